@@ -1,4 +1,5 @@
-"""Results -> tables, figures and page; a pure function of result rows that never runs a model.
+"""Turn result rows into tables, figures and an HTML page, without running a model.
 
-The room can be called: `from bench import report; report(results, out="report.html")`, see `bench.cli.python.report`.
+The package can be called like a function: `from bench import report; report(results, out="report.html")`; see
+`bench.cli.python.report`.
 """

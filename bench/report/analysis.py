@@ -1,7 +1,7 @@
 """`Analysis`: the tables, figures and page of an analysis, to be printed and written to files.
 
-The package of an analysis has dataclasses of its values, `compute_...`, which computes them for a request, and
-`build_analysis`, which returns them as an `Analysis`. Example:
+Each analysis has a package, e.g. `bench.report.transfer`, with dataclasses for its numbers, a function `compute_...`
+that computes these for a request, and `build_analysis`, which turns them into an `Analysis`. Example:
 `write([build_analysis(compute_matrix(cells, about))], Path("results"))`.
 """
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The output of an analysis."""
+    """Tables, figures and page of one analysis."""
 
     stem: str
-    """Name of its files, without extension."""
+    """Name of the files of tables and page, without extension."""
     views: TableViews
     figures: Callable[[], Mapping[str, Figure | None]] = dict
-    """Return file name without extension -> figure; called when files are written. None is not written."""
+    """Draws the figures when files are written: file name without extension -> figure, None for one to leave out."""
     formats: tuple[str, ...] = ("md", "csv", "json")
     """File formats of the tables."""
     figure_formats: tuple[str, ...] = ("svg", "png")
     page: str = ""
-    """HTML page; empty where there is none."""
+    """HTML page as text; empty if the analysis has none."""
     printed: TableViews | None = None
-    """Printed tables, where they differ from the written ones."""
+    """Tables to print if not the written ones, `views`; None prints `views`."""
 
 
 def file_stem(model: str, *names: str) -> str:

@@ -19,13 +19,13 @@ from bench.results.records import Records
 BINS = Protocol().ece_bins
 """Number of bins of a reliability diagram, as for the ECE."""
 FEW = 5
-"""A bin with fewer answers (mean over seeds) is drawn pale and not connected by a line."""
+"""Number of answers (mean over seeds) below which a bin is drawn pale and not connected by a line."""
 Z = 1.959963984540054
-"""Quantile of the normal distribution that leaves 2.5 % above it."""
+"""Quantile of the standard normal distribution, with 2.5 % of the distribution above it."""
 
 
 class DiagramBins(NamedTuple):
-    """Answers by confidence, in equal-width bins; NaN where a bin is empty."""
+    """Answers of s seeds in b equal-width bins of confidence; means, rates and ends are NaN where a bin is empty."""
 
     confidence: FloatArray
     """(b,): mean confidence, over all seeds."""
@@ -34,15 +34,15 @@ class DiagramBins(NamedTuple):
     low: FloatArray
     """(b,): lower end of the 95 % Wilson interval of the rate, for as many answers as one seed has in the bin."""
     high: FloatArray
-    """(b,): upper end."""
+    """(b,): upper end of that interval."""
     answers: FloatArray
-    """(b,): how many; mean over seeds."""
+    """(b,): number of answers; mean over seeds."""
     by_seed: FloatArray
     """(s, b): share of right answers of each seed."""
 
 
 def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
-    """Return mean confidences and rates of the non-empty bins for a line; NaN at bins with few answers breaks it."""
+    """Return mean confidences and rates of the non-empty bins, to be joined by a line; NaN where answers are few."""
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
@@ -69,11 +69,11 @@ def bin_records(records: Sequence[Records]) -> DiagramBins:
 
 
 def wilson(rate: npt.ArrayLike, n: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """95 % score interval of a binomial proportion (Wilson, 1927).
+    """Return the 95 % score interval of a binomial proportion (Wilson, 1927).
 
     Args:
         rate: shape (b,), share of successes.
-        n: shape (b,), trials; NaN comes out where there are none.
+        n: shape (b,), number of trials; where it is 0 the interval is NaN.
 
     Returns:
         Lower and upper ends, (b,) each, within [0, 1].

@@ -1,4 +1,4 @@
-"""Which methods are ranked against each other by a metric, and which lead: one rule for all views of a table.
+"""Find which methods of a table are ranked by a metric, and which lead: one rule for tables, figures and page.
 
 Methods are compared if they have the same recalibration, answers and labels. Example:
 `rank(table.lines, table.standings, "brier").leaders`.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.report.tables.model import Line
 
 CALIBRATION = "rmsce"
-"""Metric that ranks calibration: a part of the ECE is chance, which grows where confidences are near 50 %."""
+"""Metric that ranks methods in place of ECE, a part of which is chance, more where confidences are near 50 %."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
 """Minimum number of ranked methods for a leader."""
@@ -29,13 +29,13 @@ NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
-"""Signs after a number, in ASCII for print, pipes and terminals without colour."""
+"""Sign after the best number of a column, by what tests say of it; ASCII for print and terminals without colour."""
 _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
 """Raw calibration errors, never marked as best: less spread confidences have smaller ones by chance alone."""
 
 
 def ranked_by(metric: str) -> str:
-    """Return the metric by which a metric is sorted, ranked and tested; usually itself.
+    """Return the metric that sorts, ranks and tests methods when `metric` is asked for; usually `metric` itself.
 
     >>> ranked_by("ece"), ranked_by("brier")
     ('rmsce', 'brier')
@@ -44,7 +44,7 @@ def ranked_by(metric: str) -> str:
 
 
 def counted(name: str, value: float) -> float:
-    """Return a metric's value as it is sorted and shown: a negative root metric becomes 0.
+    """Return a metric's value as tables show and sort it: a negative value becomes 0 if the metric is a root.
 
     >>> counted("rmsce", -0.01), counted("brier", 0.2)
     (0.0, 0.2)
@@ -53,7 +53,7 @@ def counted(name: str, value: float) -> float:
 
 
 def badness(name: str, value: float) -> float:
-    """Return a metric's value with the sign that makes less better, after `counted`.
+    """Return a metric's value turned so that less is better: negated if higher is better, else as `counted`.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
@@ -66,13 +66,13 @@ class Competition:
     """Ranking of the methods of a table with one recalibration, by one metric."""
 
     metric: str
-    """Metric that ranks: `rmsce` for ECE."""
+    """Metric by which the methods are ranked: `rmsce` if ECE was requested."""
     recalibration: str
-    """Recalibration of these methods; empty for none."""
+    """Recalibration of the methods, e.g. `isotonic`; empty for none."""
     comparable: tuple[Line, ...]
-    """Methods with a value that use the answers and labels most methods use, the best mean first, tested or not."""
+    """Methods with a value of the metric, on the answers and labels that most of them share; the best mean first."""
     excluded: Mapping[Key, str]
-    """Why each other method, and each comparable one that was not tested, is not ranked."""
+    """Reason why a method is not ranked: for each method that is not comparable, or comparable but not tested."""
 
     @cached_property
     def ranked(self) -> tuple[Line, ...]:
@@ -99,11 +99,11 @@ def rank(
     than most ranked ones; for calibration also those not known to order answers, as a constant is calibrated, too.
 
     Args:
-        lines: of a table, those that are not shown included.
-        standings: of the table, where they were computed.
-        metric: in `bench.metrics.METRICS`.
-        recalibration: of the methods that compete; by default the first one of the table, which is none where there are
-            methods without.
+        lines: all lines of a table, hidden ones included.
+        standings: intervals, tests and ranks of the table; None if they were not computed.
+        metric: name in `bench.metrics.METRICS`.
+        recalibration: recalibration of the methods to rank, empty for none; by default that of the table's first block,
+            which is none if any method is not recalibrated.
     """
     all_lines, name = tuple(lines), ranked_by(metric)
     kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
@@ -113,7 +113,7 @@ def rank(
     )
     excluded = {line.key: reason for line in candidates if (reason := _exclusion_reason(line, standings, name))}
     eligible = [line for line in candidates if line.key not in excluded]
-    # labels that most methods of a table rest on have the smallest number
+    # sets of labels are numbered, and the one that most methods share has the smallest number
     labels = min(map(_labels, [line for line in eligible if line.rank(name) is not None] or eligible), default=0)
     for line in eligible:
         if _labels(line) != labels:
@@ -124,7 +124,7 @@ def rank(
 
 
 def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
-    """Group methods by recalibration and set of labels; those of a group can be compared by the metric."""
+    """Group methods by recalibration and set of labels; methods of one group can be compared by the metric."""
     name = ranked_by(metric)
     by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
@@ -134,14 +134,14 @@ def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric
 
 
 def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """Find the best numbers of each column of a table, for all formats.
+    """Return the marks of the best means in each column of a table: line -> metric -> mark.
 
-    A best mean is *beyond chance* if every other method of its group is significantly worse, *not beyond chance* if one
-    is not, *not tested* if there is no test.
+    A best mean is *beyond chance* if every other method of its group is significantly worse, *not beyond chance* if
+    some method is not, *not tested* if there is no test.
 
     Args:
-        lines: of the table.
-        standings: of the table, where they were computed.
+        lines: lines of the table.
+        standings: intervals, tests and ranks of the table; None if they were not computed.
     """
     marks: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
     for name, metric in METRICS.items():
@@ -151,7 +151,7 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
             values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
             if len(values) < SEVERAL:
                 continue
-            # those that look alike as printed are best together
+            # methods whose printed numbers are equal are best together
             top = shown(metric, (max if metric.higher_is_better else min)(values.values()))
             leading = [key for key, value in values.items() if shown(metric, value) == top]
             best: Best = "not tested"

@@ -18,11 +18,11 @@ from bench.report.bins import BINS
 from bench.results.records import Records
 
 DRAWS = 200
-"""Draws of answers behind a band."""
+"""Number of simulated sets of labels from which a band is computed."""
 LEVEL = 0.95
-"""Share of draws that the band holds at each confidence."""
+"""Share of the simulated curves that the band holds at each confidence."""
 POINTS = 41
-"""Most points of a curve."""
+"""Maximum number of points of a curve."""
 _SEED = 2021
 
 
@@ -30,13 +30,13 @@ class ReliabilityCurve(NamedTuple):
     """A reliability curve of all answers of all seeds, at up to `POINTS` confidences."""
 
     confidence: FloatArray
-    """(g,): ascending, from the smallest confidence to the largest."""
+    """(g,): confidences at which the curve is given, ascending, from the smallest to the largest one."""
     rate: FloatArray
-    """(g,): share of right answers by isotonic regression; straight between two confidences that answers have."""
+    """(g,): share of right answers by isotonic regression, interpolated linearly between confidences of answers."""
     low: FloatArray
     """(g,): lower end of the band."""
     high: FloatArray
-    """(g,): upper end."""
+    """(g,): upper end of the band."""
 
 
 def reliability_curve(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
@@ -53,10 +53,10 @@ def reliability_curve(records: Sequence[Records], *, draws: int = DRAWS, seed: i
     confidence = np.concatenate([run.confidence for run in records])
     order = np.argsort(confidence, kind="stable")
     ascending = confidence[order]
-    start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # of each different confidence
+    start = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))  # first index of each distinct confidence
     size = np.diff(np.append(start, ascending.size))
     points = distinct = ascending[start]
-    if distinct.size > POINTS:  # evenly in value and evenly in rank
+    if distinct.size > POINTS:  # half of the points spaced evenly in confidence, half in rank
         even = np.linspace(distinct[0], distinct[-1], POINTS // 2 + 1)
         ranked = np.quantile(ascending, np.linspace(0, 1, POINTS - even.size + 2)[1:-1], method="nearest")
         points = np.unique(np.concatenate([even, ranked]))
@@ -79,9 +79,15 @@ def pooled_errors(records: Sequence[Records], bins: int = BINS) -> tuple[float, 
 
 
 def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray:
-    """Isotonic regression of answers in the order of confidence, (n,), at each different confidence, (d,)."""
+    """Return the isotonic regression of correctness on confidence at the d distinct confidences, shape (d,).
+
+    Args:
+        correct: shape (n,), sorted by confidence.
+        start: shape (d,), first index of each distinct confidence.
+        size: shape (d,), number of answers with each distinct confidence.
+    """
     from scipy.optimize import isotonic_regression
 
     hits = np.add.reduceat(correct.astype(np.float64), start)
     fit: FloatArray = isotonic_regression(hits / size, weights=size).x
-    return np.clip(fit, 0.0, 1.0)  # rounding of a weighted mean
+    return np.clip(fit, 0.0, 1.0)  # a weighted mean can leave [0, 1] by rounding

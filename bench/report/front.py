@@ -28,13 +28,13 @@ def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
-    """Return the lines on the Pareto front, shown or hidden, the cheapest first.
+    """Return the keys of the lines on the Pareto front, hidden ones included, the cheapest first.
 
     Args:
         table: with or without standings.
-        metric: in `bench.metrics.METRICS`.
-        cost: attribute of `Line`, by seed.
-        kinds: recalibrations of the lines that compete; empty for none.
+        metric: name in `bench.metrics.METRICS`.
+        cost: name of an attribute of `Line` that has a cost for each seed, e.g. `tokens`.
+        kinds: recalibrations whose lines compete; the empty string stands for no recalibration.
     """
     points: dict[Key, tuple[float, float]] = {}
     for line in front_candidates(table, metric):
@@ -46,9 +46,10 @@ def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -
 
 
 def front_candidates(table: Table, metric: str) -> list[Line]:
-    """Return the candidates for a front, shown or hidden: ranked lines of each recalibration with the leaders' labels.
+    """Return the lines that may be on a front, hidden ones included: those ranked on the labels of the main ranking.
 
-    Without ranks for the metric, all comparable lines.
+    The main ranking is that of `table.competition(metric)`. Where no line is ranked by the metric, all comparable lines
+    are candidates.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
     competitions = [table.competition(metric, kind) for kind in (None, *kinds)]

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
     @property
     def recalibration(self) -> str:
-        """Kind of recalibration; lines of one kind are a block of the table."""
+        """Recalibration of the method, e.g. `isotonic`, or empty; lines with the same one form a block of the table."""
         return recalibration_of(self.method)
 
     @property
@@ -52,8 +52,8 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
     Partial runs, other protocols, other answers and tuned runs form separate groups.
 
     Args:
-        rows: what `bench.results.cells.read_all` gives.
-        preset: keeps this preset only.
+        rows: rows from `bench.results.cells.read_all`.
+        preset: keeps rows of this preset only; None keeps all.
         deviations: also keeps rows with overridden constants.
         partial: also keeps rows of runs with `--limit`.
 
@@ -72,12 +72,12 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
             f"all {len(of_preset)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
             " these out; show them with --partial and --deviations, or run the whole task"
         )
-    # a number may stand beside another only if both were made by the same rules
+    # numbers are shown side by side only if they were made by the same rules
     rules: dict[tuple[str, ...], set[Any]] = defaultdict(set)
     for row in shown:
         for name in ("schema_version", "preset", "task_version"):
             rules[row.model, row.task, name].add(getattr(row, name))
-        if not row.deviations:  # which may be deviations from the protocol
+        if not row.deviations:  # deviations may change the protocol
             rules[row.model, row.task, "protocol"].add(row.protocol)
     for (model, task, name), values in rules.items():
         if len(values) > 1:
@@ -100,14 +100,14 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
 
 
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
-    """Group the rows of a table by line, in the order of figures, recalibrated ones last; seeds ascending.
+    """Group the rows of a table by line, sorted as in figures, recalibrated methods last; seeds ascending.
 
     Args:
-        rows: of a group.
-        styles: say the order of methods.
+        rows: rows of one `Group`.
+        styles: styles of methods, whose order is that of figures.
 
     Raises:
-        UserError: two rows of a line have one seed.
+        UserError: two rows of a line have the same seed.
     """
     common = common_settings(rows)
     lines: dict[Key, list[ResultRow]] = defaultdict(list)

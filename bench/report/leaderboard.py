@@ -71,14 +71,14 @@ others. Confidences that separate right from wrong answers without a mistake are
 
 
 def write(folder: Path, cache: Path | None = None) -> Path:
-    """Write the page of a folder of results, whole or not at all; returns its path.
+    """Write README.md of a results folder, whole or not at all, and return its path.
 
     Args:
-        folder: of results.
-        cache: folder where intervals and tests are kept; None keeps none.
+        folder: results folder.
+        cache: folder that caches intervals and tests; None disables the cache.
 
     Raises:
-        UserError: there are no results, some that don't belong together, or some that `bench check` refuses.
+        UserError: there are no results, or some that don't belong in one table or that `bench check` refuses.
     """
     verdicts = check_results(folder)
     refused = [verdict for verdict in verdicts if verdict.problems]
@@ -94,7 +94,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 2 where there is nothing to write."""
+    """Run the command line; return 0, or 2 if the arguments are wrong or the page can't be written."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if len(argv) != 1:
         sys.stderr.write("usage: python -m bench.report.leaderboard FOLDER\n")

@@ -1,4 +1,4 @@
-"""Report of an analysis by measures: rows, legend and verdict for people, data and records for programs."""
+"""Report of an analysis of measures (`AnalysisMeasures`): rows, legend and verdict as text; data and records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECIMALS = {"percent": 1, "points": 1, "number": 3}
 _IN_PERCENT = ("percent", "points")
 
 Published = Mapping[tuple[str, str, str], float]
-"""(model, row, column) -> value, a fraction where it was printed in percent."""
+"""(model, row, column) -> published value, as a fraction if it was printed in percent."""
 
 
 def read_published(measured: AnalysisMeasures, results: Path) -> Published:
@@ -39,7 +39,7 @@ def read_published(measured: AnalysisMeasures, results: Path) -> Published:
 
 
 def title(measured: AnalysisMeasures | Variants) -> str:
-    """Heading: method, analysis, model, task, preset, seeds, questions."""
+    """Return the heading: method, analysis, model, task, preset, seeds and number of questions."""
     return (
         f"{measured.method} {measured.analysis}: {measured.model} on {measured.task}, preset {measured.preset}, seeds"
         f" {', '.join(map(str, measured.seeds))}, {measured.n:,} questions"
@@ -69,7 +69,7 @@ def value_text(column: MeasureColumn, value: Value) -> str:
 
 
 def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
-    """Format the interval of a value, empty without one; only an end of exactly 0 prints as 0."""
+    """Format the interval of a value, empty if it has none; only an end of exactly 0 is printed as 0."""
     if not column.low or row[column.low] is None or row[column.high] is None:
         return ""
     ends = (row[column.low], row[column.high])
@@ -84,7 +84,7 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
 
 
 def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[str, str]]]:
-    """Return one table without empty columns, or none where nothing was measured."""
+    """Return a list of one table, a list of rows label -> text without empty columns; empty if nothing was measured."""
     rows = []
     for row in measured.shown:
         record: dict[str, str] = {}
@@ -99,7 +99,7 @@ def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[s
 
 
 def verdict(measured: AnalysisMeasures) -> str:
-    """Return the question and its answer."""
+    """Return the question of the analysis and its answer."""
     return f"{measured.measures.question} {measured.measures.answer}"
 
 
@@ -127,7 +127,7 @@ def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
 
 
 def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
-    """Return everything, as unrounded fractions, except the coloured texts, which are a page."""
+    """Return the whole result as JSON data, in unrounded fractions, without the coloured texts, which are on a page."""
     measures = measured.measures
     return {
         "method": measured.method, "analysis": measured.analysis, "model": measured.model, "task": measured.task,
@@ -142,7 +142,7 @@ def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
 
 
 def records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[str, object]]:
-    """Yield a record for each row: its values, and the published ones of the same model."""
+    """Yield a record for each row: the measured values, and the published values of the same model and row."""
     columns = dict.fromkeys(column for _, _, column in published)
     for row in measured.measures.rows:
         name = str(row[measured.naming])

@@ -1,7 +1,7 @@
-"""Reports of the analyses of methods: variants (`bench.report.variants`) or measures (`bench.report.measures`).
+"""Build the reports of methods' analyses, which compare variants or compute measures.
 
-Both modules have the same functions: published values, title, blocks of rows, verdict and legend for people, records
-and data for programs.
+`bench.report.variants` and `bench.report.measures` have the same functions for these: `read_published`, `title`,
+`blocks` (tables as text), `verdict` and `legend` for people, `records` and `data` for programs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_published(result: Variants | AnalysisMeasures, results: Path) -> Mappin
 def build_analysis(
     result: Variants | AnalysisMeasures, published: Mapping[Any, float], figure_formats: tuple[str, ...] = ("svg",)
 ) -> Analysis:
-    """Return an analysis with its figure, and its coloured texts as a page; tables are written as JSON."""
+    """Return the report of an analysis: tables, written as JSON, a figure, and a page of its coloured texts, if any."""
     module, grids = _module(result), []
     blocks = module.blocks(result, published) or [[{}]]
     for i, rows in enumerate(blocks):

@@ -1,7 +1,8 @@
 """Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
-Metrics that a JSON file lacks, as an older version wrote it, are computed too. That takes 0.1 s a result, so they are
-cached in a file named by the digests of both files and of the code, empty if the JSON file was complete. Example:
+Metrics that a JSON file lacks, because an older version wrote it, are computed too. A result takes 0.1 s, so its
+metrics are cached in a file whose name is a digest of the JSON file, the Parquet file and the code; the file is empty
+if the JSON file had all metrics. Example:
 `rows_of(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
@@ -27,7 +28,7 @@ from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
 FOLDER = "numbers"
-"""Below the cache folder."""
+"""Name of the folder of cached metrics, inside the cache folder."""
 _OTHERWISE = "its JSON file says other numbers than its Parquet file gives; shown are those of the Parquet file"
 
 
@@ -42,14 +43,14 @@ def rows_of(
     """Load all rows below a results folder, sorted by path.
 
     Args:
-        folder: of results.
+        folder: results folder.
         cache: cache folder; None disables the cache.
         partial: include runs with `--limit`; they are always included if there are no others.
-        say: called with a message before long computations.
+        say: called with a message before a long computation.
         chosen: selects rows to recompute and return, given all rows as stored in JSON.
 
     Raises:
-        UserError: there is no such folder, or a file in it is not as it must be.
+        UserError: there is no such folder, or a file in it is malformed.
     """
     say_once = functools.cache(say)
     paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
@@ -88,7 +89,7 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
 
 
 class _Metrics(msgspec.Struct):
-    """Recomputed metrics of a result whose JSON file lacks some (cache entry)."""
+    """Cache entry: the recomputed metrics of a result whose JSON file lacks some of them."""
 
     metrics: dict[str, MetricSummary]
     per_subject: dict[str, dict[str, float | None]]

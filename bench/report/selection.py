@@ -1,4 +1,4 @@
-"""Requests of `bench table`, `report`, `guard` and `analyze multiverse`; fields are options: name, type, default, help.
+"""Requests of `bench table`, `report`, `guard` and `analyze multiverse`; each field is a command-line option.
 
 Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
 """
@@ -14,20 +14,20 @@ from bench.api.options import Flag, Heading, Names, Separated
 
 
 class Against(StrEnum):
-    """Numbers that tables compare with."""
+    """Published numbers that tables can show beside the measured ones."""
 
     PAPER = "paper"
 
 
 class AverageOver(StrEnum):
-    """What metrics are of: all questions at once, or each subject, whose mean they are."""
+    """How a metric is computed: over all questions at once, or for each subject and then averaged over subjects."""
 
     QUESTIONS = "questions"
     SUBJECTS = "subjects"
 
 
 class Layout(StrEnum):
-    """Columns of a table: metrics of one model, or of two."""
+    """Layout of a table: the metrics of one model, or of two models side by side."""
 
     METHODS = "methods"
     MODELS = "models"
@@ -103,7 +103,7 @@ class GuardRequest(Selection):
 
 @dataclass(frozen=True)
 class MultiverseRequest:
-    """Request of a user. A docstring below is the help of its option."""
+    """Request of `bench analyze multiverse`. A docstring below is the help of its option."""
 
     model: Annotated[str, Heading("What is analysed")]
     """Model of the results, as tables call it."""

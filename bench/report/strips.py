@@ -13,11 +13,11 @@ from bench.report.style import tint
 from bench.report.text import plain
 
 STEPS = 10
-"""Colours of the scale."""
+"""Number of colours of the scale, besides white for 0."""
 _FULL = "#f09a4a"
-"""An orange on which dark text has a contrast of 7 to 1."""
+"""Colour of the largest number: an orange on which dark text has a contrast of 7 to 1."""
 _LINES = ("solid", "dotted")
-"""Lines of marks, in their order."""
+"""Underline styles of the first and the second mark."""
 _NUMBER, _EXACT = ".2g", ".3g"
 """Formats of the number above a piece, and of the one that is shown when it is pointed at."""
 _STYLE = """
@@ -37,7 +37,7 @@ def page(title: str, strips: Strips) -> str:
 
     Args:
         title: heading of the page, e.g. method, analysis, model and task.
-        strips: the texts, checked.
+        strips: the texts and their numbers, already checked.
     """
     values = [piece.value for strip in strips.strips for piece in strip.pieces if piece.value is not None]
     max_value, style = max(values, default=0.0), _STYLE

@@ -23,38 +23,38 @@ from bench.report.text import listed
 from bench.results.files import base_of, recalibration_of
 
 TEXT_WIDTH = 6.9
-"""Inches: both columns of a two-column paper."""
+"""Width of both columns of a two-column paper, in inches."""
 PANEL_WIDTH = 3.7
-"""Inches of a figure of one panel with its key, which a page can show on a narrow screen, too."""
+"""Width in inches of a figure of one panel with its legend; it fits on a narrow screen, too."""
 MAX_HEIGHT = 9.2
-"""Inches that a page leaves above its caption."""
+"""Maximum height of a figure in inches, which leaves room for a caption on a printed page."""
 SMALL = 6.0
-"""Points at final size: the smallest type in any figure."""
+"""Smallest font size in any figure, in points at printed size."""
 NORMAL = 7.0
-"""Points: axis labels and headings."""
+"""Font size of the headings of axes, in points at printed size."""
 FONT = "DejaVu Sans"
-"""Comes with matplotlib, so that a figure is the same on every machine."""
+"""Font that comes with matplotlib, so that a figure is the same on every machine."""
 
 INK = "#222222"
-"""Text and axes."""
+"""Colour of text and axes."""
 MUTED = "#6b6b6b"
-"""Colour of what stands back: notes, words in place of missing panels."""
+"""Colour of notes and of words in place of missing data."""
 FAINT = "#c8c8c8"
-"""Grid and reference lines."""
+"""Colour of grid and reference lines."""
 BAND = "#f3f3f3"
-"""Behind every other row."""
+"""Background colour of cells without a value in figures of cells."""
 BAND_COLOUR = "#dcdcdc"
-"""Band around a curve."""
+"""Colour of the band around a curve."""
 WIN, TIE, LOSS = "#9ec5e8", "#f0f0f0", "#f3c79b"
-"""Cells of a matrix; blue and orange are told apart with any kind of colour vision."""
+"""Colours of the cells of a win matrix; blue and orange are told apart with any kind of colour vision."""
 WRONG = "#8c8c8c"
-"""Wrong answers, where right ones have the method's colour."""
+"""Colour of wrong answers; right answers have the method's colour."""
 
 
 _TICKS = {"color": INK, "labelsize": SMALL, "major.size": 2, "major.width": 0.5, "major.pad": 1.5}
 RC: Mapping[str, Any] = MappingProxyType(
     {
-        "font.family": [FONT, "sans-serif"],  # the second is for browsers without the first, which show SVG
+        "font.family": [FONT, "sans-serif"],  # sans-serif is for browsers that show SVG and lack the font
         "font.sans-serif": [FONT],
         "font.size": SMALL,
         "text.color": INK,
@@ -83,7 +83,7 @@ RC: Mapping[str, Any] = MappingProxyType(
         "path.simplify": False,
     }
 )
-"""matplotlib's settings, on top of its own defaults and never of the user's."""
+"""matplotlib settings of all figures, applied on top of matplotlib's defaults, never of the user's settings."""
 
 Dash = tuple[float, ...]
 SOLID: Dash = ()
@@ -93,7 +93,7 @@ DASH_DOT: Dash = (4.0, 1.3, 1.2, 1.3)
 
 
 def tint(colour: str, share: float) -> str:
-    """White at 0, the colour from 1 on.
+    """Mix a colour with white: white at share 0, the colour itself from 1 on.
 
     >>> tint("#2b6cb0", 0.0), tint("#2b6cb0", 2.0)
     ('#ffffff', '#2b6cb0')
@@ -106,28 +106,28 @@ class Style(NamedTuple):
     """Colour, marker and dash of a method."""
 
     colour: str
-    """Hex value."""
+    """Hex code, e.g. `#1963de`."""
     marker: str
-    """matplotlib's name of the marker."""
+    """matplotlib marker."""
     dash: Dash
-    """Points on and off; empty for a solid line."""
+    """Lengths of dashes and gaps in points; empty for a solid line."""
     fill: str = "full"
-    """matplotlib's fill style: `none` or a half for recalibrated methods."""
+    """matplotlib fill style of the marker; recalibrated methods have `none`, or a half such as `left`."""
 
 
 DASHES: Mapping[str, Dash] = MappingProxyType(
     {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "dash-dot": DASH_DOT}
 )
 MARKERS = frozenset("oXPD^v<>*psH")
-"""Filled ones, which can be hollow for a recalibrated method."""
+"""Markers that `style.toml` may name: filled ones, which can be drawn hollow for a recalibrated method."""
 OTHER_COLOURS = ("#4d7f9c", "#a07c00", "#a8576b", "#5f8a3c", "#7a6fb0", "#b0673f", "#3f8f7f", "#a35fa0")
 OTHER_MARKERS = ("d", "h", "x", "+", "1", "2")
-"""None of MARKERS, so that no other method has the marker of a named one."""
+"""Markers of methods without an entry in `style.toml`; disjoint from MARKERS, so that they aren't confused."""
 RECALIBRATED_FILLS = MappingProxyType({"isotonic": "none", "platt": "left", "beta": "top", "temperature": "bottom"})
 
 FILE = "style.toml"
 BUILT_IN = "methods"
-"""Package of the built-in methods, which says how they are drawn."""
+"""Package of the built-in methods, which has their `style.toml`."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Styles:
     """Styles by method, in the order in which figures and legends list them."""
 
     def of(self, method: str) -> Style:
-        """The style of a method; `<method>+<recalibration>` is drawn like the method, but hollow.
+        """Return the style of a method; `<method>+<recalibration>` differs from `<method>` only in the marker's fill.
 
         >>> Styles({"a": Style("#1963de", "s", ())}).of("a+isotonic")
         Style(colour='#1963de', marker='s', dash=(), fill='none')
@@ -164,7 +164,7 @@ class Styles:
 
 @functools.cache
 def built_in() -> Styles:
-    """The built-in methods' styles."""
+    """Return the styles of the built-in methods."""
     return Styles(_parse((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
 
 
@@ -172,7 +172,7 @@ def read(results: Path) -> Styles:
     """Load the styles of a results folder: those of its `style.toml`, then the built-in ones.
 
     Raises:
-        UserError: that file is not as it must be.
+        UserError: that file is malformed.
     """
     path = results / FILE
     try:

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from bench.stats.settings import Average
 
 REASON_LENGTH = 300
-"""Characters of a reason or a note that are shown."""
+"""Maximum number of characters of a reason or a note that are shown."""
 _JOINERS = "\u200c\u200d"
-"""Characters without width that Persian and composed emoji are written with."""
+"""Zero-width characters that are kept, as Persian and composed emoji need them."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
 _METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
-"""Names of metrics in sentences, where the label does not serve."""
+"""Names of metrics in sentences, where they are not the labels."""
 _ROUNDING = 1e-12
-"""Smaller absolute values count as 0."""
+"""Absolute value below which a number counts as 0."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 """Suffix of a metric's label by `higher_is_better`."""
 
 
 def plain(text: str) -> str:
-    r"""One line of printable text: as `visible` shows it, what has no width becomes a space, the end is cut.
+    r"""Return a text as one printable line: escaped by `visible`, zero-width characters as spaces, long text cut.
 
     >>> print(plain("a\x1b[2J\n b"))
     a\x1b[2J b
@@ -41,7 +41,7 @@ def plain(text: str) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """A metric as sentences call it.
+    """Return the name of a metric in sentences.
 
     >>> metric_name("brier"), metric_name("auroc")
     ('Brier score', 'AUROC')
@@ -68,7 +68,7 @@ def with_arrow(metric: str) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Fraction in percent with one decimal, without the sign."""
+    """Format a fraction in percent with one decimal, without the percent sign."""
     return f"{100 * fraction:.1f}"
 
 
@@ -83,7 +83,7 @@ def shown(metric: Metric, value: float) -> str:
 
 
 def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
-    """A value of a metric with half its interval, where there is one.
+    """Format a metric's value with half the width of its interval, if there is one.
 
     >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
     ('18.0 ±2.0', '18.0')
@@ -94,7 +94,7 @@ def with_half(name: str, value: float, low: float | None, high: float | None) ->
 
 
 def signed(metric: Metric, value: float) -> str:
-    """A difference, with its sign unless it is 0 at the precision shown."""
+    """Format a difference of a metric, with its sign unless it is 0 at the precision shown."""
     text = shown(metric, value)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
@@ -114,7 +114,7 @@ def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
     """Format a number with a real minus sign, which 0 never has.
 
     Args:
-        number: finite.
+        number: finite number.
         decimals: minimum number of decimals.
         never_zero: add decimals until a nonzero number does not look like 0.
 
@@ -139,7 +139,7 @@ def interval_text(metric: Metric, low: float, high: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A p value with three decimals.
+    """Format a p value with three decimals.
 
     >>> probability(0.0312), probability(1e-9)
     ('0.031', '<0.001')
@@ -148,12 +148,12 @@ def probability(p: float) -> str:
 
 
 def count(value: float) -> str:
-    """A whole number with commas between thousands."""
+    """Format a whole number with commas between thousands."""
     return f"{value:,.0f}"
 
 
 def several(n: int, noun: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> several(1, "universe"), several(1200, "universe")
     ('1 universe', '1,200 universes')
@@ -162,7 +162,7 @@ def several(n: int, noun: str) -> str:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds with their noun.
+    """Format seeds with their noun.
 
     >>> seeds_text([0]), seeds_text([0, 1])
     ('seed 0', 'seeds 0, 1')
@@ -183,7 +183,7 @@ def omission(label: str, left_out: Sequence[int], total: int | None = None) -> s
     """Say how many subjects a metric's mean leaves out as undefined.
 
     Args:
-        label: of the metric.
+        label: label of the metric.
         left_out: number of subjects left out, for each mean.
         total: number of subjects; None if that differs between means.
 
@@ -201,5 +201,5 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def setting(value: Any) -> str:
-    """The value of a setting."""
+    """Format the value of a setting: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

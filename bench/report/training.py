@@ -22,7 +22,7 @@ LOSSES = ("train_nll", "validation_nll", "base_rate_nll")
 
 
 class Stage(NamedTuple):
-    """One stage of training, as text."""
+    """One stage of training as text: kept step, steps taken, step limit and epochs, each as a range over the seeds."""
 
     name: str
     best: str
@@ -32,7 +32,7 @@ class Stage(NamedTuple):
 
 
 def format_stages(trainings: Sequence[Training]) -> list[Stage]:
-    """Format each stage, over the seeds."""
+    """Format each stage of training over the seeds."""
     by_stage = zip(*(training.stages for training in trainings), strict=False)
     return [
         Stage(
@@ -47,26 +47,26 @@ def format_stages(trainings: Sequence[Training]) -> list[Stage]:
 
 
 def format_losses(trainings: Sequence[Training]) -> list[str]:
-    """Mean over seeds of the negative log-likelihoods `LOSSES`, in nats; a dash where unknown."""
+    """Format each of the negative log-likelihoods `LOSSES` as its mean over seeds, in nats; a dash if unknown."""
     return [EN_DASH if mean is None else f"{mean:.3f}" for mean in (mean_of_field(trainings, name) for name in LOSSES)]
 
 
 def mean_of_field(trainings: Sequence[Training], name: str) -> float | None:
-    """Mean over seeds of a field; None where no seed has it."""
+    """Return the mean over seeds of a field of `Training`; None if no seed has it."""
     return averages.mean_of(getattr(training, name) for training in trainings)
 
 
 def sum_of_stages(trainings: Sequence[Training], name: str) -> float | None:
-    """Sum over stages of a field, mean over seeds; None without stages."""
+    """Return the mean over seeds of a stage's field summed over the stages; None without stages."""
     return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
 def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
-    """The footnote of a line whose training was cut short; empty where it was not.
+    """Return the footnote of a line whose training was cut short; empty if it was not.
 
     Args:
-        trainings: of the line, one for each seed.
-        published: how long the published training is.
+        trainings: trainings of the line, one for each seed.
+        published: length of the published training, in words; empty if unknown.
     """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
     return _CUT_SHORT.format(span(epochs, one_decimal), f" ({published})" if published else "") if epochs else ""
@@ -74,13 +74,13 @@ def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
 
 @cache
 def published_training(method: str) -> str:
-    """Length of the published training of a built-in method; empty where it does not say so."""
+    """Return in words how long a built-in method was trained in its paper; empty if the method does not say so."""
     methods, _ = registry.built_in()
     return methods.get(method).published_training if method in methods.names() else ""
 
 
 def training_facts(trainings: Sequence[Training]) -> list[tuple[str, str]]:
-    """Return pairs of name and text for the page."""
+    """Return facts on the training for the page, as pairs of name and text."""
     if not trainings:
         return []
     facts = [

@@ -1,4 +1,8 @@
-"""Report of a variants analysis: rows, legend and verdict for people, data and records for programs."""
+"""Report of an analysis of variants (`Variants`): rows, legend and verdict as text; data and records.
+
+Such an analysis compares variants of a method with a reference variant. It can also have a path: a sequence of variants
+that leads to the reference in steps.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estima
 COLUMNS = ("model", "task", "variant", "metric", "mean")
 """Columns of a file of published variants; values in percent."""
 ENDS = 5
-"""Rows shown from each end of a long list."""
+"""Number of rows shown from each end of a long list of variants."""
 _LONG = 12
-"""Most variants that are listed in full."""
+"""Maximum number of variants that are all listed; of a longer list only both ends are shown."""
 _ALPHA = 0.05
 
 Published = Mapping[tuple[str, str, str, str], float]
-"""Model, task, variant and metric -> fraction."""
+"""(model, task, variant, metric) -> published value, as a fraction."""
 
 
 def read_published(variants: Variants, results: Path) -> Published:
@@ -47,12 +51,12 @@ def sorted_rows(variants: Variants, metric: str) -> list[VariantRow]:
 
 
 def is_long(variants: Variants) -> bool:
-    """Whether only both ends of the list are shown."""
+    """Return whether the list of variants is so long that only both its ends are shown."""
     return len(variants.of(variants.metrics[-1])) > _LONG
 
 
 def title(variants: Variants) -> str:
-    """Heading: method, analysis, model, task, preset, seeds, questions, accuracy."""
+    """Return the heading: method, analysis, model, task, preset, seeds, number of questions and accuracy."""
     return f"{measures.title(variants)} ({100 * variants.accuracy:.1f} % right)"
 
 
@@ -60,7 +64,7 @@ def title(variants: Variants) -> str:
 
 
 def variant_rows(variants: Variants, published: Published) -> list[dict[str, str]]:
-    """Return the table of variants, values in percent."""
+    """Return the rows of the table of variants, label -> text, without empty columns."""
     rows: list[dict[str, str]] = []
     for name in variants.metrics:
         metric = METRICS[name]
@@ -93,12 +97,12 @@ def _probability(p: float | None) -> str:
 
 
 def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]]]:
-    """Return the tables: the variants, then the steps of the path where there is one."""
+    """Return the rows of each table: the variants, and then the steps of the path if there is one."""
     return [rows for rows in (variant_rows(variants, published), step_rows(variants)) if rows]
 
 
 def step_rows(variants: Variants) -> list[dict[str, str]]:
-    """Return the table of the steps of the path, values in percent; empty without a path."""
+    """Return the rows of the table of the path's steps, label -> text; empty without a path."""
     rows = []
     for step in variants.steps:
         metric, share = METRICS[step.metric], step.share
@@ -127,14 +131,14 @@ def _share_interval(share: SeedMean | None) -> str:
 
 
 def describe_family(variants: Variants) -> str:
-    """Describe the family of tests that p values are corrected for."""
+    """Say for how many tests, of variants and of steps, p values are corrected."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
     steps = f" and {several(n_steps, 'step')}" if n_steps else ""
     return f"{several(count, 'variant')}{steps}"
 
 
 def _extra_steps(variants: Variants) -> list[StepRow]:
-    """Steps of the last metric that are not rows of variants as well."""
+    """Return the steps of the last metric that don't end at the reference; the last step is a variant's row, too."""
     return [step for step in variants.steps if step.metric == variants.metrics[-1] and step.end != variants.reference]
 
 
@@ -191,7 +195,7 @@ def legend(variants: Variants, published: Published) -> list[str]:
 
 
 def verdict(variants: Variants) -> str:
-    """Return the question and its answer from the tests."""
+    """Return the question of the analysis and the answer that the tests give."""
     name = variants.metrics[-1]
     metric, rows = METRICS[name], [row for row in sorted_rows(variants, name) if row.difference is not None]
     testable = [row for row in rows if row.p_corrected is not None]
@@ -269,7 +273,7 @@ def _difference(row: VariantRow) -> str:
 
 
 def _is_better(row: VariantRow) -> bool:
-    """Whether the reference is better than the variant."""
+    """Return whether the reference is better than the variant."""
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
@@ -277,7 +281,7 @@ def _is_better(row: VariantRow) -> bool:
 
 
 def data(variants: Variants, published: Published) -> dict[str, object]:
-    """Return everything, as unrounded fractions."""
+    """Return the whole result as JSON data, in unrounded fractions, with the verdict and the published values."""
     record = asdict(variants) | {"verdict": verdict(variants), "rows": [asdict(row) for row in variants.rows]}
     for row in record["rows"]:
         row["published"] = published.get((variants.model, variants.task, row["variant"], row["metric"]))
@@ -285,7 +289,7 @@ def data(variants: Variants, published: Published) -> dict[str, object]:
 
 
 def records(variants: Variants, published: Published) -> Iterator[dict[str, object]]:
-    """Yield a record for each metric of each variant and each step."""
+    """Yield a record for each variant and metric, and then one for each step of the path and metric."""
     shares = ("share", "share_low", "share_high")
     for row in variants.rows:
         yield {

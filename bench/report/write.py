@@ -1,4 +1,4 @@
-"""Output of `bench report`: the HTML page and, on request, the figures, from a folder of results."""
+"""Write the output of `bench report` from a folder of results: the HTML page and, on request, the figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(request: ReportRequest, cache: Path | None, say: Callable[[str], None]
         say: receives a message before long work.
 
     Raises:
-        UserError: nothing to show, rows that don't belong together, a damaged result, or a file that can't be written.
+        UserError: nothing to show, rows that don't belong in one table, a damaged result, or an unwritable file.
     """
     _check_out(request.out)
     return write_tables(tables_of(request, cache, say), request, say)
@@ -38,7 +38,7 @@ def _check_out(out: Path) -> None:
 def write_tables(
     tables: Sequence[Table], request: ReportRequest, say: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """Write the page and the figures of tables that were built before; otherwise as `write`.
+    """Write the page and the figures of tables that are built already; otherwise like `write`.
 
     Args:
         tables: tables of the requested results.
@@ -46,7 +46,7 @@ def write_tables(
         say: receives a message before long work.
 
     Raises:
-        UserError: rows that don't belong together, or a file that can't be written.
+        UserError: tables that don't belong on one page or figure, or a file that can't be written.
     """
     from bench.report import page
     from bench.report.page.transfer import Shift

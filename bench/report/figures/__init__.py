@@ -1,7 +1,7 @@
-"""The figures of a comparison, as files and one by one; pure functions of tables and of the questions of their results.
+"""Draw the figures of a comparison, one by one or all into files, from tables and the records of their results.
 
-Every function takes one table for each model and task and gives a matplotlib figure at the size at which it is
-printed; `save` writes it, the same bytes each time. What is left out stands in the note below. Example:
+Every function takes one table for each model and task and returns a matplotlib figure at its printed size; `save`
+writes it, the same bytes each time. The note below a figure says what it leaves out. Example:
 `write_figures(tables, lambda row: read_records(path_of(row, results)), Path("figures"))`.
 """
 

@@ -25,15 +25,15 @@ SEEDS = ", means over seeds; lines: smallest to largest seed"
 
 @styled()
 def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Axes for each method and task of a model: confidences of right answers above the line, of wrong ones below.
+    """Draw axes for each method and task of a model: right answers by confidence above the line, wrong ones below.
 
     Args:
-        tables: of one model, one or more tasks.
-        records_of: gives the questions of a result.
-        remark: a sentence for the note.
+        tables: tables of one model, one for each task.
+        records_of: returns the records of a result row.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     note = data.note(

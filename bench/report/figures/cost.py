@@ -1,4 +1,4 @@
-"""Cost against quality: what a method takes (tokens read, written, seconds, parameters), and what one gets for it."""
+"""Draw the quality of methods against their costs: tokens read, tokens generated, seconds, trained parameters."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 1.75
-"""Inches of a row of axes."""
+"""Height of a row of axes, in inches."""
 MARKER = 4.4
-"""Points."""
+"""Size of a marker, in points."""
 QUALITY = ("auroc", "brier")
 SEEDS = ", means over seeds; dashes: each seed, horizontal lines: cheapest to dearest"
 COSTS: Mapping[str, str] = MappingProxyType(
@@ -44,23 +44,23 @@ COSTS: Mapping[str, str] = MappingProxyType(
         "parameters": "trained parameters",
     }
 )
-"""Attributes of `Line`, by seed, and their names."""
+"""Attribute of `Line` that has a cost for each seed -> name of the cost in figures."""
 
 
 @styled()
 def cost_quality(
     tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS), remark: str = ""
 ) -> Figure:
-    """Metrics (down) against costs (across), a marker for each method, and the Pareto front.
+    """Draw metrics (down) against costs (across): a marker for each method, and the Pareto front.
 
     Args:
-        tables: of one model and one task.
-        metrics: in `bench.metrics.METRICS`.
-        costs: of `COSTS`.
-        remark: a sentence for the note.
+        tables: one table, of one model and task.
+        metrics: names in `bench.metrics.METRICS`.
+        costs: keys of `COSTS`.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     model, task, table = data.single
@@ -123,7 +123,7 @@ def cost_quality(
 
 
 def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
-    """A logarithmic axis, with a place for 0 where something costs nothing."""
+    """Make the x axis logarithmic, with a place for 0 if something costs nothing."""
     positive = [price for price in prices if price > 0] or [1.0]
     low, high = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
     high = max(high, low + 1)
@@ -144,7 +144,7 @@ def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
 def _draw_method(
     axes: Axes, line: Line, metric: str, prices: Sequence[float], ends: tuple[float, float] | None, style: Style
 ) -> None:
-    """Marker, whisker, range of costs and dashes of seeds of a method; none where the metric is undefined."""
+    """Draw a method: marker, whisker, range of costs, and a dash for each seed; nothing if the metric is undefined."""
     value, label, colour, x = line.estimate(metric), line.key.label, line.style.colour, sum(prices) / len(prices)
     if value.mean is None:
         return

@@ -1,4 +1,4 @@
-"""Dot plot of measures: a row for each, its value with its interval, and both as numbers beside it."""
+"""Draw a dot plot of measures: each row shows a value with its interval, and both as numbers at the right."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.13
-"""Inches of a row."""
+"""Height of a row, in inches."""
 _MOST = 30
-"""Rows on one figure: as many as can be read on a page; all are in the numbers."""
+"""Maximum number of rows on one figure, so that they can be read on a page; the tables have all rows."""
 
 
 @styled()
 def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
-    """The drawn column of all rows that have a value in it, in their order; None where none is to be drawn."""
+    """Draw the values of the column `measured.drawn`, a row for each value; None if no column is to be drawn."""
     column = measured.drawn
     if column is None:
         return None

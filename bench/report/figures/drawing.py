@@ -1,4 +1,4 @@
-"""Drawing primitives on matplotlib axes: figure with title, key and note; axes settings; artists; files.
+"""Draw with matplotlib: figures with title, legend (key) and note; settings of axes; artists; files.
 
 Axes and artists that show numbers have labels, so that tests can read the numbers back. Example:
 `figure, axes = drawing((1, 2), (TEXT_WIDTH, 2.0), title="tiny on atlas-oe", note="n 400")`.
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE = 1.25 * SMALL / 72
-"""Inches from one line of small type to the next."""
+"""Distance between two lines of small type, in inches."""
 TITLE = 8.0
-"""Points."""
+"""Font size of the title, in points."""
 AXIS = 0.42
-"""Inches of height that headings, ticks and the name of an axis take around rows."""
+"""Height that headings, ticks and the name of an axis take around rows, in inches."""
 MARKER_SIZE = 3.2
-"""Points."""
+"""Size of a marker, in points."""
 LONGEST = 34
-"""Characters of a name that are written."""
+"""Maximum number of characters of a name; the end of a longer one is cut."""
 REFERENCE: Mapping[str, Any] = MappingProxyType({"color": FAINT, "linewidth": 0.6, "zorder": 0.5})
-"""Lines to compare with."""
+"""matplotlib settings of reference lines."""
 NO_GLYPH = r"Glyph .* missing from font"
 _LETTERS, _TITLE_LETTERS = 20.5, 15
-"""Characters of a line of the note and of the title for each inch."""
+"""Characters per inch of a line, in the note and in the title."""
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def styled() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # A script that the font lacks is drawn as boxes in PNG and PDF; in SVG it is text that browsers can show.
+        # Characters that the font lacks are drawn as boxes in PNG and PDF; in SVG they are text that browsers can show.
         warnings.filterwarnings("ignore", message=NO_GLYPH)
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
         matplotlib.rcdefaults()
@@ -72,13 +72,13 @@ def drawing(
     """Create a figure and its axes, an array of `shape`.
 
     Args:
-        shape: rows and columns of axes.
-        size: inches: the width, and the height of the axes with their labels.
-        title: broken into lines where it is long.
-        note: what a reader must know; broken into lines.
-        key: names and how they are drawn.
-        lines: whether the key shows lines with their markers, or markers alone.
-        settings: of `Figure.subplots`.
+        shape: numbers of rows and columns of axes.
+        size: width of the figure, and height of the axes with their labels, in inches.
+        title: title, which is broken into lines if it is long.
+        note: text below the axes with what a reader must know, which is broken into lines.
+        key: names and styles that the legend lists.
+        lines: whether the legend shows lines with their markers, or markers alone.
+        settings: further arguments of `Figure.subplots`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -102,7 +102,7 @@ def drawing(
 
 
 def _wrap(text: str, letters: float) -> str:
-    """Wrap text into lines; a percent sign stays with its number."""
+    """Wrap text into lines of at most `letters` characters; a percent sign stays with its number."""
     words = " ".join(filter(None, map(plain, text.replace(" %", "\u00a0%").split(" "))))
     return "\n".join(textwrap.wrap(words, int(letters)))
 
@@ -133,12 +133,12 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
-    """Write text at the right end of a row."""
+    """Write text to the right of the axes, at the height of a row."""
     axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
 
 
 def no_data(axes: Axes, reason: str) -> None:
-    """Show on empty axes why they have no data."""
+    """Write on empty axes why they have no data."""
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.tick_params(length=0, labelbottom=False, labelleft=False)
     for spine in axes.spines.values():
@@ -146,12 +146,12 @@ def no_data(axes: Axes, reason: str) -> None:
 
 
 def scale(axis: Axis, metric: str, most: int = 5) -> None:
-    """Set round ticks, in percent if the metric is a fraction."""
+    """Set round ticks for a metric, in percent if it is a fraction."""
     set_ticks(axis, most, percent=METRICS[metric].is_fraction)
 
 
 def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
-    """Set at most `most` round ticks."""
+    """Set round ticks with at most `most` intervals between them."""
     from matplotlib.ticker import MaxNLocator
 
     factor = 100 if percent else 1
@@ -180,7 +180,7 @@ def quantity(value: float) -> str:
 
 
 def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
-    """Return axis limits around all values with a margin; `least` if all are equal."""
+    """Return axis limits around all values with a margin, which is `least` if all values are equal."""
     room = 0.06 * (max(values) - min(values)) or least
     return min(values) - room, max(values) + room
 
@@ -189,21 +189,21 @@ def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, 
 
 
 def segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
-    """Draw line segments, (k, 2, 2): both points of each."""
+    """Draw line segments from `points`, (k, 2, 2): both ends of each segment, as (x, y)."""
     from matplotlib.collections import LineCollection
 
     axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
 
 
 def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return vertical segments, (k, 2, 2), from low to high at x, (b,) each, without NaN."""
+    """Return vertical segments (k, 2, 2) at x from low to high, each of shape (b,); those with NaN are left out."""
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
     lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
     return lines
 
 
 def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
-    """Draw rectangles, (k, 4): left, bottom, right, top."""
+    """Draw rectangles from `corners`, (k, 4): left, bottom, right and top of each."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -221,13 +221,13 @@ def draw_dot(
     """Draw a value as a dot in a row, with its interval if both ends are known.
 
     Args:
-        axes: with rows from `name_rows`.
-        row: number of the row.
-        value: of the dot.
-        ends: of the interval.
-        label: who, and what the dot shows.
-        style: of the dot.
-        hollow: white inside.
+        axes: axes with rows from `name_rows`.
+        row: index of the row.
+        value: position of the dot.
+        ends: ends of the interval; None if unknown.
+        label: name of the row, and name of what the dot shows; together they label the artist.
+        style: style of the dot.
+        hollow: whether the dot is white inside.
     """
     who, what = label
     low, high = ends
@@ -237,7 +237,7 @@ def draw_dot(
 
 
 def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
-    """Draw thin dashes at the values of single seeds."""
+    """Draw a thin dash at the value of each seed."""
     size = 3.0 if marker == "_" else 4.5
     axes.plot(
         x, y, label=label, marker=marker, markersize=size, markeredgewidth=0.5, linestyle="none", color=colour,
@@ -246,13 +246,13 @@ def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: s
 
 
 def line_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """Arguments of matplotlib's `Line2D` for a style, line included."""
+    """Return the arguments of matplotlib's `Line2D` that draw a style's line with its markers."""
     dashes: dict[str, Any] = {"dashes": style.dash} if style.dash else {"linestyle": "solid"}
     return {"color": style.colour, **dashes, **marker_settings(style, size)}
 
 
 def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """Arguments of matplotlib's `Line2D` for a style's marker."""
+    """Return the arguments of matplotlib's `Line2D` that set a style's marker."""
     of_strokes = style.marker in "x+12"
     return {
         "marker": style.marker, "markersize": size * (1.3 if style.marker in "*XPx+12" else 1.0), "color": style.colour,
@@ -262,13 +262,13 @@ def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
 
 
 def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = False) -> dict[str, Any]:
-    """The same for markers without a line, white inside where they are hollow."""
+    """Return the arguments of matplotlib's `Line2D` that draw a style's markers alone, white inside if `hollow`."""
     inside = {"markerfacecolor": "white", "fillstyle": "full"} if hollow else {}
     return {"linestyle": "none", **marker_settings(style, size), **inside}
 
 
 def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
-    """Set up an x axis for differences: around 0 and all known values, with a line at 0."""
+    """Set up an x axis for differences that holds 0 and all known values, with a line at 0."""
     axes.set_xlim(*padded_limits([0.0, *(value for value in values if value is not None)]))
     set_ticks(axes.xaxis, most, percent=percent)
     axes.grid(axis="x")
@@ -276,7 +276,7 @@ def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *
 
 
 def draw_zero_line(axes: Axes) -> None:
-    """The line at 0."""
+    """Draw a vertical line at 0."""
     axes.axvline(0, color=INK, linewidth=0.6, zorder=0.6, label="zero")
 
 
@@ -290,7 +290,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def figure_bytes(figure: Figure, kind: str, **settings: Any) -> bytes:
-    """Render a figure in a format of matplotlib, without dates in the metadata."""
+    """Return the bytes of a figure's file in the format `kind` (svg, pdf or png), without dates in the metadata."""
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}

@@ -1,4 +1,4 @@
-"""Data of a figure: lines of tables by model and task in one order, with gaps for methods that were not run.
+"""Data of a figure: lines of tables by model and task, with empty lines for methods that were not run.
 
 Example: `build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
 """
@@ -21,19 +21,19 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 
 RecordsOf = Callable[[ResultRow], Records]
-"""Gives the questions of a result, e.g. through `bench.results.files.read_records`."""
+"""Returns the records of a result row, e.g. by `bench.results.files.read_records`: one result, question by question."""
 PLACES_NAMED = 2
-"""Maximum number of cells that a note lists; more are counted."""
+"""Maximum number of cells (model and task) that a note names; more are only counted."""
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """Tables of a figure, with all methods, models and tasks."""
+    """Tables of a figure, with all their methods, models and tasks."""
 
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     methods: tuple[Line, ...]
-    """A line without rows for each method and settings, in the order of figures."""
+    """For each method and settings a line without rows, in the order in which figures list them."""
     tables: Mapping[tuple[str, str], Table]
     """Tables by model and task."""
 
@@ -42,13 +42,13 @@ class FigureData:
         """The only model of the figure.
 
         Raises:
-            ValueError: there are several.
+            ValueError: the figure has several models.
         """
         return _only(self.models, "model")
 
     @property
     def where(self) -> str:
-        """Model, and task if there is only one, for titles."""
+        """Name of the model, and of the task if there is only one, for titles."""
         return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
 
     @property
@@ -56,23 +56,23 @@ class FigureData:
         """Model, task and table of a figure with one table.
 
         Raises:
-            ValueError: there are several.
+            ValueError: the figure has several models or tasks.
         """
         place = self.model, _only(self.tasks, "task")
         return *place, self.tables[place]
 
     @property
     def level(self) -> float | None:
-        """Level of the intervals; None where none were computed."""
+        """Level of the intervals, e.g. 0.95; None if no intervals were computed."""
         return next((table.standings.level for table in self.tables.values() if table.standings), None)
 
     def column(self, model: str, task: str) -> list[Line]:
-        """Return all methods on a model and task, in the order of figures, including those not run."""
+        """Return the lines of all methods on a model and task, in the order of `methods`, also of those not run."""
         by_key = {line.key: line for line in self.sorted_column(model, task)}
         return [by_key[method.key] for method in self.methods]
 
     def sorted_column(self, model: str, task: str) -> list[Line]:
-        """Return all methods on a model and task, in the order of the table; those not run come last."""
+        """Return the lines of all methods on a model and task, in the order of the table; those not run come last."""
         table = self.tables.get((model, task))
         lines = table.lines if table else ()
         present = {line.key for line in lines}
@@ -85,23 +85,24 @@ class FigureData:
 
     @property
     def lines(self) -> list[Line]:
-        """Lines of all models and tasks, missing ones included."""
+        """Lines of all methods on all models and tasks, also of those not run."""
         return [line for model in self.models for task in self.tasks for line in self.column(model, task)]
 
     @property
     def legend(self) -> list[tuple[str, Style]]:
-        """Label and style of all methods."""
+        """Label and style of each method."""
         return [(method.key.label, method.style) for method in self.methods]
 
     @property
     def n_seeds(self) -> int:
-        """Seeds of the line that has most."""
+        """Number of ok seeds of the line that has most."""
         return max((len(line.done) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
-        """Return the ends of the interval (these subjects, other questions), clipped to the metric's bounds.
+        """Return the ends of a line's whisker, clipped to the metric's bounds; None if it has none.
 
-        Without intervals: mean ± standard deviation over subjects.
+        A whisker is the interval for these subjects and other questions; if the tables have no intervals, it is mean ±
+        standard deviation over subjects.
         """
         estimate = line.estimate(metric)
         ends = estimate.ends
@@ -115,7 +116,7 @@ class FigureData:
         return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
 
     def on_whiskers(self, metrics: Sequence[str]) -> str:
-        """Return the sentence of the note on whiskers and on how many means lack one."""
+        """Return the sentence for the note on what whiskers are, and on how many means lack one."""
         shown = [(line, metric) for line in self.lines for metric in metrics if line.estimate(metric).mean is not None]
         lacking = [self.whisker(line, metric) is None for line, metric in shown]
         if self.level is not None:
@@ -131,9 +132,9 @@ class FigureData:
         """Build the note below a figure: what is drawn, sample sizes and settings, and what is left out.
 
         Args:
-            what: sentences about how to read it; empty ones are passed over.
-            metrics: that are shown as means over subjects, so that undefined ones must be counted.
-            remark: a sentence of the caller's.
+            what: sentences about how to read the figure; empty ones are left out.
+            metrics: metrics for which the note counts the subjects that means leave out as undefined.
+            remark: last sentence of the note.
         """
         lines = [line for line in self.lines if line.done]
         rows = [row for line in lines for row in line.done]
@@ -157,7 +158,7 @@ class FigureData:
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
-        """List cells and seeds that are not shown with their status, grouped by equal gaps."""
+        """Return a sentence that lists cells and seeds without a number, with their status; empty if there are none."""
         gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
         for model in self.models:
             for task in self.tasks:
@@ -214,7 +215,7 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
 
 
 def table_id(table: Table) -> tuple[str, str]:
-    """Return model and task as registered, for file names; those of the table are made printable."""
+    """Return model and task as result rows have them, for file names; `Table.model` and `task` are made printable."""
     row = table.rows[0]
     return row.model, row.task
 
@@ -231,7 +232,7 @@ def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
 
 
 def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
-    """Return the sentence on lines with results but without a rank; empty if there are none."""
+    """Return a sentence that lists lines with results but without a rank, and why; empty if there are none."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for key, why in unranked_reasons(table, column).items():
         by_reason[why].append(key.label)
@@ -245,6 +246,6 @@ def leaders_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
 
 
 def mark_leaders(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
-    """Return the labels of lines, leaders with the sign of a leader."""
+    """Return the labels of lines; those of leaders begin with the sign of a leader."""
     keys = {line.key for line in leading}
     return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

@@ -1,4 +1,4 @@
-"""Forest plot: the difference of each method to the best, on the same questions, with the interval of the pair."""
+"""Draw a forest plot: the difference of each method to the best on the same questions, with its interval."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.14
-"""Inches of a method."""
+"""Height of a method's row, in inches."""
 SECOND = "auroc"
-"""Metric beside the headline."""
+"""Metric shown beside the headline metric."""
 
 
 class Differences(NamedTuple):
-    """All lines of a table against its best, by one metric."""
+    """Differences of all lines of a table to its best line, by one metric."""
 
     metric: str
     best: Line
     pairs: Mapping[Key, Pair]
-    """Each other shown line minus the best; without those that were not compared with it."""
+    """Pair (line, best line) of each other shown line that was compared with the best line."""
     alpha: float
 
 
 def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
-    """The lines of a table against the first of its leading group, by each metric with tests.
+    """Return the differences of a table's lines to its first leader, for each of the metrics that has tests.
 
-    By default it is the headline metric and AUROC.
+    By default the metrics are the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
     for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
@@ -66,15 +66,15 @@ def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Dif
 
 @styled()
 def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
-    """One row for each method, sorted as the table; the difference to the best by each metric.
+    """Draw a row for each method, sorted as the table, with its difference to the best method by each metric.
 
     Args:
-        tables: of one model and one task, with pairs in its standings.
-        metrics: with tests; by default the headline metric and AUROC.
-        remark: a sentence for the note.
+        tables: one table, of one model and task, with pairs in its standings.
+        metrics: metrics with tests; by default the headline metric and AUROC.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
         ValueError: the table has no tested pair.
     """
     data = build_figure_data(tables)

@@ -1,4 +1,4 @@
-"""A grid of small axes, one for each method on each task of a model, as in reliability and confidence figures."""
+"""Draw a grid of small axes, one for each method on each task of a model, for reliability and confidence figures."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDE = 1.6
-"""Inches of a method's axes with their name, where there is room; lower ones share the name of an axis."""
+"""Maximum side of a method's axes with their labels, in inches; rows of lower axes share one y label."""
 RESERVE = 1.2
-"""Inches kept for title, labels and note where a figure is as high as a page."""
+"""Height kept for title, labels and note of a figure as high as a page, in inches."""
 ONE_TASK, SEVERAL_TASKS = 4, 6
-"""Methods side by side on one task; axes side by side on several."""
+"""Maximum number of axes side by side, for one task and for several tasks."""
 
 
 def method_grid(
     data: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
 ) -> Figure:
-    """Axes for each method and task of a model; tasks stand side by side.
+    """Draw axes for each method and task of a model; tasks stand side by side.
 
     Args:
         data: tables of one model.
-        kind: of figure, for the title.
-        axis_labels: below the lowest axes and beside the leftmost.
-        draw: fills axes from 0 to 1 with a method that has confidences.
-        note: below the figure.
+        kind: kind of figure, for the title.
+        axis_labels: x label below the lowest axes, and y label beside the leftmost.
+        draw: draws the line of a method that has confidences on axes from 0 to 1.
+        note: text below the figure.
 
     Raises:
-        ValueError: rows of several models.
+        ValueError: the data are of several models.
     """
     model, tasks = data.model, data.tasks
     per_task = min(len(data.methods), ONE_TASK if len(tasks) == 1 else max(1, SEVERAL_TASKS // len(tasks)))

@@ -1,4 +1,4 @@
-"""A model's metrics with their intervals: metrics across, tasks down, one row for each method, the best first."""
+"""Draw a model's metrics with their intervals: metrics across, tasks down, a row for each method, the best first."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, AXIS, RESERVE = 0.13, 0.3, 1.1
-"""Inches of a method at most, of headings and ticks around them, and for title and note where the figure is high."""
+"""Heights in inches: maximum of a method's row; headings and ticks; title and note of a figure as high as a page."""
 DOT = 3.4
-"""Points."""
+"""Size of a dot, in points."""
 FLOOR = "ece_floor"
 SEEDS = ", means over seeds; thin strokes: each seed"
 
 
 @styled()
 def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
-    """Axes for each metric and task of a model, one dot and its interval for each method.
+    """Draw axes for each metric and task of a model, with a dot and its interval for each method.
 
     Args:
-        tables: of one model, one or more tasks.
+        tables: tables of one model, one for each task.
         metrics: names in `bench.metrics.METRICS`.
-        remark: a sentence for the note.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     model, tasks, rows = data.model, data.tasks, len(data.methods)
@@ -74,7 +74,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         note=note, sharey="row", sharex="col",
     )  # fmt: skip
     for j, metric in enumerate(metrics):
-        values: list[float] = []  # the same axis for all tasks
+        values: list[float] = []  # all tasks have the same x axis
         for line in data.lines:
             values += [*line.estimate(metric).by_seed, *(data.whisker(line, metric) or ())]
             floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
@@ -95,7 +95,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
 
 
 def _unranked_sentences(data: FigureData) -> list[str]:
-    """Sentences on lines outside the ranks, each once and with its task where there are several."""
+    """Return a sentence for each task on lines without a rank; only one, without the task, if all are the same."""
     by_task = [(task, unranked_note(table, table.lines, ", so hollow")) for (_, task), table in data.tables.items()]
     sentences = [(task, sentence) for task, sentence in by_task if sentence]
     if len({sentence for _, sentence in sentences}) == 1 and len(sentences) == len(by_task):

@@ -1,6 +1,6 @@
-"""The numbers that figures draw, from records: histograms of confidence, and risk-coverage curves.
+"""Compute the numbers that figures draw from records: histograms of confidence, and risk-coverage curves.
 
-Several seeds are several records of the same questions; what is drawn is their mean, beside what each has. Example:
+Each seed has records of the same questions; arrays have a row for each seed, and figures draw the mean. Example:
 `risk_curve([records]).risk` is the share of mistakes at growing coverage.
 """
 
@@ -16,22 +16,22 @@ from bench.metrics.validation import bin_of
 from bench.results.records import Records
 
 HISTOGRAM_BINS = 20
-"""Bins of confidence histograms."""
+"""Number of bins of confidence histograms."""
 CURVE_POINTS = 200
-"""Points of a risk-coverage curve; more can't be seen in print."""
+"""Maximum number of points of a risk-coverage curve; more can't be seen in print."""
 
 
 class Histogram(NamedTuple):
-    """Shares of all answers by confidence; rows are seeds."""
+    """Shares of all answers of s seeds in b bins of confidence."""
 
     right: FloatArray
-    """(s, b): right answers."""
+    """(s, b): shares of right answers."""
     wrong: FloatArray
-    """(s, b): wrong answers."""
+    """(s, b): shares of wrong answers."""
 
 
 def compute_histogram(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Histogram:
-    """Confidences in equal-width bins, right and wrong answers apart; the shares of a seed sum to 1."""
+    """Return the shares of right and of wrong answers in equal-width bins of confidence; those of a seed sum to 1."""
     right, wrong = np.zeros((len(records), bins)), np.zeros((len(records), bins))
     for s, run in enumerate(records):
         group = bin_of(run.confidence, bins)
@@ -41,18 +41,18 @@ def compute_histogram(records: Sequence[Records], bins: int = HISTOGRAM_BINS) ->
 
 
 class RiskCurve(NamedTuple):
-    """Risk at growing coverage."""
+    """Risk-coverage curves of s seeds: the share of mistakes among the most confident answers, as more are kept."""
 
     coverage: FloatArray
     """(k,): share of answers that are kept, the most confident first."""
     risk: FloatArray
-    """(s, k): share of mistakes among them, for each seed; equal confidences as in `bench.metrics.aurc`."""
+    """(s, k): share of mistakes among the kept answers; for equal confidences the expected one, as in `aurc`."""
     best: FloatArray
-    """(k,): of the order that has all right answers first."""
+    """(k,): risk of the best possible order, which has all right answers first."""
 
 
 def risk_curve(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCurve:
-    """Risk-coverage curves of the seeds, at up to `points` coverages."""
+    """Return the risk-coverage curves of the seeds, at up to `points` coverages."""
     n = records[0].correct.size
     k = np.unique(np.linspace(1, n, min(points, n)).round())
     coverage, risk = k / n, []
@@ -67,7 +67,12 @@ def risk_curve(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCu
 
 
 def bin_boxes(heights: FloatArray, base: float = 0.0) -> FloatArray:
-    """Bars over equal bins of [0, 1]: heights (b,) -> left, bottom, right and top, (b, 4), without empty ones."""
+    """Return the boxes (k, 4) of bars over equal bins of [0, 1]: left, bottom, right and top of each.
+
+    Args:
+        heights: shape (b,), heights of the bars; bars of height 0 are left out.
+        base: y at which bars begin.
+    """
     edges = np.arange(heights.size + 1) / heights.size
     boxes = np.column_stack([edges[:-1], np.full(heights.size, base), edges[1:], base + heights])
     filled: FloatArray = boxes[heights != 0]

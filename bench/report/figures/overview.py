@@ -1,4 +1,4 @@
-"""Reliability at a glance: axes for each model and task with the curves of all methods."""
+"""Draw reliability at a glance: axes for each model and task with the curves of all methods."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HIGHEST, RESERVE = 3.0, 1.4
-"""Inches of a row of axes, and those kept for title and note where a figure is as high as a page."""
+"""Heights in inches: maximum of a row of axes; title and note of a figure as high as a page."""
 SMALLEST, LARGEST = 0.8, 3.4
-"""Points of a marker, for a bin with next to no answers and for one with all."""
+"""Sizes of a marker in points: for a bin with almost no answers, and for a bin with all answers."""
 
 
 @styled()
 def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Axes for each model (down) and task (across) with the curves of all methods.
+    """Draw axes for each model (down) and task (across) with the curves of all methods.
 
     Args:
-        tables: of any models and tasks.
-        records_of: gives the questions of a result.
-        remark: a sentence for the note.
+        tables: tables of any models and tasks, one for each.
+        records_of: returns the records of a result row.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     note = data.note(

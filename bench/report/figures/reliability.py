@@ -1,4 +1,4 @@
-"""Reliability diagrams: isotonic curves with consistency bands, ten bins with intervals, and counts."""
+"""Draw reliability diagrams: isotonic curves with consistency bands, ten bins with intervals, and counts."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 X_LABEL, Y_LABEL = "confidence (%)", "right answers (%)"
 PALE = 0.35
-"""Opacity of bins with few answers."""
+"""Opacity with which bins with few answers are drawn."""
 COUNTS = 0.16
-"""Share of the height that the fullest bin's count takes."""
+"""Share of the axes' height that the bar of the fullest bin's count takes."""
 
 
 @styled()
 def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Axes for each method and task of a model: curve and band, ten bins with intervals, and the counts at the foot.
+    """Draw axes for each method and task of a model: curve and band, ten bins with intervals, counts at the foot.
 
     Args:
-        tables: of one model, one or more tasks.
-        records_of: gives the questions of a result.
-        remark: a sentence for the note.
+        tables: tables of one model, one for each task.
+        records_of: returns the records of a result row.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     alone = sorted({line.key.label for line in data.lines if line.done and not line.has_confidences})
@@ -52,7 +52,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
 
 
 def diagram_note(*, seeds: bool) -> str:
-    """Sentences on what a diagram shows, of one seed or of several."""
+    """Return the sentences on what a diagram shows; `seeds` says whether it is of several seeds."""
     together = f"of all subjects{' and seeds' if seeds else ''} together"
     of_one = " for as many answers as one seed has; dashes: each seed" if seeds else ""
     return (
@@ -67,7 +67,7 @@ def diagram_note(*, seeds: bool) -> str:
 def _draw_diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     bins, style = bin_records(records), line.style
     curve, (ece, mcb) = corp.reliability_curve(records), corp.pooled_errors(records, ece_bins_of(line.done[0]))
-    if curve.confidence.size == 1:  # a stroke, where all confidences are the same
+    if curve.confidence.size == 1:  # all confidences are the same, so draw a short stroke
         curve = corp.ReliabilityCurve(*(np.repeat(values, 2) for values in curve))
         curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
     axes.fill_between(

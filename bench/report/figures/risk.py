@@ -1,4 +1,4 @@
-"""Risk and coverage: the share of mistakes among the most confident answers, as more of them are kept."""
+"""Draw risk-coverage curves: the share of mistakes among the most confident answers, as more of them are kept."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS = 3
-"""Axes beside each other."""
+"""Maximum number of axes side by side."""
 HEIGHT = 2.6
-"""Inches of a row of axes."""
+"""Height of a row of axes, in inches."""
 MARKS = 5
-"""Markers on each curve."""
+"""Number of markers on each curve."""
 LEAST = 0.05
-"""Least upper limit of the risk axis."""
+"""Smallest upper limit of the y axis, which shows the risk."""
 FIRST = 0.05
-"""Lowest coverage that sets the y limit. Below it a curve rests on too few answers to mean anything."""
+"""Coverage below which a curve doesn't set the limit of the y axis, as it rests on too few answers there."""
 
 
 @styled()
 def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Axes for each task of a model: the share of mistakes among the most confident answers, for all methods.
+    """Draw axes for each task of a model: the share of mistakes among the most confident answers, for all methods.
 
     Args:
-        tables: of one model, one or more tasks.
-        records_of: gives the questions of a result.
-        remark: a sentence for the note.
+        tables: tables of one model, one for each task.
+        records_of: returns the records of a result row.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     model, n_tasks = data.model, len(data.tasks)
@@ -91,7 +91,7 @@ def _draw_curves(axes: Axes, lines: Sequence[tuple[Line, RiskCurve]]) -> None:
                 linewidth=0, zorder=1,
             )  # fmt: skip
         points = curve.coverage.size
-        first = round(points * (0.15 + 0.1 * i / len(lines)))  # not all at the same place
+        first = round(points * (0.15 + 0.1 * i / len(lines)))  # markers of two curves don't coincide
         at = [k for k in np.linspace(first, points - 1, MARKS, endpoint=False).round().astype(int) if k < points]
         axes.plot(
             curve.coverage, curve.risk.mean(axis=0), label=f"{line.key.label}/risk",

@@ -1,4 +1,4 @@
-"""Differences inside each subject: how far each method is from the leader there, all on one axis."""
+"""Draw the differences of methods to the leader in each subject, all on one axis."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, RESERVE = 0.24, 1.6
-"""Inches of a subject at most, and those kept for title and note where a figure is as high as a page."""
+"""Heights in inches: maximum of a subject's row; title and note of a figure as high as a page."""
 DOT = 2.8
 SPREAD = 0.7
-"""Share of a row over which methods are spread, in the order of the key."""
+"""Share of a row's height over which the markers of methods are spread, in the order of the legend."""
 
 Values = Mapping[str, float | None]
-"""Subject -> mean over seeds; None where it is undefined."""
+"""Subject -> a metric in it, mean over seeds; None if undefined."""
 
 
 @styled()
 def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
-    """One row for each subject, one marker for each method: its value minus the leader's in that subject.
+    """Draw a row for each subject with a marker for each method: its value minus the leader's in that subject.
 
-    The leader is the first of the leading group by this metric, or the method with the best mean where nothing was
-    tested; its own values stand at the right. A method alone has its own values instead of differences.
+    The leader is that of `reference_line`; its own values stand at the right. If it is the only method, its values are
+    drawn instead of differences.
 
     Args:
-        tables: of one model and one task.
+        tables: one table, of one model and task.
         metric: name in `bench.metrics.METRICS`.
-        remark: a sentence for the note.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
     model, task, table = data.single
@@ -122,7 +122,10 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
 
 
 def reference_line(table: Table, metric: str) -> Line | None:
-    """The line that others are compared with: the first leader, else the best mean; None where none has a value."""
+    """Return the line that others are compared with: the first leader by the metric, else that with the best mean.
+
+    None if no line has a value.
+    """
     leading = table.leaders(metric)
     if leading:
         return leading[0]
@@ -131,6 +134,6 @@ def reference_line(table: Table, metric: str) -> Line | None:
 
 
 def _by_subject(line: Line, metric: str) -> Values:
-    """Means over seeds; None where it is undefined."""
+    """Return a line's metric in each subject, mean over seeds; None where undefined."""
     subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
     return {s: line.in_subject(s, metric) for s in subjects}

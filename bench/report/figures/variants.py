@@ -1,4 +1,4 @@
-"""Forest plot of an analysis: how far the reference is above each variant, with the interval of the difference."""
+"""Draw a forest plot of an analysis of variants: the reference minus each variant, with the interval."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.13
-"""Inches of a variant."""
+"""Height of a variant's row, in inches."""
 _MOST = 66
-"""Variants on one figure: as many as a page has room for."""
+"""Maximum number of variants on one figure, for which a page has room."""
 _ALPHA = 0.05
 
 
 @styled()
 def differences_of_variants(data: Variants) -> Figure:
-    """A row for each variant, axes for each tested metric; long lists are sorted by the difference, and cut."""
+    """Draw a row for each variant on axes for each tested metric.
+
+    Long lists are sorted by the difference; of more than `_MOST` variants the largest and smallest ones are shown.
+    """
     sort_metric, half = data.metrics[-1], _MOST // 2
     metrics = [name for name in data.metrics if name in TESTED] or data.metrics
     names = [row.variant for row in (sorted_rows(data, sort_metric) if is_long(data) else data.of(sort_metric))]

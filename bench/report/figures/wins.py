@@ -1,4 +1,4 @@
-"""Who beats whom: a matrix of the tested differences between all pairs of methods of a table."""
+"""Draw which method beats which: a matrix of the tested differences between all pairs of methods of a table."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 State = Literal["win", "tie", "loss"]
 ROW, NAMES = 0.15, 1.0
-"""Inches of a row, and of the names above."""
+"""Heights in inches: of a row, and of the names above the columns."""
 SIGNS: Mapping[State, tuple[str, float, str]] = MappingProxyType(
     {"win": ("+", 4.0, WIN), "tie": ("o", 1.2, TIE), "loss": ("_", 4.0, LOSS)}
 )
-"""Marker, its size in points, and the colour of its cell; the signs say it without colour."""
+"""State -> marker, its size in points, and colour of the cell; markers tell states apart without colour."""
 
 
 def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
-    """State of the first of two lines against the second, for all tested pairs, both ways round."""
+    """Return (line, other line) -> state of the line against the other, for all tested pairs in both orders."""
     states: dict[tuple[Key, Key], State] = {}
     for pair in standings.pairs:
         if pair.metric == metric and pair.p_corrected is not None:
@@ -43,7 +43,7 @@ def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], Stat
 
 
 def has_matrix(table: Table) -> bool:
-    """Whether two of its lines were tested against each other."""
+    """Return whether two lines of the table that have results were tested against each other."""
     shown = {line.key for line in table.lines if line.done}
     pairs = table.standings.pairs if table.standings else ()
     return bool(differences_by_metric(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
@@ -51,15 +51,15 @@ def has_matrix(table: Table) -> bool:
 
 @styled()
 def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
-    """One matrix for each metric: each row's method against each column's.
+    """Draw a matrix for each metric: the method of each row against that of each column.
 
     Args:
-        tables: of one model and one task, with pairs in its standings.
-        metrics: with tests; by default the headline metric and AUROC.
-        remark: a sentence for the note.
+        tables: one table, of one model and task, with pairs in its standings.
+        metrics: metrics with tests; by default the headline metric and AUROC.
+        remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: as `build_figure_data`.
+        UserError: no line is ok, or a model and task have two tables.
         ValueError: the table has no tested pair.
     """
     data = build_figure_data(tables)

@@ -1,7 +1,7 @@
-"""All figures of a comparison as files: which there are, what they are called, and how much fits on one.
+"""Write all figures of a comparison to files: list and name them, and split what doesn't fit on one figure.
 
-Names are `<model folder>--<task>--<kind>.<format>` for figures of one task, `<model folder>--<kind>.<format>` for those
-of all tasks of a model, and `reliability-overview.<format>`. Example: `tiny--atlas-oe--risk-coverage.svg`.
+Files are named `<model folder>--<task>--<kind>.<format>` for figures of one task, `<model folder>--<kind>.<format>` for
+those of all tasks of a model, and `reliability-overview.<format>`. Example: `tiny--atlas-oe--risk-coverage.svg`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 MOST_METHODS, MOST_TASKS, MOST_MODELS = 12, 5, 4
-"""Most on one figure; more go to further pages."""
+"""Maximum numbers of methods, tasks and models on one figure; further ones go to further figures."""
 MOST_COMPARED, MOST_ROWS = 30, 60
-"""Most methods, and rows of all tasks, on a figure that compares its methods with each other in rows of type."""
+"""Maximum numbers of methods, and of rows over all tasks, on a figure with `FigureKind.compares`."""
 
 T = TypeVar("T")
 Draw = Callable[..., "Figure"]
-"""(tables, remark=) -> figure."""
+"""Draws tables: (tables, remark=...) -> figure."""
 
 
 def write_figures(
@@ -56,19 +56,20 @@ def write_figures(
     *,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Draw all figures that the tables have numbers for; each file is written whole or not at all.
+    """Write all figures for which the tables have numbers; each file is written whole or not at all.
 
-    Recalibrated methods (`ccps+isotonic`) get figures of their own, and what doesn't fit on one figure goes to more.
+    Each recalibration (`ccps+isotonic`) and each tuning budget has figures of its own, and what doesn't fit on one
+    figure goes to several.
 
     Args:
-        tables: of any models and tasks, one for each.
-        records_of: gives the questions of a result; asked once for each.
-        out: folder, made if it is not there.
-        formats: of `FORMATS`.
-        say: told the name of each figure before it is drawn.
+        tables: one table for each model, task and tuning budget.
+        records_of: returns the records of a result row; called once for each row.
+        out: folder of the files; created if it does not exist.
+        formats: members of `FORMATS`.
+        say: called with the name of each figure before it is drawn.
 
     Returns:
-        The files, in the order in which they were written.
+        Paths of the files, in the order in which they were written.
 
     Raises:
         UserError: nothing to draw, tables that don't belong together, an unknown format, or an unwritable folder.
@@ -83,10 +84,10 @@ def write_figures(
     for same_budget in [group for group in by_budget.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_budget)
     ensure_writable(out)
-    records: dict[tuple[object, ...], Records] = {}  # by what the path of a row is made of; rows have no hash
+    records: dict[tuple[object, ...], Records] = {}  # by the fields that name a row's file, as rows can't be hashed
 
     def remembered(row: ResultRow) -> Records:
-        """Records that were given before; without texts, which figures don't show."""
+        """Return the records of a row, read only once, without texts, which figures don't show."""
         cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
         if cell not in records:
             records[cell] = replace(records_of(row), id=(), subject=(), answer=())
@@ -97,7 +98,7 @@ def write_figures(
     for budget, same_budget in sorted(by_budget.items()):  # tuned results have figures of their own
         for stem, draw in _figures(same_budget, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
             name = stem
-            if name.casefold() in stems:  # `a/b` on all tasks and `a` on task `b` would share theirs
+            if name.casefold() in stems:  # model `a/b` on all tasks and model `a` on task `b` would share a name
                 name = f"{name}-{hashlib.sha256(str(len(stems)).encode()).hexdigest()[:8]}"
             stems.add(name.casefold())
             say(name)
@@ -114,7 +115,7 @@ def write_figures(
 
 
 def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Name and drawing of every figure that has something in it."""
+    """Yield every figure that has a number, as file name without extension and function that draws it."""
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
@@ -125,18 +126,18 @@ def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iter
 
 
 class FigureKind(NamedTuple):
-    """One kind of figure of some tables."""
+    """A kind of figure, and the tables that it shows."""
 
     stem: str
-    """Beginning of the files' names."""
+    """Beginning of the names of the files."""
     draw: Draw
     tables: Sequence[Table]
     compares: bool = False
-    """It shows a row, a line or a marker for each method, so that many of them fit; and they belong together."""
+    """Whether methods are compared in common axes, by a row or a marker each, so that many of them fit."""
 
 
 def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[FigureKind]:
-    """Each kind of figure, for everything, each model, and each task of a model."""
+    """Yield the kinds of figures of all tables together, of each model, and of each task of a model."""
     diagrams = partial(reliability, records_of=records_of)
     risks = partial(risk_coverage, records_of=records_of)
     yield FigureKind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
@@ -163,7 +164,7 @@ def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Fi
 
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
-    """The tables with some of their lines; without those that have none of them."""
+    """Return the tables with only these lines shown, without tables that have none of them."""
     shown = (table.only(keys) for table in tables)
     return [table for table in shown if table.lines]
 
@@ -172,7 +173,10 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 
 
 def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
-    """Tables that fit on one figure, the ending of its name and a remark; without those that have no number."""
+    """Yield each portion of a kind's tables that fits on one figure and has a number.
+
+    Each comes with the ending of the figure's name and a remark for its note, both empty if there is only one portion.
+    """
     tables = kind.tables
     if not _has_numbers(tables):
         return
@@ -200,12 +204,12 @@ def _has_numbers(tables: Sequence[Table]) -> bool:
 
 
 def _split_evenly(values: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Portions of about equal size, as few as possible."""
+    """Split values into as few portions of at most `most` as possible, of about equal size."""
     number = -(-len(values) // most)
     bounds = [round(k * len(values) / number) for k in range(number + 1)]
     return [values[start:end] for start, end in pairwise(bounds)]
 
 
 def safe_name(name: str) -> str:
-    """A task or recalibration as a part of a file name."""
+    """Return the name of a task or recalibration in a form that is safe in a file name."""
     return name if NAME.fullmatch(name) else model_folder(f"/{name}")

@@ -1,6 +1,6 @@
 """Results in Python: data frames, tables, verdicts and figures of a results folder, as notebooks show them.
 
-Example: `Results.load(Selection(Path("results")), cache).frame()`; people come here by `bench.load_results`.
+Example: `Results.load(Selection(Path("results")), cache, print).frame()`; users call `bench.load_results` instead.
 """
 
 from bench.report.notebook.results import Results

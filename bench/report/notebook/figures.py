@@ -1,4 +1,4 @@
-"""Figures of results, one at a time and without files: `results.figures.reliability(task="atlas-choice")`."""
+"""Draw figures of results one at a time, without files: `results.figures.reliability(task="atlas-choice")`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Names = str | Iterable[str]
 _MODEL_AND_TASK = ("model", "task")
 _PIXELS_PER_INCH = 144
-"""Size at which a notebook shows a figure; it has more pixels than that."""
+"""Resolution that sets the size at which a notebook shows a figure; the image itself has a higher one."""
 
 
 class Figures:
-    """Figures of some tables. Each is a matplotlib figure, which a notebook shows and `savefig` writes.
+    """Draws figures of some tables as matplotlib figures, which a notebook shows and `savefig` writes.
 
-    All take `model`, `task` and `methods`, one or several, and draw these alone. Recalibrated methods are drawn where
-    they are named.
+    Each figure takes `model`, `task` and `methods`, one name or several, and draws only these. Recalibrated methods are
+    drawn if they are named, or if there are no other methods.
     """
 
     def __init__(self, tables: Sequence[Table], records_of: RecordsOf) -> None:
@@ -41,24 +41,24 @@ class Figures:
         self._records_of = records_of
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Reliability diagrams of one model: a panel for each method and task."""
+        """Draw the reliability diagrams of one model: a panel for each method and task."""
         return self._draw(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Reliability curves of all models and tasks, all methods in one panel."""
+        """Draw reliability curves: a panel for each model and task with the curves of all methods."""
         draw = partial(figures.reliability_overview, records_of=self._records_of)
         return self._draw(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Share of mistakes among the most confident answers, of one model."""
+        """Draw the share of mistakes among the most confident answers, of one model."""
         return self._draw(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Histograms of the confidences of right and wrong answers, of one model."""
+        """Draw histograms of the confidences of right and of wrong answers, of one model."""
         return self._draw(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Metrics of one model with their intervals, by method."""
+        """Draw the metrics of one model with their intervals, by method."""
         names = _split_names(metrics)
         for name in names:
             _require_known("metrics", name, METRICS)
@@ -66,26 +66,26 @@ class Figures:
         return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Differences of a metric to the leader, in every subject of one task."""
+        """Draw how far each method is from the leader by a metric, in every subject of one task."""
         _require_known("metric", metric, METRICS)
         return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Quality against what a method costs, on one task."""
+        """Draw the quality of methods against their costs, on one task."""
         return self._draw(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Differences to the best method with their intervals, on one task."""
+        """Draw the differences of methods to the best one with their intervals, on one task."""
         return self._draw(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Matrix of which method is significantly better than which, on one task."""
+        """Draw a matrix of which method is significantly better than which, on one task."""
         return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
-        """Draw the figure of this name.
+        """Draw the figure with the name `kind`.
 
         Raises:
             UserError: unknown figure or option.
@@ -105,10 +105,10 @@ class Figures:
         """Draw a figure of the selected tables, with a PNG representation for notebooks.
 
         Args:
-            draw: draws tables.
-            model: requested models.
-            task: requested tasks.
-            methods: requested methods.
+            draw: function that draws tables.
+            model: requested models; empty for all.
+            task: requested tasks; empty for all.
+            methods: requested methods; empty for all that are not recalibrated.
             one: those of `_MODEL_AND_TASK` of which the figure shows only one.
             most: maximum number of methods on the figure.
 
@@ -139,7 +139,7 @@ class Figures:
         return figure
 
     def _chosen(self, model: Names, task: Names, methods: Names) -> list[Table]:
-        """The tables of these models and tasks, with the lines of these methods."""
+        """Return the tables of the requested models and tasks, with the lines of the requested methods."""
         models, tasks, requested = _split_names(model), _split_names(task), _split_names(methods)
         tables = list(self._tables)
         for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
@@ -176,7 +176,7 @@ def _png_figure_class() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
-        """A figure that is shown with the settings that it was drawn with."""
+        """A figure that notebooks show with the matplotlib settings with which it was drawn."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             stream = io.BytesIO()

@@ -1,6 +1,6 @@
-"""Tables as data frames: the numbers of `bench table --format csv` and `json`, fractions with all their digits.
+"""Convert tables to data frames, with the numbers of `bench table --format csv` and `json`: unrounded fractions.
 
-A cell that failed or was skipped stands in every frame, with its status and reason and without a number.
+Except in `pairs`, a cell that failed or was skipped has a row, with its status and reason and without a number.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 
 
 def long(tables: Sequence[Table]) -> DataFrame:
-    """A row for each model, task, method, seed and metric.
+    """Return a frame with a row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed, `n_undefined` the subjects that `value` leaves out; `mean`
-    is the mean over seeds, and `low` and `high` are the ends of its 95 % interval for these subjects and other
-    questions. All are fractions, NaN where there is none. Of a negative `rmsce`, `value` keeps the sign, `mean` is 0.
+    `value` and `std` (over subjects) are those of the seed, `n_undefined` is the number of subjects that `value` leaves
+    out, `mean` the mean over seeds, and `low` and `high` are the ends of the mean's 95 % interval for these subjects
+    and other questions. Missing numbers are NaN. If `rmsce` is negative, `value` keeps the sign, and `mean` is 0.
     """
     records = []
     for table in tables:
@@ -68,7 +68,7 @@ def long(tables: Sequence[Table]) -> DataFrame:
 
 
 def _metrics(table: Table) -> Sequence[str]:
-    """The metrics that were asked for; else all that a line has, and the paper's."""
+    """Return the requested metrics; without a request those of `COLUMNS` and all others that some line has."""
     if table.metrics is not None:
         return table.metrics
     return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
@@ -89,12 +89,12 @@ def _row_data(row: ResultRow) -> dict[str, Any]:
 
 
 def wide(tables: Sequence[Table]) -> DataFrame:
-    """A row for each method, metrics as columns: means over seeds, in the order of the tables.
+    """Return a frame with a row for each line of each table and a column for each metric: means over seeds.
 
-    The index is model, task and method, with its settings where it has lines that differ in these. Behind the metrics
-    stand rank (by the metric that tables are sorted by), leading, group, n, seeds (that are ok), runs (all seeds),
-    status, reason (also of single seeds), preset, limit and the source of the answers: numbers of different answers
-    can't be compared, so rows are joined on it too.
+    The index is model, task and method; the method includes its settings if several lines differ in them. Further
+    columns are rank (by the metric that sorts the tables), leading, group, n, seeds (number of ok ones), runs (number
+    of all seeds), status, reason (also of single seeds), preset, limit, answers_source and average. Numbers on answers
+    of different sources can't be compared: join frames on `answers_source`, too.
     """
     import pandas as pd
 
@@ -130,12 +130,12 @@ def questions(
     records_of: Callable[[ResultRow], Records],
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
 ) -> DataFrame:
-    """A row for each model, task, method, seed and question.
+    """Return a frame with a row for each model, task, method, seed and question.
 
     Args:
-        tables: of any models and tasks.
-        records_of: gives the questions of a result.
-        texts_of: task and version -> its questions by id; empty where their texts aren't kept.
+        tables: tables of any models and tasks.
+        records_of: returns the records of a result row.
+        texts_of: task and version -> question texts by id; empty if they are not stored.
     """
     import pandas as pd
 
@@ -143,7 +143,7 @@ def questions(
     for table in tables:
         for line in table.lines:
             for row in line.rows:
-                common, values, n = ({**_line_data(table, line), **_row_data(row)}, {}, 1)  # one row that says why
+                common, values, n = ({**_line_data(table, line), **_row_data(row)}, {}, 1)  # one row with the reason
                 if row.status == "ok":
                     records, texts = records_of(row), texts_of(row.task, row.task_version)
                     question_texts, n = [texts.get(key) for key in records.id], len(records.id)
@@ -164,7 +164,7 @@ def questions(
 
 
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Paired differences, a row for each pair and metric: what `bench table --compare --format csv` gives."""
+    """Return a frame of the records of `bench table --compare --format csv`: a row for each pair and metric."""
     columns = (
         "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
         "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
@@ -179,7 +179,7 @@ def _build_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -
 
 
 def _set_dtypes(frame: DataFrame) -> DataFrame:
-    """The frame with one type for each column, whether it has values or not; categories in the order of the rows."""
+    """Return the frame with a fixed dtype for each column, even if empty; categories are in the order of the rows."""
     import pandas as pd
 
     for name in frame.columns:

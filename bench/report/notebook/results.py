@@ -1,4 +1,4 @@
-"""Results of a folder, or of one run, with their frames, tables, verdict and figures."""
+"""`Results`: the results of a folder, or of one run, as data frames, tables, verdict and figures."""
 
 from __future__ import annotations
 
@@ -37,50 +37,50 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
-    """Rows of results with the tables that they make. Cells that failed or were skipped are among them."""
+    """Result rows and the tables made of them; rows of cells that failed or were skipped are included."""
 
     selection: Selection
-    """Folder, and what of it is shown."""
+    """Results folder, and which of its results are shown."""
     rows: tuple[ResultRow, ...]
-    """One for each cell: a method on a model over a task with one seed."""
+    """One row for each cell: a method on a model over a task with one seed."""
     notes: tuple[str, ...] = ()
     """Sentences on what a reader must know, e.g. on results that are not shown."""
     plan: tuple[str, ...] = ()
-    """Plan of the run in words; empty for results that were loaded."""
+    """Plan of the run, in lines of text; empty for results that were loaded."""
     paths: tuple[Path, ...] = ()
     """Files that the run has written."""
     whole: tuple[Table, ...] = field(default=(), repr=False)
-    """Tables with all methods; marks, ranks and tests are those among all."""
+    """Tables with all methods; marks, ranks and tests take all methods into account."""
 
     @classmethod
     def load(cls, selection: Selection, cache: Path | None, say: Say) -> Results:
-        """Results of a folder.
+        """Load the results of a folder.
 
         Args:
-            selection: the folder, and what of it is shown.
-            cache: folder where intervals and tests are kept; None keeps none.
-            say: told before long computations.
+            selection: results folder, and which of its results are shown.
+            cache: folder that caches intervals and tests; None disables the cache.
+            say: called with a message before a long computation.
 
         Raises:
-            UserError: nothing to show, or a result that is not as it must be.
+            UserError: nothing to show, or a malformed result.
         """
         refuse_unknown_metrics(selection)
         notes = cells.skipped_notes(selection.results, partial=selection.partial)
         rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
         results = cls.from_rows(selection, cache, rows, say)
-        chosen(results.whole, selection)  # a method that is not there is said now
+        chosen(results.whole, selection)  # raises if a requested method has no result
         shown = [row for table in results.tables for row in table.rows]
         return replace(results, rows=tuple(shown), notes=tuple(notes))
 
     @classmethod
     def from_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
-        """Results that a run has written to the selection's folder; `cache` and `say` as in `load`."""
+        """Return the results that a run has written to the selection's folder; `cache` and `say` are as in `load`."""
         unfiltered = replace(selection, methods=(), metrics=(), headline=None)
         return cls(selection, tuple(rows), whole=tuple(tables_of(unfiltered, cache, say, rows)))
 
     @property
     def folder(self) -> Path:
-        """Folder of the result files."""
+        """Results folder."""
         return self.selection.results
 
     @property
@@ -90,31 +90,31 @@ class Results:
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """Tables with the methods and metrics that were asked for, one for each model and task."""
+        """Tables with the requested methods and metrics, one for each model and task."""
         return tuple(self._chosen(self.selection))
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
     def frame(self) -> DataFrame:
-        """A row for each model, task, method, seed and metric, as `bench.report.notebook.frames.long` says."""
+        """Return a row for each model, task, method, seed and metric; see `bench.report.notebook.frames.long`."""
         return frames.long(self.tables)
 
     def wide(self) -> DataFrame:
-        """A row for each model, task and method, metrics as columns, as `bench.report.notebook.frames.wide` says."""
+        """Return a row for each model, task and method, metrics as columns; see `bench.report.notebook.frames.wide`."""
         return frames.wide(self.tables)
 
     def questions(self, *, text: bool = True) -> DataFrame:
-        """A row for each model, task, method, seed and question: confidence, right or wrong, answer, subject.
+        """Return a row for each model, task, method, seed and question: confidence, right or wrong, answer, subject.
 
-        `score` is that of methods that give scores, `text` and `gold` are missing where the run did not keep them. A
-        cell without numbers has one row, without a question, with status and reason. For a row per question with a
-        column for each method: `.pivot(index="id", columns="method", values="confidence")`, of one task and seed.
+        `score` is missing for methods without scores, `text` and `gold` if the run did not store them. A cell without
+        numbers has one row, without a question, with status and reason. To get a row per question and a column for
+        each method, select one task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
 
         Args:
-            text: also the questions' texts and right answers.
+            text: whether to add the questions' texts and right answers.
 
         Raises:
-            UserError: a file of a result is missing or not as it must be.
+            UserError: a file of a result is missing or malformed.
         """
 
         @functools.cache
@@ -125,15 +125,15 @@ class Results:
         return frame if text else frame.drop(columns=["text", "gold"])
 
     def compare(self, *methods: str) -> DataFrame:
-        """Paired differences on the same questions, a row for each pair of these methods and metric, with tests.
+        """Return paired differences on the same questions with tests, a row for each pair of these methods and metric.
 
-        Where a pair has none, `frame.attrs["missing"]` says why.
+        `frame.attrs["missing"]` lists the reasons why methods are in no pair.
 
         Args:
-            methods: two or more names.
+            methods: names of two or more methods.
 
         Raises:
-            UserError: fewer than two names, an unknown one, or a metric without a test.
+            UserError: fewer than two names, an unknown name, or a metric without a test.
         """
         names = [part.strip() for name in methods for part in name.split(",") if part.strip()]
         tables = self._chosen(replace(self.selection, methods=()))
@@ -145,17 +145,17 @@ class Results:
     # --- words and pictures -------------------------------------------------------------------------------------------
 
     def table(self, **options: object) -> ShownTable:
-        """The comparison as `bench table` prints it.
+        """Return the comparison as `bench table` prints it.
 
         Args:
             options: `methods`, `metrics`, `sort` (the metric to sort and rank by), `stats` (also intervals, spreads and
                 training), `against="paper"` (the published numbers beside ours), `layout="models"` (two side by side),
-                and `compare="ccps,lts"` (paired differences); by default what was loaded.
+                and `compare="ccps,lts"` (paired differences); the defaults are those given when results were loaded.
 
         Raises:
             UserError: an unknown option or name, or options that exclude each other.
         """
-        field_names = {"sort": "headline", "method": "methods"}  # by the names of the command line
+        field_names = {"sort": "headline", "method": "methods"}  # option of the command line -> field
         replaced = {field_names.get(name, name) for name in options}
         loaded = {name: value for name, value in vars(self.selection).items() if name not in replaced}
         view = from_keywords(View, {**loaded, **options}, "table()")
@@ -171,9 +171,10 @@ class Results:
         return ShownTable(build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
-        """Sentences on which methods are best by the tests; those of a table begin with its model and task.
+        """Return a text for each table, which begins with model and task, on which methods are best by the tests.
 
-        Tables of one model and task, e.g. one of a part of the questions, also say what tells them apart.
+        If a model and task have several tables, e.g. one of a part of the questions, the texts say what tells these
+        apart.
         """
         tables = [table.whole() for table in self._chosen(self.selection)]
         suffixes = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
@@ -188,7 +189,7 @@ class Results:
         return Figures(self._chosen(self.selection), self._records)
 
     def figure(self, kind: str, **options: Names) -> Figure:
-        """A figure by its name, e.g. `figure("reliability", task="atlas-choice")`.
+        """Draw a figure by its name, e.g. `figure("reliability", task="atlas-choice")`.
 
         Raises:
             UserError: no such figure or option, or nothing to draw.
@@ -196,7 +197,7 @@ class Results:
         return self.figures(kind, **options)
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
-        """Write the page, and the figures where a folder is given for them; see `bench.report`."""
+        """Write the page, and the figures if a folder is given for them; see `bench.report`."""
         request = ReportRequest(**{**vars(self.selection), "out": out, "figures": figures})
         return Page(write.write_tables(self._chosen(self.selection), request, say)[0])
 

@@ -24,24 +24,24 @@ else:
     _Path = type(Path())  # before Python 3.12 `Path` itself can't be extended
 
 _WIDTH = 160
-"""Columns of a table as plain text, where nobody says how wide it may be."""
+"""Width of a table in plain text if none is given, in characters."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownTable:
-    """A table that is printed as `bench table` prints it, and shown by a notebook as HTML."""
+    """A table that Python prints as `bench table` does, and that a notebook shows as HTML."""
 
     views: TableViews
 
     def render(self, kind: str = "md", *, width: int | None = None) -> str:
-        """The table as text.
+        """Return the table as text.
 
         Args:
-            kind: `terminal`, `md`, `csv`, `tex` or `json`.
-            width: of a terminal, in columns.
+            kind: format: `terminal`, `md`, `csv`, `tex` or `json`.
+            width: width of the terminal, in characters; by default that of the real one.
 
         Raises:
-            UserError: unknown kind.
+            UserError: unknown format.
         """
         return formats.render(self.views, kind, width=width)
 
@@ -55,7 +55,7 @@ class ShownTable:
         return html.fragment(self.views.grids)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """The table at the console's width."""
+        """Yield the table in the width of the console."""
         from rich.console import Console as Plain
         from rich.text import Text
 
@@ -69,7 +69,7 @@ class ShownTable:
 
 
 class Sentences(tuple[str, ...]):
-    """Sentences, shown one on a line."""
+    """Sentences, shown one per line."""
 
     __slots__ = ()
 
@@ -81,10 +81,10 @@ class Sentences(tuple[str, ...]):
 
 
 class Page(_Path):
-    """Path of a written page."""
+    """Path of a written page, which a notebook shows."""
 
     def _repr_html_(self) -> str | None:
-        """A link and the page in a frame, addressed from the notebook's folder, so that no machine's path is shown."""
+        """Return a link and a frame with the page; its path is relative, so that no absolute path is shown."""
         if not self.is_file():
             return None
         address = escape(quote(Path(os.path.relpath(self)).as_posix()))

@@ -1,7 +1,8 @@
 """The comparison as one HTML file that opens from disk.
 
-`payload(tables, records_of, asked)` and `pictures(tables, records_of)` are pure functions of tables; `write` puts both
-into one self-contained file; `serve` shows that file on loopback. `bench.report.page.build` says what the file holds.
+`payload(tables, records_of, texts_of)` and `pictures(tables, records_of)` return the data and the figures of tables;
+`write` puts both into one self-contained file; `serve` shows that file on loopback. `bench.report.page.build` describes
+the data.
 """
 
 from bench.report.page.build import payload

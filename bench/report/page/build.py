@@ -1,35 +1,36 @@
-"""Tables -> what the page shows, as one JSON-ready dict; pure.
+"""Build the payload: everything that the page shows of tables, as one JSON-ready dict.
 
     {
       "preset": "demo",
-      "headline": "brier",                                  metric that lines are ordered by
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
-      "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": number}, ...],
-      "headline": metric that lines are ordered and ranked by, "headlines": {metric: sentences},
+      "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": index}, ...],
+      "headline": "brier",                                  metric that lines are ordered and ranked by
+      "headlines": {metric: sentences, ...},                legend of leaders and ranks by each possible headline
       "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.verdict_data`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
-                  "lines": [...],                           see `lines.line_data`; `csv` is a row of "csv"
-                  "headlines": {metric: {"order": [line, ...], "leads": [line, ...]}},
+                  "lines": [...],                           see `lines.line_data`; `csv` is an index in "csv"
+                  "headlines": {metric: {"order": [index of line, ...], "leads": [index of line, ...]}},
                   "questions": {...} | None,                see `questions.select_questions`
                   "pairs": {...} | None,                    see `pairs.pair_data`
                   "textless": bool}, ...],
       "verdicts": {...},                                    what the signs of pairs mean, see `pairs.pair_data`
       "words": {...},                                       what the signs mean, see `legend.page_legend`
-      "asked": [[text, [option, ...], gold], ...],          texts that blocks point to
+      "asked": [[text, [option, ...], gold], ...],          texts of questions, which blocks refer to by index
       "asked_limit": None | characters per text,
-      "disagreements": [10, true, None],                    see `disagreements.Depth`, and the limit of their texts
-      "csv": [row, ...],                                    what `bench table --format csv` has, its heading first
-      "differences": [markup of each block, ...],           see `pairs.differences_table`; no script gets it, nor
-      "transfer": markup of the section on shift,           see `transfer`
-      "footnotes": [...],                                   number k is at k - 1
-      "provenance": [[name, [[value, results that have it], ...]], ...],
+      "disagreements": [10, true, None],                    fields of `disagreements.Depth`, and characters per text
+      "csv": [row, ...],                                    lines of `bench table --format csv`, the heading first
+      "differences": [markup of each block, ...],           see `pairs.differences_table`; not passed to scripts
+      "transfer": markup of the section on shift,           see `transfer`; not passed to scripts
+      "footnotes": [...],                                   footnote k is at index k - 1
+      "provenance": [[name, [[value, number of results that have it], ...]], ...],
     }
 
-Lines are in the order of the headline. Confidences are integers in ten-thousandths, so that eleven methods on four
-models and five benchmarks stay below 5 MB; means have six decimals, and beside them stands the text to show.
+A block is a table, and its lines are ordered by the headline metric. Confidences are integers in ten-thousandths, so
+that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside each stands
+the text to show.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 
 _MANY = 8
-"""Blocks of which a page has more; then it shows fewer questions of each."""
+"""Number of blocks above which the page shows fewer questions of each."""
 _COSTS: Mapping[str, tuple[str, str]] = {
     "n": ("n", "Questions"),
     "seeds": ("Seeds", "Runs that are ok, of all"),
@@ -70,13 +71,13 @@ _COSTS: Mapping[str, tuple[str, str]] = {
     "parameters": ("Parameters", "Trained parameters"),
     "seconds": ("Seconds", "Fitting and predicting, without reading the model"),
 }
-"""Columns of costs: heading, and what it means."""
+"""Columns of costs: name -> heading, and what the heading means."""
 _PARTS: Mapping[str, str] = {
     "paper": "Methods of the paper",
     "untrained": "Other methods, which learn nothing",
     "trained": "Other methods, which learn",
 }
-"""Headings of the parts of the table, by group."""
+"""Group of methods -> heading of its part of the table."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
     "rmsce": "calibration error, without chance",
@@ -86,7 +87,7 @@ _NOTES: Mapping[str, str] = {
     "auroc": "right before wrong answers",
     "nll": "log loss",
 }
-"""Meaning of a metric, in the few words that a heading has room for."""
+"""Metric -> its meaning, in the few words for which a heading has room."""
 _SETS: Mapping[str, Sequence[str]] = {
     "Main": COLUMNS,
     "Calibration": ("ece", "ece_floor", "rmsce", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
@@ -97,7 +98,7 @@ _SETS: Mapping[str, Sequence[str]] = {
         *(name for name, metric in METRICS.items() if metric.is_rank_based and name not in {"auroc", "aucpr"}),
     ),
 }
-"""Columns that are shown together; one more set holds all metrics, and one before them those that were asked for."""
+"""Sets of metrics that are shown together; `Chosen`, the requested metrics, comes before them, and `All` last."""
 
 
 def payload(
@@ -106,16 +107,16 @@ def payload(
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
     shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
-    """Everything the page shows.
+    """Return everything that the page shows, as the module describes it.
 
     Args:
-        tables: of one preset.
-        records_of: the questions of a result that is ok, in the task's order.
+        tables: tables of one preset.
+        records_of: returns the records of a result row that is ok, in the task's order.
         texts_of: task and version -> question texts by id; empty if they are not stored.
-        shift: matrices of its models, if there are any.
+        shift: transfer matrices of the tables' models, if there are any.
 
     Raises:
-        UserError: several presets.
+        UserError: the tables have several presets.
     """
     presets = sorted({table.preset for table in tables})
     if len(presets) > 1:
@@ -136,8 +137,8 @@ def payload(
     names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
-    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds only where they differ
-    codes = [row.provenance.get("code") for row in rows]  # of a file, which may hold anything
+    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds are shown only if they differ
+    codes = [row.provenance.get("code") for row in rows]  # provenance comes from a file, which may hold anything
     return {
         "preset": presets[0],
         "count": {
@@ -179,7 +180,7 @@ def payload(
 
 @dataclass
 class _Page:
-    """Methods, footnotes and texts, which the blocks of one page share."""
+    """Builds the blocks of a page, which share methods, footnotes and texts of questions."""
 
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], Records]
@@ -189,10 +190,15 @@ class _Page:
     depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
     rows: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    """Numbers of the rows of CSV, which has a heading."""
+    """Indices of the lines in the payload's `csv`, from 1 on, as its first element is the heading."""
 
     def block(self, table: Table, label: str) -> dict[str, Any]:
-        """One model and task, with a line for each method of the page; a label tells it from others of both."""
+        """Return the data of one table, with a line for each method of the page.
+
+        Args:
+            table: the table.
+            label: what tells the table from others of its model and task; empty if there are none.
+        """
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.placed)}
         answers = [[self.records_of(row) for row in line.done] for line in table.placed]
         present = {subject for runs in answers for run in runs for subject in run.subject}
@@ -236,7 +242,7 @@ class _Page:
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
-        """Lines in the order of the table, and after each part the numbers of methods that were not run here."""
+        """Return the table's lines in order, and after each part the indices of its methods that were not run here."""
         methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
         ordered: list[Line | int] = []
@@ -273,7 +279,7 @@ def _column_sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
-    """Each fact with its values, and in how many results they are; what is unknown everywhere is left out."""
+    """Yield each fact that some result has, with its values and the number of results that have each value."""
     facts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}

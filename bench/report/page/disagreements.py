@@ -1,4 +1,4 @@
-"""Questions on which two methods differ most in confidence, and how many of them fit on a page.
+"""Find the questions on which two methods differ most in confidence, as many as fit on a page.
 
 Example: `largest_disagreements(confidence, [(0, 1)], 10)` has the ten questions with the largest lead of the first
 method's confidence over the second's, and the ten with the largest lead the other way.
@@ -17,22 +17,22 @@ from bench.report.page import pairs
 from bench.report.tables.model import Table
 
 _BUDGET = 1_000_000
-"""Bytes of these questions on one page, without their texts."""
+"""Maximum size of these questions on one page in bytes, without their texts."""
 _BYTES, _BYTES_EACH = 60, 5
-"""Bytes of a question, and of a line's confidence in it."""
+"""Approximate size in bytes of a question, and of a line's confidence in it."""
 
 
 class Depth(NamedTuple):
     """How many disagreements a page shows."""
 
     each: int
-    """Questions of a pair, each way."""
+    """Maximum number of questions of a pair of lines in each direction, i.e. with either line more confident."""
     all_pairs: bool
-    """Whether all pairs are shown, or only those with the best line."""
+    """Whether all pairs of lines are shown, or only those with the best line."""
 
 
 _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
-"""Candidates, the largest first; the last is used where none fits."""
+"""Candidates, the largest first; the last is used if none fits into the budget."""
 
 
 def fit_depth(tables: Sequence[Table]) -> Depth:
@@ -77,6 +77,6 @@ def largest_disagreements(
 
 
 def _largest(difference: FloatArray, each: int) -> IntArray:
-    above = np.flatnonzero(difference > 0)  # NaN is not
+    above = np.flatnonzero(difference > 0)  # False for NaN
     rows: IntArray = above[np.argsort(-difference[above], kind="stable")][:each]
     return rows

@@ -1,4 +1,4 @@
-"""Elements of HTML as values; text goes in as text. Example: `html(el("p", "a < b"))` is `<p>a &lt; b</p>`."""
+"""Build HTML elements and their markup; texts are escaped. Example: `html(el("p", "a < b"))` is `<p>a &lt; b</p>`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Element = ElementTree.Element
 
 
 def el(tag: str, *parts: Mapping[str, str | None] | Element | str | None) -> Element:
-    """An element.
+    """Return an HTML element.
 
     Args:
-        tag: its name.
-        parts: attributes, of which None is left out; elements and texts in their order; None is nothing.
+        tag: name of the element.
+        parts: mappings of attributes, without those whose value is None; child elements and texts, in order; None adds
+            nothing.
     """
     element = Element(tag)
     for part in parts:
@@ -33,15 +34,15 @@ def el(tag: str, *parts: Mapping[str, str | None] | Element | str | None) -> Ele
 def table(
     attributes: Mapping[str, str | None], caption: Element, headings: Iterable[Element], *bodies: Element
 ) -> Element:
-    """A table with one row of headings."""
+    """Return a table element with a caption, one row of headings and bodies."""
     return el("table", attributes, caption, el("thead", el("tr", *headings)), *bodies)
 
 
 def html(*elements: Element | None) -> str:
-    """Elements as markup; None is nothing."""
+    """Return the markup of elements; None adds nothing."""
     return "".join(ElementTree.tostring(e, encoding="unicode", method="html") for e in elements if e is not None)
 
 
 def hash_of(text: str) -> str:
-    """SHA-256 of a style or script as a Content-Security-Policy has it."""
+    """Return the SHA-256 of a style sheet or script in the form that a Content-Security-Policy takes."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,19 +1,19 @@
-"""The lines of a block of the page: one method over its seeds, as JSON-ready dicts.
+"""Data of the lines of a block of the page as JSON-ready dicts; a line is one method over its seeds.
 
-    {"method": index, "variant": "", "column": of questions' confidences,
-     "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote], "notes": [footnote],
+    {"method": index, "variant": "", "column": index in the questions' "confidence", "csv": index of its CSV row,
+     "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote number], "notes": [footnote number],
      "seeds": [0, 1], "runs": 2, "n", "labels": [train, validation, gold], "trained_on", "parameters", "tokens",
      "generated", "seconds", "training": [[name, text]], "costs": {column: text},
-     "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote]],
+     "mean": [x], "text": ["15.4"], "std": ["1.1"], "between": ["0.3"], "remarks": [[footnote number]],
      "best": ["beyond chance" | "not beyond chance" | "not tested" | null],
      "subjects": [[text of each subject]],
      "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
      "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
-Lists without a word on them go over the metrics. What is not known is null. The last two rows are there where standings
-were given: `ci` is the interval for these subjects and other questions, `half` half its width on the longer side,
-`calibrated_p` the p value of perfect calibration, `calibrated` that it has the sign of it, `constant` the Brier of a
-constant confidence, `worse` that the line's is no better.
+From `mean` on, lists have one entry for each metric. Unknown values are null. The last two rows exist only if standings
+were computed: `ci` is the interval for these subjects and other questions, `half` half its width on the longer side,
+`calibrated_p` the p value of perfect calibration, `calibrated` whether the line has the sign of calibration, `constant`
+the Brier score of a constant confidence, `worse` whether the line's Brier score is no better.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from bench.report.text import count, plain, probability, shown
 from bench.report.verdict.phrases import compact, n_labels
 
 DIGITS = 6
-"""Decimals of means, which are sorted by."""
+"""Decimals of the means, by which the page sorts lines."""
 _SHORT = 0.05
-"""Seconds that would be printed as 0."""
+"""Number of seconds below which a time is shown as `< 0.1`, as it would be rounded to 0."""
 _NOT_RUN = "not run on this model and benchmark"
 
 
 @dataclass
 class Footnotes:
-    """Texts with numbers from 1 on, the same for the same text."""
+    """Texts of footnotes, numbered from 1 on; equal texts have the same number."""
 
     texts: list[str] = field(default_factory=list)
 
     def number(self, text: str) -> int:
-        """Number of a text, which is added where it is new."""
+        """Return the number of a text; a new text is added."""
         text = plain(text)
         if text not in self.texts:
             self.texts.append(text)
@@ -51,12 +51,12 @@ class Footnotes:
 
 
 def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
-    """One line without its method's index and its column.
+    """Return the data of one line, without `method`, `column` and `csv`.
 
     Args:
-        line: of a table, with at least one run.
-        subjects: of the block, in the order of columns `subjects`.
-        footnotes: notes on it are added.
+        line: line of a table, with at least one run.
+        subjects: subjects of the block, in the order of the lists `subjects`.
+        footnotes: footnotes of the page, to which those of the line are added.
     """
     data: dict[str, Any] = {
         "variant": line.variant,
@@ -116,7 +116,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
-    """The line of a method that others of the page were compared with, but that was not run here."""
+    """Return the data of the line of a method that the page has, but that was not run on this model and benchmark."""
     reasons = [footnotes.number(_NOT_RUN)]
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
 

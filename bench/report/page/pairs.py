@@ -1,11 +1,11 @@
 """Paired differences of a block of the page as JSON-ready texts, and the table of differences to the best.
 
-    {"columns": [column of questions' confidences, ...],     the k lines that were tested with another one
-     "best": {recalibration: place in `columns`},            the best by the headline metric
+    {"columns": [index in the questions' "confidence", ...], the k lines that were tested against another one
+     "best": {recalibration: index in `columns`},            the best line by the headline metric
      "metrics": {metric: [[difference, interval, p, verdict] | null, ...]}}
 
-Pairs go over places i < j: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line at i minus the one at j, the
-verdict, one of `VERDICTS`, is on the line at i, and p is corrected for all pairs.
+The pairs of a metric are those of indices i < j in `columns`: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line
+at i minus the line at j, the verdict, one of `VERDICTS`, is on the line at i, and p is corrected for all pairs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALPHA = 0.05
 VERDICTS = {"+": "better", "-": "worse", "=": "can't be distinguished", "": "no test"}
 _NOTHING = "No two methods were tested against each other here."
 _NUMBERS = 3
-"""Cells after the method that are numbers."""
+"""Number of cells after the method's cell that hold numbers."""
 _ALONE = "shares its answers and labels with no other method here"
 
 
@@ -56,7 +56,7 @@ def pair_data(table: Table) -> dict[str, Any] | None:
 
 
 def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
-    """Return pairs by (first, second, metric), oriented by the order of lines."""
+    """Return pairs by (first, second, metric), where `first` stands before `second` in `table.placed`."""
     position, by_ends = {line.key: i for i, line in enumerate(table.placed)}, {}
     for pair in table.standings.pairs if table.standings else ():
         if pair.first in position and pair.second in position:
@@ -86,7 +86,7 @@ def best_columns(table: Table) -> dict[str, int]:
 
 
 def _pair_texts(pair: Pair) -> list[str]:
-    """Format difference, interval and corrected p value; last the verdict on the first, one of `VERDICTS`."""
+    """Return difference, interval, corrected p value and verdict on the first line, a key of `VERDICTS`, as texts."""
     metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
@@ -103,7 +103,7 @@ def differences_table(table: Table, where: str) -> str:
 
     Args:
         table: with or without standings.
-        where: its name.
+        where: name of the table.
     """
     by_ends, best = _pairs_by_ends(table), next(iter(best_columns(table).values()), None)
     if best is None:
@@ -135,5 +135,5 @@ def differences_table(table: Table, where: str) -> str:
 
 
 def _cell_class(cell: int) -> dict[str, str]:
-    """Class of a cell after the method: numbers, then words."""
+    """Return the class of a cell by its index among the cells after the method's cell: numbers, then words."""
     return {"class": "num"} if cell < _NUMBERS else {}

@@ -1,6 +1,6 @@
-"""The figures of `bench.report.figures` as inline SVG: text is text, and the page's names of colours follow its theme.
+"""Convert figures of `bench.report.figures` to inline SVG; text stays text, and colours follow the page's theme.
 
-A file's policy allows no style attributes, so that what matplotlib writes as style becomes attributes of SVG. Example:
+The page's Content-Security-Policy forbids style attributes, so matplotlib's styles become SVG attributes. Example:
 `pictures(tables, records_of)[0].forests` has the markup of the first table's differences to the best.
 """
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_DIAGRAMS = 100
-"""Reliability diagrams of a page; where there are more methods, each table shows its first ones."""
+"""Number of reliability diagrams of a page, of which each table has an equal share, but at least four."""
 MANY = 8
-"""Tables of which a page has more; then it draws one metric of each."""
+"""Number of tables above which a page draws one metric of each table instead of two."""
 _COLOURS = {
     INK: "--ink", MUTED: "--soft", FAINT: "--rule", BAND: "--hover", BAND_COLOUR: "--band", "#ffffff": "--card",
     "white": "--card", WIN: "--win", TIE: "--hover", LOSS: "--loss",
 }  # fmt: skip
-"""Colours of figures, and the page's names for them; those of methods stand out on both grounds."""
+"""Colour in figures -> CSS variable of the page; methods keep their colours, which stand out in both themes."""
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _INHERITED = {"fill", "stroke", "stroke-width", "font-size", "text-anchor", "stroke-dasharray"}
-"""Attributes that a group can have for all that is in it."""
+"""Attributes that can be moved from the children of a group to the group."""
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
@@ -51,11 +51,11 @@ class Pictures(NamedTuple):
 
 
 def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
-    """Figures of each table.
+    """Return the figures of each table.
 
     Args:
-        tables: of the page.
-        records_of: gives the questions of a result.
+        tables: tables of the page.
+        records_of: returns the records of a result row.
     """
     max_diagrams, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
     table_figures = []
@@ -89,7 +89,7 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
 
 
 def _combine(figures: Sequence[Figure], name: str) -> str:
-    """Figures side by side, with one note."""
+    """Return the markup of figures side by side, with the note of the first; empty without figures."""
     if not figures:
         return ""
     svgs = (inline_svg(figure, f"{name}{k}") for k, figure in enumerate(figures))
@@ -102,11 +102,11 @@ def _combine(figures: Sequence[Figure], name: str) -> str:
 
 
 def inline_svg(figure: Figure, name: str) -> Element:
-    """A figure as an element of a page, without its title and its note, which the page says as text.
+    """Return a figure as an SVG element, without its title and its note, which the page shows as text.
 
     Args:
-        figure: of `bench.report.figures`.
-        name: begins all ids, which must be unique on a page.
+        figure: figure of `bench.report.figures`.
+        name: prefix of all ids of the element, unique on the page.
     """
     title, note = figure.get_suptitle(), figure.get_supxlabel()
     headings = filter(None, (axes.get_title() or axes.get_title(loc="left") for axes in figure.axes))
@@ -124,7 +124,7 @@ def inline_svg(figure: Figure, name: str) -> Element:
 
 
 def _simplify(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
-    """An element with attributes in place of styles and short numbers; what draws nothing is left out."""
+    """Yield an element with attributes in place of styles and with rounded numbers, without parts that draw nothing."""
     tag = element.tag.rpartition("}")[2]
     if tag in {"metadata", "style"}:
         return

@@ -24,23 +24,23 @@ from bench.results.records import Records
 from bench.results.row import ResultRow
 
 PARTS = 10_000
-"""Confidences are integers in these parts of 1."""
+"""Confidences are stored as integers, in units of 1 / PARTS."""
 Runs = Sequence[Records]
-"""Questions of each seed of a line that is ok; empty where none is."""
+"""Records of each seed of a line that is ok; empty if no seed is."""
 EACH = 50
-"""Questions in each of the three groups."""
+"""Number of questions in each of the three groups."""
 FEW = 25
-"""The same, on a page of many tables."""
+"""Number of questions in each group on a page of many tables."""
 _BUDGET = 2_500_000
-"""Bytes of question texts and answers on one page."""
+"""Maximum size of question texts and answers on one page, in bytes."""
 _BRIEF_BUDGET = 600_000
-"""Bytes of the texts of questions that only disagreements show."""
+"""Maximum size of the texts of questions that only disagreements show, in bytes."""
 _BRIEF_LIMITS = (1_000, 400, 200, 100)
 _ONLY_OPTIONS = PromptStyle(header="", footer="", context="{options}")
 _HEADING = "Choices:"
-"""Line above the options in most prompts."""
+"""Text of the line above the options in most prompts."""
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
-"""Characters that a text may have; the first with which all fit into the budget."""
+"""Candidate maximum lengths of a text in characters; the first with which all texts fit into the budget is used."""
 
 
 @dataclass
@@ -48,19 +48,20 @@ class QuestionTexts:
     """Texts of questions, stored once for all models."""
 
     each: int = EACH
-    """Questions that a block shows of each kind."""
+    """Number of questions that a block shows in each group."""
     limit: int | None = None
-    """Characters to which texts were cut; None where all are whole."""
+    """Characters to which texts were cut; None if all are whole."""
     brief_limit: int | None = None
-    """The same for brief ones, which then lack their options."""
+    """Characters to which brief texts were cut, and their options removed; None if they are whole."""
     _texts: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
     _brief: set[int] = field(default_factory=set)
 
     def add(self, task: str, version: int, question_text: QuestionText | None, *, brief: bool = False) -> int:
-        """Store a question's text and return its index; -1 without a text. Brief texts share a smaller budget.
+        """Store a question's text and return its index; -1 without a text.
 
-        Options are removed from the text if they have the default format.
+        Options are removed from the text if they have the default format. A text is `brief` if only disagreements show
+        the question; brief texts have a smaller budget.
         """
         if question_text is None:
             return -1
@@ -140,26 +141,26 @@ def select_questions(
     each_way: int,
     base: int | None = None,
 ) -> dict[str, Any] | None:
-    """Select the questions to show of a block; None without an ok line.
+    """Return the questions to show of a block; None without an ok line.
 
     Returns:
         {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
-        the index of the option that was chosen, or null,
+        the index of the option that the answer chose, or null, and `asked` the index of the text,
         "confidence": [[k values in ten-thousandths, or null] of each line],
-        "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": how many there are},
-        "differing": questions on which lines have other answers than those shown,
-        "relabelled": lines of which other answers are right than those shown,
-        "disagreements": [[line, line, rows of which the first is surer, rows of which the second is], ...]}
+        "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": number of questions},
+        "differing": number of questions on which some line has another answer than the one shown,
+        "relabelled": lines in which an answer is right that is shown as wrong, or the reverse,
+        "disagreements": [[line, line, rows on which the first is more confident, rows on which the second is], ...]}
 
     Args:
         row: any result of the block.
-        records: of the block's lines.
-        subjects: its subjects, which the column `subject` points to.
-        by_id: its questions by id.
-        texts: gets the texts of those that are chosen.
-        disputed: pairs of lines, whose most different confidences are shown too where both have the answers shown.
-        each_way: at most so many of a pair each way.
-        base: line whose answers and labels are shown; by default the first with results.
+        records: records of each line of the block.
+        subjects: subjects of the block; the column `subject` has indices of them.
+        by_id: texts of the task's questions, by id.
+        texts: collects the texts of the selected questions.
+        disputed: pairs of lines whose largest disagreements are shown too, if both lines have the labels shown.
+        each_way: maximum number of disagreements of a pair in each direction.
+        base: index of the line whose answers and labels are shown; by default the first line with results.
     """
     with_results = [runs[0] for runs in records if runs]
     if not with_results:
@@ -170,7 +171,7 @@ def select_questions(
         _by_id(shown, shown.correct),
         dict(zip(shown.id, shown.answer, strict=True)),
     )
-    # mean over seeds of each shown question, (lines, n); NaN where a line doesn't have it
+    # mean confidence over seeds, (lines, n); NaN where a line doesn't have the question
     seeds = [[_by_id(run, run.confidence) for run in runs] or [{}] for runs in records]
     confidence = np.array([np.mean([[run.get(key, np.nan) for key in ref] for run in runs], axis=0) for runs in seeds])
     is_known = ~np.isnan(confidence)
@@ -227,11 +228,11 @@ def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH
     Args:
         confidence: shape (n,), in [0, 1].
         correct: shape (n,), bool.
-        seed: of those at random.
-        each: at most so many of each.
+        seed: seed of the random sample.
+        each: maximum number of questions in each group.
 
     Returns:
-        Row numbers (<= each,): the first two ordered by confidence, equal ones as they come; the last ascending.
+        Row indices (<= each,) of each group: the first two groups ordered by confidence (stable), the last ascending.
 
     >>> {k: v.tolist() for k, v in pick(np.array([0.9, 0.2, 0.7]), np.array([False, True, False]), 0, 1).items()}
     {'mistakes': [0], 'hits': [1], 'random': [2]}

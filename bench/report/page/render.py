@@ -1,4 +1,4 @@
-"""The payload as one HTML file: markup, style, script and data in it, nothing from anywhere else.
+"""Render the payload as one self-contained HTML file with markup, style, script and data.
 
 The file's Content-Security-Policy allows this style and this script by their hashes and nothing else: no request, no
 other script, and with Trusted Types no text that becomes markup.
@@ -21,31 +21,31 @@ from bench.report.page.static_table import render_parts, swatch_style
 from bench.store.files import write_atomic
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
-"""Styles in their order."""
+"""Style sheets, in the order in which they are joined."""
 _SCRIPTS = (
     "dom.js", "address.js", "theme.js", "leaderboard.js", "sections.js", "questions.js", "details.js", "compare.js",
     "main.js",
 )  # fmt: skip
-"""Scripts in the order in which they are one module."""
+"""Scripts, in the order in which they are joined to one module."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-"""Characters that could end the data's element or be no UTF-8; inside JSON strings all of it can be escaped."""
+"""Characters that could end the script element of the data, or that UTF-8 lacks; JSON strings can escape them."""
 _SLOT = re.compile(r"\{\{([a-z]+)\}\}")
 _LINK = '<a href="#transfer">Shift</a>'
-"""Entry of the section on shift in the page's navigation."""
+"""Link to the section on shift in the page's navigation."""
 _FIRST = b"<!doctype html"
 """Beginning of every page."""
 
 
 def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> Path:
-    """Write the page; it appears whole or not at all. Returns its path.
+    """Write the page, whole or not at all, and return its path.
 
     Args:
-        path: of the HTML file; missing folders are made.
-        payload: from `payload`.
-        pictures: from `pictures`, of the same tables.
+        path: path of the HTML file; missing folders are created.
+        payload: data from `build.payload`.
+        pictures: figures from `pictures.pictures`, of the same tables.
 
     Raises:
-        UserError: it can't be written there, or what is there is no page and would be lost.
+        UserError: the file can't be written, or would replace a file that is no page.
     """
     page = html(payload, pictures)
     try:
@@ -60,11 +60,11 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
 
 
 def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
-    """The whole file as text."""
+    """Return the whole file as text."""
     shown: dict[str, Any] = _visible(payload)
     shift = shown["transfer"]
     parts = render_parts(shown, pictures)
-    del shown["transfer"], shown["differences"]  # markup, which stands there already
+    del shown["transfer"], shown["differences"]  # markup, which the page has already
     style = "\n".join([*map(_asset, _STYLES), swatch_style(shown)])
     script = "\n".join(map(_asset, _SCRIPTS))
     policy = (
@@ -83,7 +83,7 @@ def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
 
 
 def embedded(payload: Mapping[str, Any]) -> str:
-    r"""JSON that can stand in a script element.
+    r"""Return data as JSON that can stand in a script element.
 
     >>> print(embedded({"a": "</script>"}))
     {"a":"\u003c/script\u003e"}
@@ -93,7 +93,7 @@ def embedded(payload: Mapping[str, Any]) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """The value with all text in it as people may see it, whatever questions and answers hold."""
+    """Return JSON-ready data with each text in it escaped by `visible`, as questions and answers may hold anything."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Shows one file on loopback; nothing else of this machine can be asked for, and nobody else can ask."""
+"""Serve one file on 127.0.0.1; no other file can be requested, and no other machine can request it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _HEADERS = {
 
 
 def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> None:
-    """Show the page until Ctrl-C; it is read again for each visit.
+    """Serve the page until Ctrl-C; the file is read again for each visit.
 
     Args:
-        path: of the HTML file.
-        port: on 127.0.0.1; 0 takes a free one.
-        ready: told the address once the page can be visited.
+        path: path of the HTML file.
+        port: port on 127.0.0.1; 0 takes a free one.
+        ready: called with the address once the page can be visited.
 
     Raises:
-        UserError: there is no such file, or the port can't be had.
+        UserError: there is no such file, or the port can't be used.
     """
     with server(path, port) as listening:
         if ready is not None:
@@ -41,10 +41,10 @@ def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> 
 
 
 def server(path: Path, port: int) -> ThreadingHTTPServer:
-    """A server of this one file, bound and not yet serving.
+    """Return a server of one file, bound to the port but not yet serving.
 
     Raises:
-        UserError: as `serve`.
+        UserError: there is no such file, or the port can't be used.
     """
     if not path.is_file():
         raise UserError(f"there is no page {str(path)!r} to show; write it first: bench report")
@@ -54,7 +54,7 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             host = (self.headers.get("Host") or "").rpartition(":")[0]
-            if host not in {_LOOPBACK, "localhost"}:  # another site's name that was made to point here
+            if host not in {_LOOPBACK, "localhost"}:  # DNS rebinding: another site's name that resolves to this machine
                 self.send_error(HTTPStatus.FORBIDDEN)
                 return
             try:
@@ -75,7 +75,7 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
         do_HEAD = do_GET  # noqa: N815 - the parent's way of naming
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-            """Say nothing."""
+            """Log nothing."""
 
     try:
         return ThreadingHTTPServer((_LOOPBACK, port), Handler)

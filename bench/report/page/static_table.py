@@ -1,6 +1,6 @@
-"""The parts of the page that are tables and words, as plain HTML: the script sorts, filters and folds what stands here.
+"""Render the parts of the page as plain HTML: tables, sentences and the places of the figures.
 
-All are made of the payload. Example: `render_parts(payload)["verdict"]`.
+The script then sorts, filters and folds these parts. Example: `render_parts(payload, pictures)["verdict"]`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from bench.report.text import ARROWS, EN_DASH, count
 
 _FIGURE_SPACE = "\u2007"
 _FEW = 4
-"""Blocks whose verdicts stand unfolded."""
+"""Maximum number of blocks whose verdicts in sentences are unfolded at first."""
 _NOTHING = "There is nothing to note."
 Data = Mapping[str, Any]
 
 
 def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
-    """Render each part: facts, verdict, table, legend, comparison, overview, footnotes, metrics, provenance.
+    """Return the markup of each part of the page by its name in `page.html`, e.g. `table` or `footnotes`.
 
     Args:
-        payload: with the markup of "differences".
-        pictures: of each block; none where there are no figures.
+        payload: data from `build.payload`, with "differences".
+        pictures: figures of each block; empty for a page without figures.
     """
     table_view = _StaticTable(payload)
     compared, diagrams = [], []
@@ -56,7 +56,7 @@ def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
 
 
 def swatch_style(payload: Data) -> str:
-    """Return CSS with the colours of swatches; the page's policy forbids inline styles."""
+    """Return CSS with the methods' colours; the page's Content-Security-Policy forbids inline styles."""
     return "\n".join(f".m{i} {{ --c: {method['colour']}; }}" for i, method in enumerate(payload["methods"]))
 
 
@@ -66,7 +66,7 @@ def block_name(block: Data) -> str:
 
 
 def _verdict(payload: Data) -> Iterator[Element]:
-    """A row for each benchmark, and the verdicts in sentences."""
+    """Yield the verdict: a heading, a table with a row for each benchmark, explanations and verdicts in sentences."""
     verdict = payload["verdict"]
     if verdict is None:
         return
@@ -93,7 +93,7 @@ def _verdict(payload: Data) -> Iterator[Element]:
 
 
 class _StaticTable:
-    """The table with every metric; the first set of columns is shown, with what the metric of the headline ranks."""
+    """The table with every metric; all but the headline metric and the first set of columns are hidden."""
 
     def __init__(self, payload: Data) -> None:
         self.payload = payload
@@ -109,7 +109,7 @@ class _StaticTable:
         self.has_halves = any("ci" in line for line in self.lines)
 
     def table(self) -> Element:
-        """All of it."""
+        """Return the whole table."""
         payload, several = self.payload, len(self.payload["parts"]) > 1
         names = {"name": "Method", **({"num rank": "Rank"} if self.is_ranked else {})}
         headings = [
@@ -145,7 +145,7 @@ class _StaticTable:
         return table({"class": "cards"}, caption, headings, *bodies)
 
     def legend(self) -> Iterator[Element]:
-        """Meaning of the numbers and signs; sentences on metrics that are not shown are hidden."""
+        """Yield the sentences on numbers and signs; those on metrics that are not shown are hidden."""
         words, present_signs = self.payload["words"], {sign for line in self.lines for m in self.columns
                                                for sign, _ in self._signs(line, m)}  # fmt: skip
         metric_of_sign = {words["calibrated"]: "ece", words["worse"]: "brier"}
@@ -165,7 +165,7 @@ class _StaticTable:
         yield el("li", words["labels"])
 
     def _cells(self, line: Data, *, leads: bool) -> Iterator[Element]:
-        """Name, rank, metrics and costs of a line."""
+        """Yield the cells of a line: name, rank, metrics and costs."""
         ok = line["status"] == "ok"
         tag = None if ok or line["status"] == "missing" else el("small", {"class": "tag"}, line["status"])
         marks = _footnote_links([*line["notes"], *(line["reasons"] if ok else [])])
@@ -206,7 +206,7 @@ class _StaticTable:
                   *_footnote_links(line["remarks"][m]), half_width)  # fmt: skip
 
     def _signs(self, line: Data, m: int) -> list[tuple[str, str]]:
-        """Signs after a number, and what a screen reader says of each."""
+        """Return the signs after a number, each with what a screen reader says of it."""
         if line["status"] != "ok":
             return []
         words, name, best = self.payload["words"], self.names[m], line["best"][m]
@@ -221,7 +221,7 @@ def _sort_value(value: float | None) -> str | None:
 
 
 def _order(metric: Data) -> str:
-    """Return the sort direction of the first click on a heading: the best first."""
+    """Return the direction in which the first click on a heading sorts, so that the best comes first."""
     return "-1" if metric["better"] > 0 else "1"
 
 
@@ -230,12 +230,12 @@ def _arrow(metric: Data) -> str:
 
 
 def metric_heading(metric: Data) -> str:
-    """Heading of a metric, which says that a floor stands with ECE, and where it is better."""
+    """Return the heading of a metric, with an arrow in the better direction; that of ECE also names the ECE floor."""
     return f"{metric['label']}{'/floor' if metric['name'] == 'ece' else ''}{_arrow(metric)}"
 
 
 def _method_header(method: int, name: str, *others: Element | None) -> Element:
-    """First cell of a row: a swatch and the name of a method."""
+    """Return the first cell of a row: a swatch of the method's colour and the name of the method."""
     swatch = el("span", {"class": f"swatch m{method}", "aria-hidden": "true"})
     named = el("span", {"class": "method"}, swatch, el("bdi", name), *others)
     return el("th", {"scope": "row", "class": "name"}, named)
@@ -249,9 +249,10 @@ def _footnote_links(numbers: Sequence[int]) -> list[Element]:
 
 
 def _overview(payload: Data) -> Iterator[Element]:
-    """A table for each metric of the first set, of methods by benchmarks, a part for each model; several blocks alone.
+    """Yield a table of methods by benchmarks for the headline metric and each metric of the first set of columns.
 
-    The best mean is first. A method without some number can't be compared by its mean, and comes last.
+    A table has a part for each model, with the best mean over benchmarks first; methods that lack a number come last,
+    as their means can't be compared. A page with one block has no such table.
     """
     blocks, metrics = payload["blocks"], payload["metrics"]
     headline = [metric["name"] for metric in metrics].index(payload["headline"])
@@ -293,7 +294,7 @@ def _overview(payload: Data) -> Iterator[Element]:
 
 
 def _text_parts(payload: Data) -> dict[str, str]:
-    """Facts, footnotes, metrics and provenance."""
+    """Return the markup of facts, footnotes, list of metrics and provenance."""
     blocks, (results, ok, dirty) = payload["blocks"], (payload["count"][name] for name in ("results", "ok", "dirty"))
     labels = {block["label"] for block in blocks}
     counts = [

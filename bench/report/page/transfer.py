@@ -1,6 +1,6 @@
-"""The section on shift: what methods cost that learned elsewhere, one part for each model that has such a matrix.
+"""Render the section on shift: how much worse methods are that learned on other answers, for each model in turn.
 
-All of it is plain HTML, and no script touches it. Example: `section(Shift(matrices))`.
+The section is plain HTML, which no script touches. Example: `section(Shift(matrices))`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ABOUT = (
 
 
 class Shift(NamedTuple):
-    """Matrices that a page shows."""
+    """Transfer matrices that a page shows."""
 
     matrices: Sequence[Matrix | UnreadableMatrix]
-    """One for each model."""
+    """One matrix for each model."""
     methods: Collection[str] | None = None
-    """Methods that are shown; None shows all. Ranks, prices and the verdict are of all in any case."""
+    """Names of the methods to show; None shows all. Ranks, prices and the verdict take all methods into account."""
 
 
 def section(shift: Shift) -> str:
-    """Markup of the section; empty where no model has a matrix."""
+    """Return the markup of the section; empty if no model has a matrix."""
     if not shift.matrices:
         return ""
     children = []
@@ -77,7 +77,7 @@ def _matrix_elements(matrix: Matrix, shift: Shift) -> Iterator[Element]:
 
 
 def _table(grid: Grid, hidden: Collection[str]) -> Element:
-    """A table of the analysis without some of its methods; it scrolls by itself where it is too wide."""
+    """Return a table of the analysis without hidden methods, in an element that scrolls if the table is too wide."""
     labels = [plain(f"{column.span} {column.label}").strip() for column in grid.columns]
     headings = (el("th", {"scope": "col", "class": "num" if i else "name"}, label) for i, label in enumerate(labels))
     rows = []

@@ -1,4 +1,4 @@
-"""The answer with which the page opens: for each benchmark who leads, how surely, by how much and at what cost.
+"""Data of the verdict with which the page opens: who leads each benchmark, how surely, by how much, at what cost.
 
 {"title": "Who leads, by Brier score", "explained": [sentence, sentence],
  "columns": [[heading, short heading], ...],
@@ -42,16 +42,16 @@ _MISSING = {
     "leads": "nobody", "sure": "nothing to compare", "by": "no second method to compare", "orders": "not tested",
     "cost": "nobody leads",
 }  # fmt: skip
-"""Words where a summary has a dash."""
+"""Column of a summary -> words to show where it has a dash."""
 _ORDERS = {"none": "no method, beyond chance"}
 
 
 def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
-    """The verdict on all tables of a page.
+    """Return the verdict on all tables of a page, as the module describes it.
 
     Args:
-        tables: at least one, whose headline is the same.
-        names: of the tables, for the sentences.
+        tables: at least one table; all have the same headline metric.
+        names: names of the tables, for the sentences.
     """
     full = [table.whole() for table in tables]
     name = ranked_by(tables[0].headline)

@@ -1,1 +1,1 @@
-"""One table, and its views: terminal, Markdown, LaTeX, CSV, JSON."""
+"""The comparison table, and its views as terminal text, Markdown, LaTeX, CSV and JSON."""

@@ -1,4 +1,4 @@
-"""Build one comparison table per model and task from result rows; all views are made of it.
+"""Build one comparison table per model and task from result rows; all output formats are made from it.
 
 A line is a method; its cells are metrics with half-widths of their intervals, or "skipped" / "failed" with a footnote.
 Lines are sorted by the mean of the headline metric. Example:
@@ -64,7 +64,7 @@ def build(
     Runs of a method with different settings are separate lines of one table, with a footnote.
 
     Args:
-        rows: what `bench.results.cells.read_all` gives.
+        rows: rows from `bench.results.cells.read_all`.
         average: what metrics average over; `standings_of` must use the same.
         preset: show this preset only.
         deviations: include rows with overridden constants.
@@ -74,7 +74,7 @@ def build(
 
     Raises:
         UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
-            a file that the standings are computed from is not as it must be.
+            a file that the standings are computed from is malformed.
     """
     tables, styles = [], styles or style.built_in()
     for group in group_rows(rows, preset=preset, deviations=deviations, partial=partial):
@@ -84,7 +84,7 @@ def build(
         best, lines = find_best(plain_lines, standings), []
         for line in plain_lines:
             notes = line.notes
-            if line.standing and line.standing.labels:  # it names the lines with which alone it is compared
+            if line.standing and line.standing.labels:  # a footnote names the only lines that it is compared with
                 labels = line.standing.labels
                 peers = [
                     peer.key.label for peer in plain_lines
@@ -104,11 +104,11 @@ def build(
 
 
 def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, str], Published]) -> list[Table]:
-    """Return the tables with the published cells beside ours.
+    """Return the tables with the published numbers of their models and tasks.
 
     Args:
         tables: from `build`.
-        cells: `bench.report.tables.published.read`.
+        cells: published numbers from `bench.report.tables.published.read`.
     """
     by_table: dict[tuple[str, str], dict[tuple[str, str], Published]] = defaultdict(dict)
     for (model, task, method, metric), cell in cells.items():
@@ -139,10 +139,10 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
     Args:
         tables: from `build`.
         stats: include intervals and the metrics beyond the paper's.
-        models: two models side by side, instead of one table for each model and task.
+        models: show two models side by side, instead of one table for each model and task.
 
     Raises:
-        UserError: models can't stand side by side.
+        UserError: the tables can't be shown side by side, see `side_by_side.model_grids`.
     """
     grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
@@ -186,7 +186,7 @@ def _build_line(
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
-    computed = {name for row in line.done for name in row.metrics}  # the paper's always
+    computed = {name for row in line.done for name in row.metrics}  # metrics of COLUMNS are included in any case
     names = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
@@ -198,7 +198,7 @@ def _build_line(
 
 
 def _value(line: Line, name: str, average: Average) -> MetricValue:
-    """Compute the mean of one metric over seeds, with footnotes; the line has no estimates yet."""
+    """Compute the value of one metric from the rows of a line that has no estimates yet: mean over seeds, footnotes."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)

@@ -14,17 +14,17 @@ from bench.results.row import ResultRow
 MANY = 100
 """Minimum number of questions; the caption warns of fewer."""
 ENOUGH = 20
-"""Minimum number of right and of wrong answers."""
+"""Minimum number of right answers and of wrong answers; the caption warns of fewer."""
 _GENERATED = "generate"
 """`answers_source` of answers that the run generated."""
 
 
 def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
-    """Build the caption: first a title of model and task, then sentences.
+    """Build the caption: first a title that names model and task, then sentences.
 
     Args:
         group: rows of the table.
-        origins: origins of its lines.
+        origins: judges, model revisions and answer sources of its lines.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
 
@@ -45,12 +45,12 @@ def too_few(rows: Sequence[ResultRow]) -> str:
 
 
 def preset_sentence(row: ResultRow) -> str:
-    """The sentence that names the preset."""
+    """Return the sentence that names the preset."""
     return f"The preset is {row.preset}."
 
 
 def limit_sentence(row: ResultRow) -> str:
-    """The sentence that says that a row is partial."""
+    """Return the sentence that says that results are of a part of the questions."""
     return f"Results are partial (--limit {row.limit})."
 
 
@@ -129,7 +129,7 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Yield sentences on excluded or anomalous data."""
+    """Yield a sentence for each of the `counts` of the rows, e.g. of data that the task left out."""
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():

@@ -1,4 +1,4 @@
-"""Cells, columns and subrows of tables of methods.
+"""Build the cells, columns and subrows of tables of methods.
 
 Subrows below a method's row hold published numbers and differences, or intervals and standard deviations.
 """
@@ -27,7 +27,7 @@ def latex_label(table: Table, *more: str) -> str:
 
 
 def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Return the column of a metric; the heading of ECE also names its floor, unless bare."""
+    """Return the column of a metric; the heading of ECE also names the ECE floor, unless `is_bare`."""
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
@@ -36,12 +36,12 @@ def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = Fa
 
 
 def method_cell(line: Line, *, leads: bool = False) -> Cell:
-    """Return the first cell of a row: the method with its footnotes."""
+    """Return the first cell of a row, with the name and the footnotes of the method."""
     return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield each line and whether it begins a new block (recalibration or group)."""
+    """Yield each line and whether it begins a new block, i.e. has another recalibration or group than the last."""
     before = None
     for line in lines:
         yield line, before not in {None, line.part}
@@ -49,7 +49,7 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 
 
 def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
-    """Return the metric cells of a line: means, with ± and the floor of ECE unless bare."""
+    """Return the cells of a line's metrics: means, and unless `is_bare` also ± half-widths and the ECE floor."""
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
     cells, floor = [], line.estimate("ece_floor").mean
@@ -88,7 +88,7 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.runs) + str(line.runs))
 
     def labels(line: Line) -> Cell:
-        """Training / validation, e.g. `1,280 gold/320`."""
+        """Return the numbers of labels in training and validation, e.g. `1,280 gold/320`."""
         if line.status != "ok":
             return DASH
         names = ("train", "validation", "gold")
@@ -111,7 +111,7 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
 
 
 def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a sentence on the number of seeds if all methods have the same."""
+    """Yield a sentence on the number of seeds if it is the same, more than one, for all methods."""
     if lines and lines[0].runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].runs} seeds."
 
@@ -125,16 +125,17 @@ def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
 
 
 def table_remarks(table: Table) -> tuple[str, ...]:
-    """Return the footnotes of the table itself."""
+    """Return the footnotes of the table that belong to no cell."""
     has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     missing = f"The paper has nothing to compare {table.facts[0]} with."
     return (*table.remarks, *[missing] * (table.published is not None and not has_published))
 
 
 def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
-    """Yield the subrows of published numbers (also without ours) and of differences, if there are any.
+    """Yield the subrow of a method's published numbers and that of the differences, if they have any number.
 
-    Differences are ours minus published; ± is the half-width of our interval unless bare.
+    A difference is the measured mean minus the published one, with ± the half-width of the measured mean's interval
+    unless `is_bare`. Published numbers are also shown if the method was not run.
     """
     printed, differences = [Cell("published")], [Cell("difference")]
     for name in table.columns:
@@ -153,12 +154,12 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
 
 
 def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
-    """Yield the subrows of intervals of both estimands, std over subjects and std between seeds.
+    """Yield the subrows of a line: intervals of both estimands, std over subjects and std between seeds.
 
     Args:
-        line: a method.
-        names: metrics.
-        leading_texts: cells before the metrics in the first row.
+        line: line of the method.
+        names: names of the metrics.
+        leading_texts: texts of the cells between the label and the metrics; only the first subrow has them.
     """
     rows: dict[str, list[str]] = {}
     for name in names:
@@ -178,7 +179,7 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
 
 
 def missing_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
-    """Yield why intervals are missing."""
+    """Yield the distinct reasons why intervals are missing, as sentences."""
     for label, estimand in _ESTIMANDS.items():
         cis = [
             getattr(value.standing, estimand)

@@ -1,6 +1,6 @@
 """Select methods, models, tasks, metrics and order, for tables, page and figures alike.
 
-Ranks, marks, tests and the verdict are always among all methods, so that a selection can't change them. Example:
+Ranks, marks, tests and the verdict always take all methods into account, so a selection can't change them. Example:
 `chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
 """
 
@@ -20,14 +20,14 @@ from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 ALL = "all"
-"""Stands for all metrics."""
+"""Name that selects all metrics, or all methods."""
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
     """Check the names of metrics before any file is read.
 
     Raises:
-        UserError: a metric is unknown, or the one to sort by has no better direction.
+        UserError: a metric is unknown, or of the one to sort by neither more nor less is better.
     """
     for name in selection.metrics:
         require("--metrics", "metric", name, (*METRICS, ALL))
@@ -96,10 +96,10 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
 
 
 def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
-    """Check that the value of an option is known.
+    """Check that the name that an option was given is among the known ones.
 
     Raises:
-        UserError: it is unknown.
+        UserError: the name is unknown; the message lists the known ones.
     """
     if name not in known:
         there = listed(known) if of else ", ".join(known)

@@ -33,13 +33,13 @@ _LEGEND = (
 )
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
-"""The better method is excluded from ranking by calibration."""
+"""Verdict on a tested pair whose better method may not be ranked by calibration."""
 _ALPHA = 0.05
 _TWO = 2
 
 
 def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
-    """Paired differences between all pairs of the named methods, for each table.
+    """Return the views of the paired differences between all pairs of the named methods, for each table.
 
     Args:
         tables: from `bench.report.tables.build.build`, with standings.
@@ -56,7 +56,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     if len(set(names)) < _TWO or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
-        # where all metrics were asked for, that is those with a test
+        # `--metrics all` stands for all metrics that have a test
         if ranked_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
     selected = [(table, _select_pairs(table, names)) for table in tables]
@@ -86,7 +86,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
 
 def verdict(pair: Pair) -> str:
-    """Return the verdict by the corrected p value as text."""
+    """Return in words which method of a pair is better by the corrected p value."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
     winner = pair.winner(_ALPHA)
@@ -112,7 +112,7 @@ def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
 
 
 def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
-    """Return why pairs are missing."""
+    """Return the reasons why named methods have no pair in the table."""
     compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
     reasons = []
     for name in names:

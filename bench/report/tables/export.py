@@ -20,7 +20,7 @@ from bench.stats import TESTED, Interval
 
 
 def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """Return a CSV record per table and method; `stats` adds all metrics unless a selection names some."""
+    """Return a CSV record per table and method, of the requested metrics; by default `COLUMNS`, with `stats` all."""
     return [
         _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables
@@ -69,7 +69,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
 
 
 def _token_costs(line: Line) -> dict[str, float | None]:
-    """Return the tokens of the method alone, mean over seeds."""
+    """Return how many tokens are read and generated for this method alone, mean over seeds."""
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
@@ -80,11 +80,11 @@ def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
     """Return the JSON objects of the tables."""
     json_tables: list[dict[str, Any]] = []
     for table in tables:
-        # paired differences between lines shown, in the metrics that were asked for
+        # paired differences between shown lines, in the requested metrics
         shown = {line.key for line in table.lines}
         metrics = TESTED if table.metrics is None else tuple(map(ranked_by, table.metrics))
         verdict = verdict_of(table).record()
-        if table.others:  # its leaders are numbers of the lines shown
+        if table.others:  # with hidden lines, the indices of shown leaders are ascending
             verdict["leaders"].sort()
         pairs = table.standings and [
             pair_record(pair)

@@ -28,7 +28,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
 _HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _BREAK = "\u200b"
-"""Separates two hyphens, which LaTeX would join to a dash; `plain` has removed any other."""
+"""Zero-width space put between two hyphens, which LaTeX would join to a dash; `plain` has removed all others."""
 _LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -38,19 +38,19 @@ _LATEX_MARKS = str.maketrans(
         "†": r"$^{\dagger}$", "▸": r"$\triangleright$", "≥": r"$\geq$", "√": r"$\surd$",
     }
 )  # fmt: skip
-"""Brackets and stars are guarded because they would be read as arguments of a preceding `\\\\`."""
+"""LaTeX of special characters; brackets and stars are guarded, as a preceding `\\\\` would take them as arguments."""
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
-"""Text that a spreadsheet would run as a formula; a leading apostrophe keeps it text."""
+"""Beginnings of a text that a spreadsheet would run as a formula; an apostrophe is put before such a text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
 _MAX_WIDTH = 10_000
-"""Width limit, in characters, for measuring a table's natural width."""
+"""Maximum width in characters up to which a table's natural width is measured."""
 
 
 def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
     """Render views as text.
 
     Args:
-        views: from `bench.report.tables.build.views` or `bench.report.tables.comparison.build`.
+        views: from `bench.report.tables.build.table_views` or `bench.report.tables.comparison.build`.
         kind: `terminal`, `md`, `csv`, `tex` or `json`.
         width: of a terminal, in columns; that of the real one by default.
 
@@ -106,7 +106,7 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
             console.print(Text(" ".join(grid.facts[1:]), style="dim"), highlight=False)
         console.print()
         for panel in panels if grid.rows else ():
-            # further apart where there is room
+            # with a gap between columns where there is room
             table = _rich_table(grid, panel, gap=1)
             console.print(table if _fits(table, console) else _rich_table(grid, panel, gap=0))
             console.print()
@@ -170,7 +170,7 @@ def _fits(table: RichTable, console: Console) -> bool:
 
 
 def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
-    """Build the rich table of these columns."""
+    """Build the rich table of the columns with these indices, `gap` spaces apart."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -233,9 +233,9 @@ def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: 
     """Return the lines of a Markdown table.
 
     Args:
-        labels: of the columns.
-        rows: of cells.
-        align: l or r for each column; the last letter holds for all that follow.
+        labels: headings of the columns.
+        rows: texts of the cells, row by row.
+        align: l or r for each column; the last letter holds for all further columns.
 
     >>> markdown_table(["method", "Brier", "AUROC"], [["ccps", "14.2", "81.0"]], "lr")
     ['| method | Brier | AUROC |', '|:--|--:|--:|', '| ccps | 14.2 | 81.0 |']
@@ -257,7 +257,7 @@ def latex(grids: Sequence[Grid]) -> str:
 
     The leading group is shaded. The column of labels is included only with statistics.
     """
-    # without signs that LaTeX would read as something else
+    # labels without signs that have a meaning in LaTeX
     labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]
     twice = {label for label in labels if labels.count(label) > 1}
     named = [f"{label}-{number}" if label in twice else label for number, label in enumerate(labels, start=1)]

@@ -15,13 +15,13 @@ class Column:
     span: str = ""
     """Heading over several neighbouring columns, e.g. a model; empty for none."""
     is_left: bool = False
-    """Aligned left, as words are."""
+    """Whether the column is aligned left, as words are."""
     droppable: int = 0
-    """A narrow terminal drops the column with the largest number first; 0: never dropped."""
+    """Order in which a narrow terminal drops columns, the largest number first; a column with 0 is never dropped."""
     is_metric: bool = False
-    """A metric, which is kept where columns are split into panels."""
+    """Whether the column shows a metric; such a column is kept if the table is split into panels."""
     is_in_latex: bool = True
-    """Included in LaTeX."""
+    """Whether LaTeX includes the column."""
     sentence: str = ""
     """Sentence of the legend that is left out with this column; empty for none."""
 
@@ -42,7 +42,7 @@ class Cell:
     notes: tuple[str, ...] = ()
     """Footnotes, numbered by first occurrence in the grid."""
     shaded: bool = False
-    """Has a background (LaTeX only)."""
+    """Whether the cell has a background (LaTeX only)."""
 
 
 class GridRow(NamedTuple):
@@ -50,9 +50,9 @@ class GridRow(NamedTuple):
 
     cells: Sequence[Cell]
     is_subrow: bool = False
-    """Belongs to the row above, e.g. the published numbers of a method."""
+    """Whether the row belongs to the row above, e.g. the published numbers of a method."""
     begins_block: bool = False
-    """Begins a new block."""
+    """Whether the row begins a new block of rows."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Grid:
     legend: tuple[str, ...] = ()
     """Sentences that explain marks and columns."""
     remarks: tuple[str, ...] = ()
-    """Footnotes without a mark."""
+    """Footnotes that belong to no cell."""
     verdict: tuple[str, ...] = ()
     """Sentences on which method is best, between the caption's title and its facts."""
     leads: tuple[int, ...] = (0,)
-    """Numbers of the verdict's sentences that are bold and begin a paragraph."""
+    """Indices of the verdict's sentences that are bold and begin a paragraph."""
     label: str = ""
-    """Name by which LaTeX refers to it."""
+    """Label of the table in LaTeX."""
     is_folded: bool = False
-    """Text is folded where a terminal is too narrow; else columns go below one another."""
+    """Whether a terminal that is too narrow folds long texts; if not, it splits the table into panels of columns."""
 
     @property
     def footnotes(self) -> tuple[str, ...]:
@@ -82,12 +82,12 @@ class Grid:
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
 
     def numbers(self, cell: Cell) -> str:
-        """Numbers of a cell's footnotes."""
+        """Return the numbers of a cell's footnotes, joined by commas."""
         return ",".join(str(self.footnotes.index(note) + 1) for note in cell.notes)
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:
-        """Paragraphs of the verdict: the first sentence, and the others, one a line."""
+        """Paragraphs of the verdict: the first sentence of each, and its other sentences joined by newlines."""
         ends = (*self.leads[1:], len(self.verdict))
         pieces = [self.verdict[start:end] for start, end in zip(self.leads, ends, strict=True)]
         return [(piece[0], "\n".join(piece[1:])) for piece in pieces if piece]
@@ -95,11 +95,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class TableViews:
-    """The views of one command's tables, for every format."""
+    """The tables that one command prints, in the forms from which all formats are made."""
 
     grids: Sequence[Grid]
-    """Grids for people."""
+    """Grids, rendered for people as terminal text, Markdown, LaTeX or HTML."""
     records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """Makes the CSV records: fractions with all digits, None for missing numbers."""
+    """Returns the CSV records: fractions with all digits, None for missing numbers."""
     data: Callable[[], Any] = tuple
-    """Makes the JSON data."""
+    """Returns the JSON data."""

@@ -56,5 +56,5 @@ def _paragraph(text: str, style: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Escape text; dollars are wrapped, or notebooks would render them as formulas."""
+    """Escape text; dollar signs are wrapped, since notebooks render text between two of them as a formula."""
     return escape(visible(text)).replace("$", "<span>$</span>")

@@ -32,11 +32,11 @@ from bench.report.text import EN_DASH, metric_name, probability
 from bench.report.verdict import summary_of, verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
-"""Columns of the second table with statistics; before them stands the test of calibration."""
+"""Metrics of the grid on calibration, whose first column is the test of calibration."""
 _RANKING_COLUMNS = tuple(
     name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
 )
-"""Columns of the third: whatever else is computed."""
+"""Metrics of the grid on losses and selection: all further ones, but not the reference ECEs."""
 _NAME = Column("method", is_left=True)
 _LEADS = (
     "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"
@@ -52,7 +52,7 @@ _COST = (
 
 
 def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
-    """One grid for each model and task; with statistics, up to four."""
+    """Return the grid of each table; with `stats` up to four: main, calibration, losses and selection, training."""
     grids = []
     for table in tables:
         names, leaders = table.columns, {line.key for line in table.leaders()}
@@ -87,7 +87,7 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
 
 
 def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
-    """Lay out metrics beyond the paper's that the main table does not show."""
+    """Lay out those of the named metrics that the main grid does not show; `chance` adds the test of calibration."""
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
@@ -107,7 +107,7 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
 
 
 def _training_grid(table: Table) -> Grid:
-    """Lay out training: a row per trained method, a subrow per further stage."""
+    """Lay out how methods were trained: a row per trained method, a subrow per further stage of training."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
     for line in table.lines:
@@ -123,7 +123,7 @@ def _training_grid(table: Table) -> Grid:
 
 
 def overview_grid(tables: Sequence[Table]) -> Grid:
-    """Lay out who leads, a row per benchmark."""
+    """Lay out the summary of which methods lead, a row per benchmark."""
     summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])

@@ -92,12 +92,12 @@ TRAINING = (
 
 
 def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = False) -> tuple[str, ...]:
-    """Legend of the main table.
+    """Return the sentences of the legend of the main grid.
 
     Args:
-        tables: one, or those that stand side by side.
-        stats: rows with intervals stand below the methods.
-        is_bare: cells hold means alone, and there are no columns but the metrics.
+        tables: the table, or the tables that stand side by side.
+        stats: whether subrows with intervals stand below the methods.
+        is_bare: whether cells have only means, and no columns follow the metrics.
     """
     lines = [line for table in tables for line in table.lines]
     names = tables[0].columns
@@ -118,11 +118,11 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
 
 
 def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
-    """Return signs with their sentences for the page, which shows those that occur.
+    """Return the signs of the page's table and the sentences of its legend; the page shows those that apply.
 
     Args:
-        methods: a line of each method of the page.
-        average: what metrics are of.
+        methods: one line of each method of the page.
+        average: what metrics average over.
         headline: metric that lines are ordered and ranked by.
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
@@ -152,12 +152,12 @@ def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADL
 
 
 def mean_sentence(average: Average, *, nats: bool = False) -> str:
-    """Sentence on what a number is."""
+    """Return the sentence on what the numbers of a table are."""
     return _MEAN.format(of=averaged(average), nats=" (NLL in nats)" if nats else "")
 
 
 def interval_sentences(tables: Sequence[Table]) -> list[str]:
-    """Return the sentences on subrows."""
+    """Return the sentences on the subrows of intervals and standard deviations."""
     return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
 
 
@@ -178,16 +178,16 @@ def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
 
 
 def order_sentence(lines: Sequence[Line], headline: str) -> str:
-    """The sentence on the order of rows."""
+    """Return the sentence on the order of rows."""
     return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(ranked_by(headline)))
 
 
 def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """Yield the sentences on the signs that occur.
+    """Yield the sentences on the signs that occur in tables.
 
     Args:
-        tables: that hold them.
-        names: of the metrics shown.
+        tables: tables with the signs.
+        names: names of the metrics shown.
     """
     lines = [line for table in tables for line in table.lines]
     marks_present = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
@@ -209,5 +209,5 @@ def has_groups(lines: Sequence[Line]) -> bool:
 
 
 def _group_noun(lines: Sequence[Line]) -> str:
-    """Return what methods are ranked within: `block` or `table`."""
+    """Return the word for the lines that are ranked together: `block`, or `table` if it has only one block."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"

@@ -1,4 +1,4 @@
-"""The comparison table, of which page, figures and all formats are views: Table, Line, MetricValue.
+"""The comparison table, from which page, figures and all output formats are made: Table, Line, MetricValue.
 
 Built by `bench.report.tables.build.build`. Example: `table.lines[0].estimate("brier").mean`.
 """
@@ -24,7 +24,7 @@ from bench.results.row import LabelsSeen, ResultRow, Status, Training
 from bench.stats import Estimate
 
 COLUMNS = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
-"""Metrics of the table: the paper's, in its order, and after ECE the one that ranks calibration."""
+"""Metrics that tables show by default: the paper's, in its order, and after ECE the one that ranks calibration."""
 HEADLINE = "brier"
 """Default metric by which lines are sorted and ranked."""
 CALIBRATED = 0.05
@@ -35,36 +35,39 @@ GROUPS = ("paper", "untrained", "trained")
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A metric of one method, as fractions: of all questions or mean over subjects, and mean over seeds."""
+    """One metric of one line, as fractions (`nll` in nats): means over seeds.
+
+    The value of a seed is that of all questions, or the mean over subjects, see `Table.average`.
+    """
 
     mean: float | None = None
-    """None where it is undefined, or was not computed."""
+    """Mean of the metric over seeds; None if it is undefined or was not computed."""
     std: float | None = None
-    """Over subjects; mean over seeds."""
+    """Standard deviation over subjects, mean over seeds."""
     by_seed: tuple[float, ...] = ()
-    """Value per seed, in order; seeds where it is undefined are left out."""
+    """Value of each seed, in order; seeds where the metric is undefined are left out."""
     n_undefined: int = 0
-    """Maximum over seeds of the number of subjects that a mean over subjects leaves out."""
+    """Number of subjects that a mean over subjects leaves out, of the seed with the most."""
     best: Best | None = None
-    """Mark of the best value of its group by the tests; None if it is not the best."""
+    """What the tests say of the value as the best of its group; None if it is not the best."""
     standing: Estimate | None = None
-    """Intervals, where standings were computed."""
+    """Intervals of the metric; None if standings were not computed."""
     notes: tuple[str, ...] = ()
-    """Footnotes."""
+    """Footnotes at the value."""
 
     @property
     def half(self) -> float | None:
-        """Half the width of its 95 % interval for these subjects; see `Interval.half`."""
+        """Half the width of the metric's 95 % interval for these subjects; see `Interval.half`."""
         return self.standing.fixed.half(self.mean) if self.standing else None
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Ends of its interval for these subjects and other questions; None where there is none."""
+        """Ends of the metric's interval for these subjects and other questions; None if there is no interval."""
         return self.standing.fixed.ends if self.standing else None
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation (ddof 1) between seeds, 0 where it is rounding; None with one seed."""
+        """Standard deviation (ddof 1) between seeds, 0 if it is only rounding; None with one seed."""
         std = statistics.stdev(self.by_seed) if len(self.by_seed) > 1 else None
         spread = self.standing.spread if self.standing else std
         return 0.0 if spread is not None and spread < ROUNDING else spread
@@ -82,32 +85,32 @@ class Line:
     group: str = "paper"
     """Group of the method: one of `GROUPS`."""
     rows: tuple[ResultRow, ...] = ()
-    """A row per seed, ascending; empty if it was not run on this model and task."""
+    """Rows, one for each seed, ascending; empty if the method was not run on this model and task."""
     estimates: Mapping[str, MetricValue] = field(default_factory=dict)
-    """Estimates by metric; empty where the status isn't ok."""
+    """Values by metric; empty if the line's status isn't ok."""
     notes: tuple[str, ...] = ()
-    """Further footnotes."""
+    """Footnotes at the name of the method."""
     standing: LineStanding | None = None
-    """Ranks and the test of calibration, where they were computed."""
+    """Ranks and the test of calibration; None if they were not computed."""
 
     @property
     def method(self) -> str:
-        """Its name, as one line of printable text."""
+        """Name of the method, as one line of printable text."""
         return plain(self.key.method)
 
     @property
     def variant(self) -> str:
-        """Settings in which it differs from others of the table, as one line of printable text; usually empty."""
+        """Settings in which the line differs from others of the table, as printable text; usually empty."""
         return plain(self.key.variant)
 
     @property
     def part(self) -> tuple[str, int]:
-        """Block of the table: recalibration, then index of the group."""
+        """Part of the table in which the line stands: recalibration, and index of the group in `GROUPS`."""
         return self.key.recalibration, GROUPS.index(self.group)
 
     @cached_property
     def done(self) -> tuple[ResultRow, ...]:
-        """Seeds that are ok, whose mean is shown."""
+        """Rows of the seeds that are ok, whose mean is shown."""
         return tuple(row for row in self.rows if row.status == "ok")
 
     @property
@@ -117,12 +120,12 @@ class Line:
 
     @property
     def others(self) -> tuple[ResultRow, ...]:
-        """Seeds that are not ok."""
+        """Rows of the seeds that are not ok."""
         return tuple(row for row in self.rows if row.status != "ok")
 
     @property
     def status(self) -> Status | Literal["not run"]:
-        """`ok` where at least one seed is, else how the first one ended."""
+        """`ok` if at least one seed is ok, else the status of the first seed, or `not run` without seeds."""
         if self.done:
             return "ok"
         return self.rows[0].status if self.rows else "not run"
@@ -139,12 +142,12 @@ class Line:
 
     @property
     def n(self) -> int | None:
-        """Questions."""
+        """Number of questions; None if unknown."""
         return next((row.n for row in (*self.done, *self.rows) if row.n is not None), None)
 
     @property
     def labels(self) -> tuple[LabelsSeen, ...]:
-        """Labels it learned from; several where seeds differ, empty where the status isn't ok."""
+        """Labels that the method learned from; several if seeds differ, empty if the status isn't ok."""
         return tuple(dict.fromkeys(row.labels_seen for row in self.done))
 
     @property
@@ -159,67 +162,67 @@ class Line:
 
     @property
     def training(self) -> tuple[Training, ...]:
-        """Trainings of the seeds that trained."""
+        """Training of each seed that is ok and was trained."""
         return tuple(row.training for row in self.done if row.training)
 
     @property
     def base_rate(self) -> float | None:
-        """Share of right answers in training, mean over seeds; None where it learned from none."""
+        """Share of right answers in training, mean over seeds; None if the method learned from no answers."""
         return mean_of(row.base_rate for row in self.done)
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """Trained parameters by seed, where known; likewise the next three."""
+        """Number of trained parameters, by seed, where known."""
         return _not_none(row.n_parameters for row in self.done)
 
     @property
     def tokens(self) -> tuple[float, ...]:
-        """Token positions fed to the model for this method alone, by seed; batched in forward passes."""
+        """Token positions fed to the model in passes for this method alone, by seed, where known."""
         return _not_none(row.forward_tokens_alone for row in self.done)
 
     @property
     def generated(self) -> tuple[float, ...]:
-        """Tokens decoded for this method alone, by seed; each takes a decoding step."""
+        """Tokens generated for this method alone, each in a decoding step, by seed, where known."""
         return _not_none(row.generated_tokens_alone for row in self.done)
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds of its own stages, by seed."""
+        """Seconds of the method's own stages, by seed, where known."""
         return _not_none(sum(row.timings.values()) if row.timings else None for row in self.done)
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its ECE can't be distinguished from that of a calibrated method."""
+        """Whether the line's ECE can't be distinguished from that of a calibrated method."""
         return self.standing is not None and self.standing.calibrated_p >= CALIBRATED
 
     @property
     def orders_answers(self) -> bool:
-        """Whether its AUROC is above 50 % beyond chance, see `LineStanding`; also where there is no standing."""
+        """Whether the line's AUROC is above 50 % beyond chance, see `LineStanding`; True without a standing."""
         return self.standing is None or bool(self.standing.orders_answers)
 
     @property
     def is_worse_than_constant(self) -> bool:
-        """Whether its Brier is no better than that of a constant confidence; False where that isn't known."""
+        """Whether the line's Brier score is no better than that of a constant confidence; False if unknown."""
         return self.standing is not None and self.standing.worse_than_constant
 
     def estimate(self, metric: str) -> MetricValue:
-        """A metric of this line; an estimate without a mean where it was not computed."""
+        """Return a metric's value in this line; its mean is None if it was not computed."""
         return self.estimates.get(metric, _UNKNOWN)
 
     def rank(self, metric: str) -> int | None:
-        """1 plus the ranked methods that are significantly better; None where there is no rank.
+        """Return 1 plus the number of ranked methods that are significantly better; None without a rank.
 
-        ECE has the rank of `rmsce`.
+        The rank by ECE is that by `rmsce`.
         """
         return self.standing.ranks.get(ranked_by(metric)) if self.standing else None
 
     def badness(self, metric: str) -> float | None:
-        """Return the value by which lines are sorted, the best first; None if undefined."""
+        """Return the number by which lines are sorted by a metric, less is better; None if undefined."""
         mean = self.estimate(ranked_by(metric)).mean
         return None if mean is None else badness(ranked_by(metric), mean)
 
     def in_subject(self, subject: str, metric: str) -> float | None:
-        """A metric in one subject, mean over seeds; None where it is undefined."""
+        """Return a metric in one subject, mean over seeds; None if it is undefined there."""
         mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.done))
         return None if mean is None else counted(metric, mean)
 
@@ -230,7 +233,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """All methods on one model and task."""
+    """A comparison table: all methods on one model and task."""
 
     model: str
     task: str
@@ -239,19 +242,19 @@ class Table:
     facts: tuple[str, ...]
     """Caption: a title, then sentences."""
     lines: tuple[Line, ...]
-    """Lines by part, and in it by the mean of the headline metric; what isn't ok comes last."""
+    """Lines shown, sorted by part, then the best mean of the headline metric first; lines without one come last."""
     standings: Standings | None = None
-    """None where none were asked for."""
+    """Intervals, tests and ranks; None if they were not requested."""
     published: Mapping[tuple[str, str], Published] | None = None
-    """The paper's cells of this model and task by method and metric; None where they weren't asked for."""
+    """Published numbers for this model and task, by method and metric; None if they were not requested."""
     headline: str = HEADLINE
     """Metric that lines are ordered and ranked by."""
     metrics: tuple[str, ...] | None = None
-    """Requested metrics in order; None for the default."""
+    """Requested metrics in order; None for the default, `COLUMNS`."""
     others: tuple[Line, ...] = ()
     """Hidden lines, which count in ranks, marks and tests."""
     remarks: tuple[str, ...] = ()
-    """Footnotes of the table itself."""
+    """Footnotes of the table that belong to no cell."""
     average: Average = "questions"
     """What metrics average over."""
     too_few: str = ""
@@ -269,40 +272,45 @@ class Table:
 
     @property
     def rows(self) -> list[ResultRow]:
-        """All results that it shows."""
+        """Result rows of all lines shown."""
         return [row for line in self.placed for row in line.rows]
 
     @property
     def answers_source(self) -> str:
-        """`answers_source` of its results, e.g. `generate`; a table has one."""
+        """`answers_source` of the table's results, e.g. `generate`; it is the same for all."""
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
 
     @property
     def head(self) -> dict[str, Any]:
-        """First fields of its records."""
+        """Fields with which each CSV or JSON record of the table begins."""
         names = ("model", "task", "preset", "answers_source", "average")
         return {name: getattr(self, name) for name in names}
 
     @property
     def caption(self) -> str:
-        """Its facts as one text."""
+        """The facts as one text."""
         return ". ".join((self.facts[0], " ".join(self.facts[1:])))
 
     def cell(self, method: str, metric: str) -> Published | None:
-        """Return the published cell, if requested and present."""
+        """Return the published number of a method and metric; None if not requested or not published."""
         return (self.published or {}).get((method, metric))
 
     def difference(self, line: Line, metric: str) -> float | None:
-        """Ours minus the published mean; None where one of them is missing."""
+        """Return the measured mean minus the published one; None if one of them is missing."""
         mean, cell = line.estimate(metric).mean, self.cell(line.method, metric)
         return None if mean is None or cell is None else mean - cell.mean
 
     def competition(self, metric: str | None = None, recalibration: str | None = None) -> Competition:
-        """See `competition.rank`; by the headline metric and without recalibration unless others are named."""
+        """Rank all lines of one recalibration, hidden ones included, see `competition.rank`.
+
+        Args:
+            metric: name in `bench.metrics.METRICS`; the headline metric by default.
+            recalibration: recalibration of the lines to rank; by default that of the first block.
+        """
         return rank((*self.lines, *self.others), self.standings, metric or self.headline, recalibration)
 
     def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
-        """The leading group by a metric, the best mean first; see `Competition.leaders`."""
+        """Return the leading group by a metric, the best mean first; see `Competition.leaders`."""
         return self.competition(metric).leaders
 
     def ordered_by(self, metric: str) -> Table:
@@ -315,7 +323,7 @@ class Table:
         return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
 
     def only(self, keys: Collection[Key]) -> Table:
-        """Return the table showing only these lines; ranks, marks and leaders stay those among all."""
+        """Return the table with only these lines shown; the others are hidden, but still count in ranks and marks."""
         others = (*self.others, *(line for line in self.lines if line.key not in keys))
         return replace(self, lines=tuple(line for line in self.lines if line.key in keys), others=others)
 
@@ -326,7 +334,7 @@ class Table:
         return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
     def not_run(self, method: str) -> str:
-        """Return the message for a method without a line here."""
+        """Return the message that a method was not run on this model and task."""
         return f"{plain(method)} was not run with {self.model} on {self.task}"
 
 

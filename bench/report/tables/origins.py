@@ -1,4 +1,4 @@
-"""Differences between the lines of a table in judge and model revision, and the source of its answers.
+"""Find where the lines of a table differ in judge or model revision, and where its answers come from.
 
 The caption says that lines differ, and footnotes say how; lines without a footnote have the most common value. Example:
 `list(Origins(runs).notes(Key("ccps", "")))`.
@@ -20,18 +20,18 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Characters of a revision that are shown."""
 SEVERAL = 2
-"""Minimum number of values that differ."""
+"""Number of distinct values from which on they are said to differ."""
 
 Values = Mapping[Key, frozenset[str]]
-"""Judges or revisions of the seeds of each line; empty where that is not known."""
+"""Judges, or model revisions, of the seeds of each line; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Origins of the lines of one table."""
+    """Judges, model revisions and answer sources of the lines of one table."""
 
     runs: Mapping[Key, Sequence[ResultRow]]
-    """Rows of each line, one per seed; only ok ones count."""
+    """Rows of each line, one per seed; rows that are not ok count only for `source`."""
 
     @property
     def judge(self) -> str:
@@ -51,7 +51,7 @@ class Origins:
         return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
 
     def notes(self, key: Key) -> Iterator[str]:
-        """Footnotes of a line."""
+        """Yield the footnotes of a line on its judge, model revision and plugin version."""
         if _differs(key, self._judges):
             yield f"graded by {listed(self._judges[key])}"
         if _differs(key, self._revisions):
@@ -76,7 +76,7 @@ class Origins:
 
 
 def _revision(row: ResultRow, of: str = "") -> str:
-    """Return the revision of the row's model or of `of`; empty if the file, which may hold anything, has none."""
+    """Return the revision of the row's model, or of `of`; empty if the row's provenance has none."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 

@@ -1,4 +1,4 @@
-"""Load the published numbers, `results/paper/*.csv`, and the reasons why some are no targets."""
+"""Load the published numbers, `results/paper/*.csv`, and the reasons why some are no targets for reproduction."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from bench.api import UserError
 
 T = TypeVar("T")
 FOLDER = "paper"
-"""Below the folder of results."""
+"""Folder of published numbers, below the results folder."""
 COLUMNS = ("model", "task", "method", "metric", "mean", "std", "table")
 _REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
 _ANY = "*"
 
 Key = tuple[str, str, str, str]
-"""Model, task, method, metric."""
+"""Model, task, method and metric of a published number."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published cell, as fractions."""
+    """One published number, as a fraction."""
 
     mean: float
     std: float | None
-    """None where the paper prints none."""
+    """Standard deviation over subjects; None if the paper prints none."""
     table: str
     """Label of the paper's table."""
     reason: str = ""
-    """Why it is no target; empty where it is one."""
+    """Why the number is no target for reproduction; empty if it is one."""
 
 
 def read(results: Path) -> Mapping[Key, Published]:
-    """Load the published cells.
+    """Load the published numbers by model, task, method and metric.
 
     Args:
-        results: folder of results; where it has no `paper` of its own, that of the checkout is read.
+        results: results folder; if it has no folder `paper`, that of the checkout's results is read.
 
     Raises:
-        UserError: a file is missing or is not as its header must be.
+        UserError: a file is missing or malformed.
     """
     folder = published_folder(results)
     if folder is None:
@@ -74,7 +74,7 @@ def finite(text: str) -> float:
     """Parse a published number.
 
     Raises:
-        ValueError: it is no number, or not finite.
+        ValueError: the text is no number, or the number is not finite.
     """
     value = float(text)
     if not math.isfinite(value):
@@ -109,7 +109,7 @@ def read_csv_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Read the rows of a CSV file of published numbers.
 
     Raises:
-        UserError: it can't be read, or has other columns.
+        UserError: the file can't be read, or has other columns.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:

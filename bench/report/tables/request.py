@@ -22,15 +22,15 @@ from bench.results.row import ResultRow
 
 
 def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
-    """Build the requested views.
+    """Build the tables that a request of `bench table` asks for.
 
     Args:
-        view: the request.
-        cache: folder where intervals and tests are kept; None keeps none.
-        say: told before long computations.
+        view: options of the command.
+        cache: folder that caches intervals and tests; None disables the cache.
+        say: called with a message before a long computation.
 
     Raises:
-        UserError: options that exclude each other, nothing to show, or a result that is not as it must be.
+        UserError: options that exclude each other, nothing to show, or a malformed result.
     """
     options = {
         "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
@@ -60,13 +60,13 @@ def tables_of(
     """Load the tables of a selection of results, with intervals, tests and ranks.
 
     Args:
-        selection: the request.
-        cache: folder where intervals and tests are kept; None keeps none.
-        say: told before long computations.
+        selection: folder of results, and which of them are shown.
+        cache: folder that caches intervals and tests; None disables the cache.
+        say: called with a message before a long computation.
         rows: rows just written to the selection's folder by a run; None reads all of the folder.
 
     Raises:
-        UserError: nothing to show, or a result that is not as it must be.
+        UserError: nothing to show, or a malformed result.
     """
     refuse_unknown_metrics(selection)
     folder = selection.results

@@ -80,7 +80,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
     first_lines = (next(line for line in entries if line) for entries in lines.values())
     for line, begins_block in lines_with_breaks(sorted(first_lines, key=sort_key)):
         entries = lines[line.key]
-        # a footnote that doesn't hold for all the models that the method was run with names its model
+        # a footnote that doesn't hold for all models with which the method was run names its model
         notes, all_notes = list[str](), [method_cell(entry).notes if entry else None for entry in entries]
         for line_notes, table in zip(all_notes, tables, strict=True):
             for note in line_notes or ():
@@ -110,12 +110,12 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
                 cells += [BLANK] * len(rank_columns(table)) + numbers
             if any(cell.text for cell in cells[1:]):
                 rows.append(GridRow(cells, is_subrow=True))
-    # facts that are the same for both models once, and the rest with the model before it
+    # facts that hold for both models are said once, each other fact after the name of its model
     all_facts = [table.facts[1:] for table in tables]
     facts = [fact for fact in all_facts[0] if all(fact in facts for facts in all_facts)]
     facts += [f"{t.model}: {fact}" for t, f in zip(tables, all_facts, strict=True) for fact in f if fact not in facts]
     sentences, paragraphs = list[str](), list[int]()
-    for table in tables:  # the verdict of each, a paragraph
+    for table in tables:  # the verdict on each table is a paragraph
         paragraphs.append(len(sentences))
         opening, *others = verdict_of(table).sentences
         sentences += [f"{table.model}: " * (len(tables) > 1) + opening, *others]

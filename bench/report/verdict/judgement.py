@@ -1,6 +1,7 @@
 """Judge the methods of one recalibration by one metric: who leads, by how much, and what is undecided.
 
-Everything follows from the tested pairs of the standings. Example: `judge_table(table, "brier")[0].leaders`.
+Everything follows from the tested pairs of methods in the table's standings. Example:
+`judge_table(table, "brier")[0].leaders`.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
-"""Power of the test with the number of questions that a verdict names."""
+"""Power that the test would have with the number of questions that a verdict names."""
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
-"""Share of its interval's width below which a difference is too small to say how many questions would decide it."""
+"""A difference up to this share of its interval's width is too small to say how many questions would decide it."""
 
 
 @dataclass(frozen=True)
 class Judgement(Competition):
-    """Ranking of the methods of one recalibration, with pairs and undecided cases."""
+    """Ranking of the methods of one recalibration, with what the tests of pairs decide and what they leave open."""
 
     known: tuple[Line, ...]
-    """Lines that have a value in this metric, whether ranked or not, the best mean first."""
+    """Lines that have a value of the metric, ranked or not, the best mean first."""
     unknown: tuple[Line, ...]
-    """Lines without one: skipped, failed, not run, or undefined."""
+    """Lines without a value of the metric: skipped, failed, not run, or undefined."""
     standings: Standings | None
 
     @cached_property
@@ -45,7 +46,7 @@ class Judgement(Competition):
 
     @property
     def state(self) -> State:
-        """State by the tests; see `Verdict.state`."""
+        """What the tests say of the leaders; see `Verdict.state`."""
         if self.leaders:
             return "tied" if self.rivals else "sure"
         is_good_or_bad = METRICS[self.metric].higher_is_better is not None
@@ -57,7 +58,7 @@ class Judgement(Competition):
         return bool(self.leaders)
 
     def lead(self, line: Line, other: Line) -> Pair | None:
-        """Return the pair, oriented so that a positive difference means `line` is better; None if untested."""
+        """Return the pair of two lines, whose difference is positive if `line` is better; None if untested."""
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
         return pair or (reverse.reversed() if (reverse := self._pairs.get((second.key, first.key))) else None)
@@ -69,23 +70,23 @@ class Judgement(Competition):
 
     @cached_property
     def rivals(self) -> tuple[Line, ...]:
-        """Ranked lines that may be best as well: the other leaders.
+        """Ranked lines that may be as good as the first leader: the other leaders.
 
-        With a single leader, the lines that it does not beat significantly.
+        With a single leader, the ranked lines that it does not beat significantly.
         """
         beaten = self.standings.beaten.get((self.metric, self.leaders[0].key), ()) if self.standings else ()
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
 
     @property
     def cheapest(self) -> list[Line]:
-        """Leaders, or the only method with a value, the cheapest first; none where several were not tested."""
+        """Leaders, the cheapest first; without leaders the only line with a value, or no line if there are several."""
         return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
-        """Return the number of questions that would separate the best from this line with probability POWER.
+        """Return the number of questions that would separate the first leader from this line with probability POWER.
 
-        Assumes that the observed difference is the true one. Infinity if it is a small part of its interval, None
-        without test or interval.
+        Assumes that the observed difference is the true one. Infinity if the difference is at most `HOPELESS` of its
+        interval's width, None without test or interval.
         """
         pair = self.lead(self.leaders[0], line)
         if pair is None:
@@ -99,7 +100,7 @@ class Judgement(Competition):
 
     @property
     def why_nobody(self) -> str:
-        """Why there is no leader."""
+        """Reason why there is no leader, as part of a sentence."""
         from bench.stats import TESTED
 
         if METRICS[self.metric].higher_is_better is None:
@@ -128,7 +129,7 @@ def questions_needed(n: int, difference: float, error: float, critical: float) -
     Args:
         n: number of questions tested.
         difference: observed difference, taken as the true one.
-        error: its standard error with n questions, which falls with the square root of n.
+        error: standard error of the difference with n questions; it is taken to fall with the square root of n.
         critical: critical value of the test, in standard errors.
     """
     return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
@@ -144,11 +145,11 @@ def two_digits(value: float) -> int:
 
 
 def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
-    """Judge each recalibration of a table, hidden lines included; without recalibration first.
+    """Judge the methods of each recalibration of a table, hidden lines included; those without recalibration first.
 
     Args:
         table: with or without standings.
-        metric: in `METRICS`; that of the table by default.
+        metric: name in `METRICS`; the headline metric of the table by default.
     """
     full = table.whole()
     judgements = []

@@ -1,4 +1,4 @@
-"""Phrases of the verdict's sentences: methods, differences, counts and costs."""
+"""Build the phrases of a verdict's sentences: methods, differences, counts and costs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, shown
 
 _NAMED = 4
-"""Maximum number of methods named; of more, one fewer is named and the rest counted."""
+"""Maximum number of methods that a phrase names; of more methods it names one fewer and counts the rest."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 UNKNOWN = "tokens unknown"
-"""Cost of a method whose number of tokens is unknown."""
+"""Words for the cost of a method whose number of tokens is unknown."""
 
 
 def label(line: Line) -> str:
-    """A method, with its settings where it has several lines."""
+    """Return the name of a method, with its settings if it has several lines."""
     return line.key.label
 
 
 def with_value(line: Line, metric: str) -> str:
-    """A method with its mean, e.g. `ccps (14.1)`."""
+    """Return the name of a method with its mean, e.g. `ccps (14.1)`."""
     mean = line.estimate(metric).mean
     return f"{label(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
 
@@ -51,10 +51,10 @@ def named(texts: Sequence[str], most: int = _NAMED) -> str:
 
 
 def lead_phrase(lead: Pair, other: Line) -> str:
-    """How far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
+    """Say how far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
 
     Args:
-        lead: by `Judgement.lead`, positive where the method is better.
+        lead: pair from `Judgement.lead`, whose difference is positive if the method is better.
         other: the other method.
     """
     if not lead.difference:
@@ -83,7 +83,7 @@ def compact(number: float) -> str:
 
 
 def sort_by_cost(lines: Sequence[Line]) -> list[Line]:
-    """Sort lines by token positions, labels and parameters; unknown costs come last."""
+    """Sort lines by token positions, then labels, then trained parameters; unknown costs come last."""
     return sorted(lines, key=lambda line: (_mean(line.tokens), n_labels(line), _mean(line.parameters), line.place))
 
 
@@ -93,7 +93,7 @@ def n_labels(line: Line) -> int:
 
 
 def brief_cost(line: Line) -> str:
-    """Format the cost briefly, e.g. `25 k tokens, 1,600 labels`."""
+    """Format the cost of a method briefly, e.g. `25 k tokens, 1,600 labels`."""
     tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
     tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
     n = n_labels(line)
@@ -115,6 +115,6 @@ def cost_phrases(line: Line) -> Iterator[str]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean over seeds; infinity where unknown."""
+    """Return the mean over seeds; infinity if unknown."""
     mean = mean_of(values)
     return math.inf if mean is None else mean

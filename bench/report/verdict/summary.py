@@ -1,4 +1,4 @@
-"""Summary of many tables: who leads on each benchmark, over the models that were tested on it."""
+"""Summarise many tables: which methods lead on each benchmark, over the models that were tested on it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from bench.report.verdict.phrases import brief_cost, label, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
-"""Methods that a cell names; of more, one fewer is, and the others are counted."""
+"""Maximum number of methods that a cell names; of more methods it names one fewer and counts the rest."""
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One benchmark over the models that were tested on it; where it is one, as its `Brief`."""
+    """Summary of one benchmark over the models tested on it; for one model the texts of its `ShortVerdict`."""
 
     task: str
-    """Benchmark, with what distinguishes its runs where it has several rows."""
+    """Name of the benchmark, with what tells its rows apart if it has several, e.g. the preset."""
     models: int
     """Number of models."""
     leads: str
-    """Methods that lead, with how many models, the most first: `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
+    """Methods that lead, and with how many models, the most first: `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
     sure: str
     """Number of models with a sure winner, e.g. `3 of 4, 1 on few questions`."""
     by: str
     """Smallest and largest lead of the best mean over the second, over the models."""
     orders: str
-    """Methods that order answers best, as `leads`."""
+    """Methods that order answers best, in the form of `leads`."""
     cost: str
-    """Cost of the cheapest leader with the model where that is least, and where it is most."""
+    """Smallest and largest cost of the cheapest leader, over the models."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class BenchmarkSummary:
     """Summary of some tables by one metric."""
 
     metric: str
-    """The metric that was asked for."""
+    """The requested metric."""
     rows: tuple[SummaryRow, ...]
 
 
 def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
-    """Summary of tables by the metric that they are ordered by, one row for each benchmark.
+    """Return the summary of tables by their headline metric, a row for each benchmark.
 
     Args:
-        tables: from `bench.report.tables.build.build`, at least one.
+        tables: at least one table from `bench.report.tables.build.build`.
     """
     metric = tables[0].headline
     by_task: dict[tuple[str, ...], list[Table]] = defaultdict(list)
-    for table in tables:  # task and what else distinguishes tables of one model, as words
+    for table in tables:  # key: task, and in words whatever else tells tables of one model apart
         row = table.rows[0]
         limit = "" if row.limit is None else f"first {row.limit}"
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
@@ -89,7 +89,7 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
 
 
 def _leader_counts(blocks: Sequence[Judgement]) -> str:
-    """Words for who leads with how many models, and how many of these are sure."""
+    """Say which methods lead with how many models, and with how many of these surely."""
     decided = [block for block in blocks if block.is_decided]
     sure = Counter(label(block.leaders[0]) for block in decided if block.state == "sure")
     counts = Counter(label(line) for block in decided for line in block.leaders)
@@ -103,7 +103,7 @@ def _leader_counts(blocks: Sequence[Judgement]) -> str:
 
 
 def _first_to_last(texts: Sequence[str]) -> str:
-    """The first and the last of some texts, the smallest and the largest.
+    """Join the first and the last of sorted texts to a range.
 
     >>> _first_to_last(["+0.1", "+0.4", "+1.6"]), _first_to_last(["+0.1"])
     ('+0.1 to +1.6', '+0.1')

@@ -1,6 +1,6 @@
-"""Verdict on one table: its judgements as facts, and a line of words for each fact.
+"""Give the verdict on one table, as data and in sentences.
 
-The lines, each left out where there is nothing to say: who leads and by how much; whether a constant confidence does
+The sentences, each left out if there is nothing to say: who leads and by how much; whether a constant confidence does
 as well; what would decide a tie; the best method without labels; who orders answers best, or, where that is the
 headline, who is best calibrated; what the cheapest leader costs; who was not ranked, and why.
 """
@@ -31,19 +31,19 @@ from bench.report.verdict.phrases import (
 ORDER = "auroc"
 """Metric of how well right answers are ordered before wrong ones."""
 FEW = ", on few questions"
-"""What is said of leaders of a table with too few questions, or too few of them right or wrong."""
+"""Words added to the state of a table with too few questions, or too few right or wrong answers."""
 _NAMED = 3
-"""Methods that a short text names; of more, one fewer is, and the others are counted."""
+"""Maximum number of methods that a short text names; of more methods it names one fewer and counts the rest."""
 
 
 @dataclass(frozen=True)
 class ShortVerdict:
-    """Short texts for a row of a summary."""
+    """Verdict on a table in short texts, for a row of a summary."""
 
     leads: str
     """Names of the leaders, e.g. `ccps, pik (tied)`."""
     sure: str
-    """`sure`, `tied`, `not tested`, or a dash; with `FEW` where the table has too few questions."""
+    """`sure`, `tied`, `not tested`, or a dash; with `FEW` if the table has too few questions."""
     by: str
     """Lead over the next method with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
     orders: str
@@ -57,21 +57,21 @@ class Verdict:
     """Verdict on a table by one metric."""
 
     metric: str
-    """The metric that was asked for."""
+    """The requested metric."""
     state: State
-    """State without recalibration: `sure` where one method is significantly better than every other ranked one, `tied`
-    where none is, `not tested` where there are numbers without tests, `none` where there are no numbers."""
+    """What the tests say of methods without recalibration: `sure` if one is significantly better than every other
+    ranked method, `tied` if none is, `not tested` if numbers have no tests, `none` if there are no numbers."""
     leaders: tuple[Line, ...]
-    """Ranked lines than which no ranked line is significantly better, the best mean first; none where nothing was
+    """Ranked lines than which no ranked line is significantly better, the best mean first; empty if nothing was
     tested."""
     places: tuple[int, ...]
-    """Numbers of the leaders among the lines of the table, of those that are shown."""
+    """Indices of the leaders among the lines that the table shows, without hidden leaders."""
     sentences: tuple[str, ...]
-    """The words, in order."""
+    """The verdict in sentences."""
     brief: ShortVerdict
 
     def record(self) -> dict[str, Any]:
-        """It as data for JSON; its leaders are numbers of the table's lines."""
+        """Return the verdict as data for JSON; leaders are indices of the lines that the table shows."""
         return {
             "metric": self.metric, "state": self.state, "leaders": list(self.places),
             "sentences": list(self.sentences), "brief": asdict(self.brief),
@@ -79,11 +79,11 @@ class Verdict:
 
 
 def verdict_of(table: Table, metric: str | None = None) -> Verdict:
-    """Verdict on a table.
+    """Return the verdict on a table, hidden lines included.
 
     Args:
-        table: with standings; without them nothing was tested, and the verdict says so.
-        metric: in `bench.metrics.METRICS`; that of the table by default.
+        table: table; if it has no standings, nothing was tested, and the verdict says so.
+        metric: name in `bench.metrics.METRICS`; the headline metric of the table by default.
     """
     metric = metric or table.headline
     main, *recalibrated = judge_table(table, metric)
@@ -99,7 +99,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         second = f"Nobody orders answers best: AUROC is undefined, because {why}."
     elif orders_none:
         second = "Nobody orders answers: no ranked method has an AUROC whose 95 % interval is above 50 %."
-    else:  # where the headline metric found nobody either, nothing is said of nobody
+    else:  # if nobody leads by the headline metric either, that is enough to say
         nobody = f"Nobody orders answers best: {order.why_nobody}." if main.is_decided else ""
         second = _second_sentence("Orders answers best (AUROC)", order) or nobody
     cheapest, cost, cost_in_brief = main.cheapest, "", EN_DASH
@@ -131,7 +131,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
 
 
 def _leader_sentences(block: Judgement) -> Iterator[str]:
-    """Who leads, whether that is worth something, what would decide, and who is best without labels."""
+    """Yield sentences: who leads, who is no better than a constant, what would decide, who is best without labels."""
     by = f"by {metric_name(block.metric)}" + f", recalibrated by {block.recalibration}" * bool(block.recalibration)
     leaders = [with_value(line, block.metric) for line in block.leaders]
     if not block.is_decided:
@@ -153,12 +153,12 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
         yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
     useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
-    if useless:  # a constant confidence does as well
+    if useless:  # leaders that are no better than a constant confidence
         constant = useless[0].standing.constant if useless[0].standing else None
         share = "the share of right answers in training" + ("" if constant is None else f" ({100 * constant:.1f})")
         who = f"{named(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
         yield f"{who} no better than giving every answer the same confidence, {share}."
-    # questions that would decide between the best and the nearest that is tied with it
+    # number of questions that would decide between the best line and the rival that needs the fewest
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
     if needs:
         n, k = min(needs)
@@ -173,7 +173,7 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
         else:
             between = f"{label(best)} and {label(line) if len(needs) == 1 else f'any of these {len(needs)}'}"
             yield f"No number of questions that one would ask decides between {between}: they hardly differ."
-    # of the ranked ones, where the best mean saw labels
+    # best ranked line without labels, if the line with the best mean saw labels
     unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
     if n_labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
         distance = ", tied with the best" if unlabelled_line in block.leaders else ""
@@ -183,7 +183,7 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
 
 
 def _second_sentence(what: str, block: Judgement) -> str:
-    """Who leads by a metric beside the headline; empty where nothing was tested."""
+    """Return the sentence on who leads by a metric beside the headline metric; empty if nothing was tested."""
     if not block.is_decided:
         return ""
     leaders = named([with_value(line, block.metric) for line in block.leaders])
@@ -196,7 +196,7 @@ def _second_sentence(what: str, block: Judgement) -> str:
 
 
 def _unranked_sentences(block: Judgement) -> Iterator[str]:
-    """Methods that were not ranked, by reason, and which of them have a better mean than all that were."""
+    """Yield a sentence on methods that were not ranked, by reason, and on those with a better mean than all ranked."""
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
     if not lines or not block.ranked:
@@ -212,7 +212,7 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
 
 
 def _leader_names(block: Judgement) -> str:
-    """Names of the leaders, e.g. `ccps, pik (tied)`."""
+    """Return the names of the leaders, e.g. `ccps, pik (tied)`."""
     names = [label(line) for line in block.leaders]
     if not block.is_decided:
         return EN_DASH
