@@ -124,7 +124,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
 
 
 def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
-    """Yield a record for each cell, and one for each method without cells."""
+    """Yield a record for each method and seed with a guard, and one for each method without guards."""
     settings = {"risk": guards.request.risk, "level": guards.request.level, "calibrated_on": guards.calibrated_on}
     for line in guards.lines:
         base = {
