@@ -148,7 +148,7 @@ class Bins(NamedTuple):
     """The b equal-mass bins of `rmsce` over n answers, with the calibration gap of each bin."""
 
     group: IntArray
-    """Bin of each answer, shape (n,)."""
+    """Index of the bin of each answer, shape (n,)."""
     gap: FloatArray
     """Mean of confidence minus correctness in each bin, shape (b,)."""
     within: FloatArray

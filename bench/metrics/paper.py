@@ -15,7 +15,7 @@ FLOOR_DRAWS = 200
 """How often `ece_floor` redraws the labels. Its random error is then about 0.2 percentage points for one subject, and
 about 0.03 for the mean over 57 subjects."""
 FLOOR_VALUES_AT_ONCE = 4_000_000
-"""Uniform random numbers held in memory at a time; the result does not depend on it."""
+"""Most uniform random numbers held in memory at a time; the result does not depend on this limit."""
 
 
 def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:

@@ -37,7 +37,7 @@ class MetricSummary:
     pooled: float | None
     """Metric of all questions together; None where undefined."""
     n_undefined: int
-    """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
+    """Number of subjects left out of `mean` and `std`, where the metric is undefined, e.g. AUROC with one class."""
 
     def of(self, average: Average) -> float | None:
         """Return `pooled` for the average `questions`, or `mean` for `subjects`."""
@@ -55,7 +55,7 @@ class Metric:
     name: str
     """Key of the metric in `METRICS` and in results."""
     label: str
-    """Column heading."""
+    """Heading of the metric's column in tables."""
     compute: Callable[..., float | None]
     """Function `(confidence, correct[, bins=][, seed=])` that returns the metric, None where it is undefined."""
     reference: str
@@ -144,9 +144,9 @@ class Scores:
     per_subject: Mapping[str, Mapping[str, float | None]]
     """Subject (sorted) -> its number of answers, `n`, and each metric by name."""
     n_excluded: int | None
-    """Answers that `ece_ref` leaves out; None without confidences."""
+    """Number of answers that `ece_ref` leaves out; None without confidences."""
     n_clipped: int | None
-    """Answers whose loss in `nll` is clipped; None without confidences."""
+    """Number of answers whose loss in `nll` is clipped; None without confidences."""
 
 
 def summarise(

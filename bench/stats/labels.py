@@ -163,7 +163,7 @@ class Study:
     sizes: tuple[int, ...]
     """Numbers of labels, ascending."""
     available: int
-    """Labels available in train and validation splits."""
+    """Number of labels available in the train and validation splits."""
     seeds: tuple[int, ...]
     trained: tuple[str, ...]
     scaled: tuple[str, ...]

@@ -49,7 +49,7 @@ class RankSummary(NamedTuple):
     """95 % quantile: the best rank such that at least 95 % of the ranks are equal or better."""
     mean: float
     first: float
-    """Share of universes with rank 1."""
+    """Share of universes in which the method has rank 1."""
 
 
 def spread(ranks: npt.ArrayLike) -> RankSummary:

@@ -43,7 +43,7 @@ class SeedMean:
 
     value: float
     low: float | None
-    """None where there is no interval."""
+    """Lower end of the interval; None, like the upper one, where there is no interval."""
     high: float | None
     error: float | None
     """Standard error of the mean; None without an interval, and for a root metric, of which only the square has one."""

@@ -1,9 +1,9 @@
 """Worst-case comparison: rank methods by their worst cell, with an interval of its true value.
 
-A cell is a metric of one method on one task, or trained on one corpus. The observed worst value of several cells is
-biased: it tends to be worse than the true one. So the worst cells of two methods differ
-significantly only where the difference exceeds, in standard errors, the 95 % quantile of the largest difference between
-any cell of one method and the worst cell of another, over simultaneous draws of all cells.
+A cell is one method on one task, or trained on one corpus, with the value of a metric. The observed worst value of
+several cells is biased: it tends to be worse than the true one. So the worst cells of two methods differ significantly
+only where the difference exceeds, in standard errors, the 95 % quantile of the largest difference between any cell of
+one method and the worst cell of another, over simultaneous draws of all cells.
 """
 
 from __future__ import annotations

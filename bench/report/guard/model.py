@@ -41,7 +41,7 @@ class Realised:
     """Counts that show what a threshold does on answers that it was not chosen on."""
 
     n: int
-    """Number of answers."""
+    """Number of answers on which the threshold is evaluated."""
     accepted: int
     """Number of answers at or above the threshold."""
     mistakes: int
@@ -89,7 +89,7 @@ class GuardedCell:
 
     @property
     def accepted(self) -> int:
-        """Number of calibration answers at or above the threshold, or above the strictest one where none passes."""
+        """Number of calibration answers at or above the threshold, or the strictest tested one where none passes."""
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
@@ -152,7 +152,7 @@ class GuardedTable:
     request: GuardRequest
     table: Table
     lines: tuple[GuardedLine, ...]
-    """Methods with thresholds first, then by falling coverage."""
+    """Guards of the table's methods: those with a threshold first, by falling coverage."""
     feasible: Feasible
     """Limits that the number of right calibration answers sets to any method; if methods differ, to the first one."""
     source: str

@@ -22,7 +22,7 @@ _NONE = "none"
 
 
 def views(tables: Sequence[GuardedTable]) -> TableViews:
-    """Return the guards of all tables for every format."""
+    """Return the guards of all tables in the forms of every output format."""
 
     def data() -> list[dict[str, Any]]:
         return [

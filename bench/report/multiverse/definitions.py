@@ -81,14 +81,14 @@ FAMILIES = (
         (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
-"""All families. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor, the other
-Brier terms and coverage at 95 % measure something else."""
+"""All families of claims. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor,
+the other Brier terms and coverage at 95 % measure something else."""
 
 
 # --- grading ----------------------------------------------------------------------------------------------------------
 
 Rule = Callable[[str, str, str], bool]
-"""(answer, gold answer, option letters) -> whether the answer is right."""
+"""Grading rule: function of the answer, the gold answer and the option letters; returns whether the answer is right."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -62,7 +62,7 @@ class PairOutcome:
     first: str
     second: str
     difference: float
-    """Value of the first minus that of the second in the table."""
+    """Metric of the first method minus that of the second in the table."""
     p: float | None
     """Corrected p value in the table; None without a test."""
     is_claim: bool
@@ -117,7 +117,7 @@ class PairOutcome:
 
     @property
     def explained_most(self) -> float:
-        """Share of the variance that the dimension `decides` explains."""
+        """Share of the variance of the direction that the dimension in `decides` explains; 0 where there is none."""
         return max((self.explained or {}).values(), default=0.0)
 
 
@@ -136,7 +136,7 @@ class RankDistribution:
     """Rank in the table: 1 plus the number of significantly better methods."""
     spread: RankSummary
     counts: Mapping[int, int]
-    """Rank -> number of universes."""
+    """Rank -> number of universes in which the method has it."""
     leads: float | None
     """Share of universes with a test in which no method is significantly better; None without such universes."""
 

@@ -1,4 +1,4 @@
-"""Compute the statistics of one table: `bench.stats.summary` of the Parquet files of its rows, as plain data.
+"""Compute the standings of one table: `bench.stats.summary` of its rows' records, read from their Parquet files.
 
 Lines are compared only if they have the same answers and labels for every question. Example:
 `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
@@ -25,7 +25,7 @@ from bench.stats import Comparison, Estimate, Settings, ranks, summary
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 CHANCE = 0.5
-"""AUROC at chance."""
+"""AUROC of confidences that say nothing about correctness."""
 ROUNDING = 1e-12
 
 

@@ -59,7 +59,7 @@ class Price:
 
 @dataclass(frozen=True)
 class MeanPrice:
-    """Mean price over the trained methods."""
+    """Mean over the trained methods of the price of training on `corpus` instead of `home`."""
 
     corpus: Corpus
     home: Corpus
@@ -68,7 +68,7 @@ class MeanPrice:
     points: float
     interval: Interval
     n: int
-    """Number of methods."""
+    """Number of methods in the mean."""
 
 
 @dataclass(frozen=True)
