@@ -1,7 +1,7 @@
 """Metrics of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
 
-Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. An
-undefined value is None, never 0 and never NaN; input outside [0, 1] is an error, never clipped. Example:
+Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. An undefined
+metric is None, never 0 and never NaN; a confidence outside [0, 1] is an error, never clipped. Example:
 `brier([0.8, 0.4], [True, False])` is 0.1.
 """
 
@@ -33,7 +33,7 @@ from bench.metrics.paper import (
     ece_ref_closed,
     n_excluded,
 )
-from bench.metrics.selection import aurc, coverage95, eaurc
+from bench.metrics.selection import aurc, coverage95, eaurc, prr
 from bench.metrics.summary import HIGHER, LOWER, METRICS, Metric, Scores, summarise
 from bench.metrics.validation import THRESHOLD
 
@@ -41,5 +41,5 @@ __all__ = [
     "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_WORST", "THRESHOLD",
     "Decomposition", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
     "brier_unc", "corp", "coverage95", "eaurc", "ece", "ece_debiased", "ece_floor", "ece_mass", "ece_ref",
-    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "rmsce", "smece", "summarise",
+    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "prr", "rmsce", "smece", "summarise",
 ]  # fmt: skip

@@ -17,28 +17,30 @@ from bench.api.protocol import ECE_BINS, NLL_CLIP
 from bench.metrics.validation import average_ranks, checked, distinct, gap
 
 NLL_WORST = -float(np.log(NLL_CLIP))
-"""Loss of one sure mistake, in nats: 16.64."""
+"""Largest loss of one answer in `nll`, that of a mistake at confidence 1: 16.64 nats."""
 MASS_BINS = 15
 """Largest number of bins of `rmsce`."""
 ANSWERS_A_BIN = 10
-"""Answers a bin of `rmsce`."""
+"""Number of answers for each bin of `rmsce`; more where that would make more than MASS_BINS bins."""
 MIN_ANSWERS = 3 * ANSWERS_A_BIN
-"""Fewest answers of `rmsce`: one or two bins show little more than the error of the mean confidence."""
+"""Fewest answers for which `rmsce` is defined: one or two bins show little more than the error of the mean
+confidence."""
 _GRID = 2048
-"""Intervals of [0, 1] on which `smece` smooths."""
+"""Number of equal intervals of [0, 1] in the grid on which `smece` smooths."""
 _PRECISION = 1e-6
 """Precision to which `smece` finds its bandwidth."""
 
 
 def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Smooth ECE: the kernel-smoothed calibration gap at the bandwidth that equals it (Błasiok and Nakkiran, 2023).
+    """Smooth ECE: the kernel-smoothed calibration gap where it equals the kernel's width (Błasiok and Nakkiran, 2023).
 
-    With K_s the Gaussian kernel of standard deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3):
-    smece_s = integral over t in [0, 1] of |1/n sum_i K_s(t, p_i) (p_i - o_i)|. It falls as s grows, so smece_s = s has
-    one solution, which is the value. Without bins it is continuous in the confidences.
+    With p_i the confidence and o_i the correctness (0 or 1) of answer i, and K_s the Gaussian kernel of standard
+    deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3), the gap is
+    g(s) = integral over t in [0, 1] of |1/n sum_i K_s(t, p_i) (p_i - o_i)|. It falls as s grows, so g(s) = s has one
+    solution s, which is returned. Without bins it is continuous in the confidences.
 
-    Residuals are spread on a grid of 2,048 intervals and smoothed in its cosine basis, where the reflected kernel is
-    exp(-(s pi m)^2 / 2); against the sum above, the error is less than 1e-4.
+    The residuals p_i - o_i are spread on a grid of 2,048 intervals and smoothed in its cosine basis, where the
+    reflected kernel multiplies the coefficient of frequency m by exp(-(s pi m)^2 / 2); g(s) is then exact to 1e-4.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -47,7 +49,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     Raises:
         ValueError: as `accuracy`.
 
-    All residuals have one sign, which no smoothing can cancel: (0.5 + 0.1) / 2.
+    All residuals have one sign, so no smoothing can cancel them, and the result is their mean: (0.5 + 0.1) / 2.
 
     >>> round(smece([0.5, 0.9], [True, True]), 6)
     0.3
@@ -60,7 +62,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     residual = (p - o) / p.size
     nodes = np.bincount(left, weights=residual * (1 - right_share), minlength=_GRID + 1)
     nodes += np.bincount(left + 1, weights=residual * right_share, minlength=_GRID + 1)  # (_GRID + 1,)
-    low, high = abs(float(nodes.sum())), float(np.abs(nodes).sum())  # the values at infinite and at no bandwidth
+    low, high = abs(float(nodes.sum())), float(np.abs(nodes).sum())  # the gaps at infinite and at no bandwidth
     spectrum = np.fft.rfft(np.concatenate([2 * nodes[:1], nodes[1:-1], 2 * nodes[-1:], nodes[-2:0:-1]]))
     frequency = np.pi * np.arange(_GRID + 1)
     while high - low > _PRECISION:
@@ -76,9 +78,10 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Equal-mass ECE, over bins of equally many answers: sum over bins of n_j/n * |mean p - mean o|.
 
-    Sorted by confidence, an answer of rank r (from 0) goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor,
-    2015). Equal confidences stay together, in the bin of their mean rank, so bins differ in size where there are ties.
-    Never larger than the square root of `brier`.
+    p are the confidences, o the correctness (0 or 1), and n_j of the n answers are in bin j. An answer of rank r (from
+    0) by confidence goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor, 2015). Equal confidences stay
+    together, in the bin of their mean rank, so bins differ in size where there are ties. The result is never larger
+    than the square root of `brier`.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -98,7 +101,7 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
 
 
 def equal_mass(p: FloatArray, bins: int) -> IntArray:
-    """Index of the equal-mass bin of each confidence (n,), as in `ece_mass`."""
+    """Return the index of the equal-mass bin of each confidence, shape (n,), as `ece_mass` defines them."""
     twice_middle = (2 * average_ranks(p) - 1).astype(np.int64)  # twice (mean rank from 0 + 1/2), an integer
     return twice_middle * bins // (2 * p.size)
 
@@ -106,11 +109,12 @@ def equal_mass(p: FloatArray, bins: int) -> IntArray:
 def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Root mean squared calibration error over equal-mass bins, without the bias that chance adds.
 
-    The root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), with g the mean of p - o and s its standard deviation
-    (ddof 1) in a bin (Kumar, Liang and Ma, 2019, who take the variance of the labels instead): each term is the mean of
-    (p_i - o_i)(p_k - o_k) over pairs of different answers, an unbiased estimate of the square of the true gap. Where
-    the sum is below 0, as it is half the time for calibrated confidences, the result is the negative root of its
-    absolute value. Bins as in `ece_mass`, one for ten answers, at most MASS_BINS; a bin of one answer counts as 0.
+    The square root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), where n_j of the n answers are in bin j, and g_j
+    and s_j are the mean and the standard deviation (ddof 1) of confidence minus correctness, p - o, in the bin (Kumar,
+    Liang and Ma, 2019, who take the variance of the labels instead). The bracket is the mean of (p_i - o_i)(p_k - o_k)
+    over pairs of different answers of the bin, an unbiased estimate of the square of the true gap. Where the sum is
+    below 0, as it is half the time for calibrated confidences, the result is minus the root of its absolute value.
+    Bins are those of `ece_mass`, one for every ten answers, at most MASS_BINS; a bin of one answer counts as 0.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -122,7 +126,7 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     Raises:
         ValueError: as `accuracy`.
 
-    One bin of 18 residuals -0.2 and 12 of 0.8; its mean product of pairs is (6^2 - 8.4) / (30 * 29).
+    One bin with 18 residuals p - o of -0.2 and 12 of 0.8; their mean product over pairs is (6^2 - 8.4) / (30 * 29).
 
     >>> round(rmsce([0.8] * 30, [True] * 18 + [False] * 12), 6), rmsce([0.8] * 29, [True] * 29)
     (0.178113, None)
@@ -132,7 +136,7 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 
 
 def signed_root(square: float) -> float:
-    """Signed root of an estimated square, which may be negative.
+    """Return the root of the absolute value, with the sign of the argument: an estimated square may be negative.
 
     >>> signed_root(0.09), signed_root(-0.04)
     (0.3, -0.2)
@@ -141,22 +145,22 @@ def signed_root(square: float) -> float:
 
 
 class Bins(NamedTuple):
-    """Equal-mass bins of `rmsce`, with the calibration gap of each."""
+    """The b equal-mass bins of `rmsce` over n answers, with the calibration gap of each bin."""
 
     group: IntArray
-    """Bin of each answer, shape (n,)."""
+    """Index of the bin of each answer, shape (n,)."""
     gap: FloatArray
-    """Mean of p - o in each bin, shape (b,)."""
+    """Mean of confidence minus correctness in each bin, shape (b,)."""
     within: FloatArray
-    """p - o minus the gap of its bin, shape (n,)."""
+    """Confidence minus correctness of each answer, minus the gap of its bin, shape (n,)."""
     noise: FloatArray
-    """Variance of the gap, shape (b,); 0 for a bin of one answer."""
+    """Estimated sampling variance of each bin's gap, shape (b,); 0 for a bin of one answer."""
     square: FloatArray
-    """Estimate of the square of the true gap, shape (b,)."""
+    """Unbiased estimate of the square of each bin's true gap, shape (b,)."""
 
     @classmethod
     def of(cls, p: FloatArray, o: BoolArray) -> Bins | None:
-        """Bin validated answers (n,); None for fewer than MIN_ANSWERS."""
+        """Bin n answers by their validated confidences `p` and correctness `o`; None for fewer than MIN_ANSWERS."""
         if p.size < MIN_ANSWERS:
             return None
         bins = min(MASS_BINS, p.size // ANSWERS_A_BIN)
@@ -168,15 +172,15 @@ class Bins(NamedTuple):
 
     @property
     def mean_square(self) -> float:
-        """Mean over answers of the estimated squared gap of their bin."""
+        """Mean, over all answers, of the estimated squared gap of the answer's bin."""
         return float(self.square[self.group].mean())
 
 
 def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Mean negative log-likelihood in nats (Good, 1952): -ln p for right answers, -ln(1 - p) for wrong ones.
 
-    A probability below 2^-24 counts as 2^-24, so a sure mistake costs 16.64 and not infinity; `n_clipped` counts these.
-    A right answer at confidence 1 costs nothing.
+    A probability below 2^-24 counts as 2^-24, so a mistake at confidence 1 costs 16.64 and not infinity; `n_clipped`
+    counts such answers. A right answer at confidence 1 costs nothing.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -197,13 +201,16 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
-    """Loss of each answer behind `nll`, in nats, shape (n,), from 0 to `NLL_WORST`; for validated arrays."""
+    """Return the loss of each answer, whose mean is `nll`: shape (n,), in nats, from 0 to `NLL_WORST`.
+
+    The arguments are not validated.
+    """
     losses: FloatArray = -np.log(np.maximum(np.where(correct, confidence, 1.0 - confidence), NLL_CLIP))
     return losses
 
 
 def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
-    """Number of answers whose loss in `nll` is clipped at that of 2^-24: nearly sure mistakes.
+    """Number of nearly sure mistakes: answers whose loss in `nll` is clipped at 24 ln 2.
 
     Arguments and errors as in `accuracy`.
 
@@ -218,21 +225,22 @@ def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
 
 
 class Decomposition(NamedTuple):
-    """The terms of `brier = mcb - dsc + unc`."""
+    """Decomposition of the Brier score into three terms: `brier = mcb - dsc + unc`."""
 
     mcb: float
-    """Miscalibration, at least 0: the reduction by recalibration."""
+    """Miscalibration, at least 0: how much isotonic recalibration lowers the Brier score."""
     dsc: float
-    """Discrimination, at least 0: the gain of recalibrated confidences over the base rate."""
+    """Discrimination, at least 0: how much lower the recalibrated confidences' Brier score is than `unc`."""
     unc: float
-    """Uncertainty of the outcome: the Brier score of the base rate."""
+    """Uncertainty of the outcome: the Brier score of the share of right answers as confidence of every answer."""
 
 
 def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
     """Decomposition of `brier` by isotonic recalibration (CORP: Dimitriadis, Gneiting and Jordan, 2021).
 
-    With q the isotonic regression of correctness on confidence (equal confidences have one value) and r the base rate:
-    mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), unc = brier(r) = r (1 - r). No bins; brier = mcb - dsc + unc.
+    With p the confidences, q the isotonic regression of correctness on them (equal confidences have one value), and r
+    the share of right answers: mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), unc = brier(r) = r (1 - r). So
+    brier(p) = mcb - dsc + unc, without bins.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -258,7 +266,7 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
 def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Miscalibration part of `brier`; see `corp`.
 
-    A constant 0.9 for a base rate of one half is (0.9 - 0.5)^2 off.
+    A constant confidence of 0.9, where one half of the answers is right, is off by (0.9 - 0.5)^2.
 
     >>> round(brier_mcb([0.9, 0.9], [True, False]), 6)
     0.16
@@ -269,7 +277,7 @@ def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Discrimination part of `brier`; see `corp`.
 
-    A constant separates nothing, a right order everything.
+    A constant confidence separates no answers; a right answer above a wrong one separates all.
 
     >>> brier_dsc([0.9, 0.9], [True, False]), brier_dsc([0.9, 0.8], [True, False])
     (0.0, 0.25)
@@ -291,7 +299,9 @@ def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
-    """Non-decreasing least-squares fit to the rates hits/size, by pooling adjacent violators (Ayer et al., 1955).
+    """Fit non-decreasing values to the rates hits/size by pooling adjacent violators (Ayer et al., 1955).
+
+    It is a least-squares fit with `size` as weights.
 
     Args:
         hits: shape (d,), int, right answers at each of d ascending confidences.
@@ -305,7 +315,7 @@ def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
     >>> isotonic(np.array([1, 0, 3]), np.array([1, 1, 4])).tolist()
     [0.5, 0.5, 0.75]
     """
-    blocks: list[tuple[int, int, int]] = []  # (hits, answers, confidences) of each, rates increasing
+    blocks: list[tuple[int, int, int]] = []  # (hits, answers, confidences) of each block; rates increase
     for block_hits, block_size in zip(hits.tolist(), size.tolist(), strict=True):
         block = (block_hits, block_size, 1)
         # integers compare exactly; equal rates could differ by rounding

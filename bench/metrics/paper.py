@@ -12,9 +12,10 @@ from bench.api.protocol import ECE_BINS
 from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, checked, gap, portions, top_label
 
 FLOOR_DRAWS = 200
-"""Label draws behind `ece_floor`; its error for one subject is then about 0.2 points, for 57 about 0.03."""
+"""How often `ece_floor` redraws the labels. Its random error is then about 0.2 percentage points for one subject, and
+about 0.03 for the mean over 57 subjects."""
 FLOOR_VALUES_AT_ONCE = 4_000_000
-"""Uniform random numbers held in memory at a time; the result does not depend on it."""
+"""Most uniform random numbers held in memory at a time; the result does not depend on this limit."""
 
 
 def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
@@ -41,8 +42,9 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
 
-    Equal-width bins [j/bins, (j+1)/bins), the last one closed, so that 1.0 is in it (docs/methods.md §4;
-    Naeini et al., 2015). Never larger than the square root of `brier`.
+    p are the confidences, o the correctness (0 or 1), and n_j of the n answers are in bin j. Bins have equal width,
+    [j/bins, (j+1)/bins), the last one closed, so that 1.0 is in it (docs/methods.md §4; Naeini et al., 2015). The
+    result is never larger than the square root of `brier`.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -64,10 +66,11 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
 def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float | None:
     """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
 
-    Confidence is max(p, 1-p), the target is whether `p > 0.5` predicts correctness, bins are half-open, weights are
-    renormalised over the binned answers. For comparison with published numbers; it may exceed `sqrt(Brier)`.
+    With p the confidence, max(p, 1-p) is compared with whether `p > 0.5` predicts correctness; bins are half-open, and
+    weights are shares of the answers that are in a bin. For comparison with published numbers; the result may exceed
+    the square root of `brier`.
 
-    Arguments and errors as in `ece`; None where no answer is binned.
+    Arguments and errors as in `ece`; None where no answer is in a bin.
 
     The sure mistake (1.0) is in no bin; the other answer has a top-label confidence of 0.75 in "wrong", which is right.
 
@@ -86,7 +89,8 @@ def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: i
 
     Arguments and errors as in `ece`.
 
-    Gaps 0.25 (0.75 sure and right) and 1 (sure and wrong), each with weight one half.
+    The gap is 0.25 for the first answer (0.75 sure that it is wrong, which it is) and 1 for the second (sure that it is
+    right, which it is not), each with weight one half.
 
     >>> ece_ref_closed([0.25, 1.0], [False, False])
     0.625
@@ -121,7 +125,7 @@ def ece_floor(
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
         bins: number of bins.
-        seed: of the label draws.
+        seed: seed of the label draws.
         draws: number of label draws.
 
     Raises:
@@ -218,8 +222,8 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Average precision with right answers as positives: sum over thresholds of (R_k - R_{k-1}) * P_k.
 
-    Not the trapezoidal area, which is too optimistic (Davis and Goadrich, 2006; docs/methods.md §4). Equal
-    confidences are one threshold.
+    R_k and P_k are recall and precision at the k-th threshold from above. Not the trapezoidal area, which is too
+    optimistic (Davis and Goadrich, 2006; docs/methods.md §4). Equal confidences are one threshold.
 
     Args:
         confidence: shape (n,), float in [0, 1].

@@ -43,10 +43,10 @@ class Recalibrator(ABC):
         """
 
     def apply(self, confidence: npt.ArrayLike) -> FloatArray:
-        """Recalibrated confidences, shape (n,), float64 in [0, 1].
+        """Return the recalibrated confidences, shape (n,), float64 in [0, 1].
 
         Raises:
-            ValueError: values outside [0, 1], NaN, not one-dimensional; not fitted yet.
+            ValueError: confidences outside [0, 1], NaN, or not one-dimensional; or `fit` was not called.
         """
         if not vars(self):
             raise ValueError(f"{type(self).__name__} was not fitted; call fit first")
@@ -54,7 +54,7 @@ class Recalibrator(ABC):
 
     @abstractmethod
     def transform(self, p: FloatArray) -> FloatArray:
-        """Apply the learned map to ascending confidences in [0, 1]."""
+        """Apply the learned map to distinct confidences in [0, 1], ascending."""
 
     @property
     @abstractmethod
@@ -91,10 +91,11 @@ class Isotonic(Recalibrator):
 class _Logistic(Recalibrator):
     """Logistic regression on features that increase with the confidence, with non-negative slopes.
 
-    Labels are smoothed as by Platt (1999): (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones, so
-    that the fit is finite for separable classes, or for one class. Slopes below 0 would reverse the order and are set
-    to 0; if all are, the map is constant. Where all confidences are equal, slopes are not identified and set to 1:
-    only the intercept is fitted.
+    Labels are smoothed as by Platt (1999): with N+ right and N- wrong answers, (N+ + 1) / (N+ + 2) for right answers
+    and 1 / (N- + 2) for wrong ones. So the fit is finite even where a threshold separates right from wrong answers, or
+    where all answers are right or all wrong. Slopes below 0 would reverse the order and are set to 0; if all are, the
+    map is constant. Where all confidences are equal, slopes are not identified and set to 1: only the intercept is
+    fitted.
     """
 
     names: tuple[str, ...]
@@ -103,7 +104,7 @@ class _Logistic(Recalibrator):
     @staticmethod
     @abstractmethod
     def features(p: FloatArray) -> FloatArray:
-        """Features (n, k) of confidences (n,) in (0, 1), each increasing in them; their sum is the logit."""
+        """Return k features of each confidence in (0, 1), shape (n, k): they rise with it, and sum to its logit."""
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
@@ -125,45 +126,48 @@ class _Logistic(Recalibrator):
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """Slopes and intercept."""
+        """Slopes and intercept of the logistic regression."""
         return dict(zip(self.names, map(float, self.weights_), strict=False))
 
 
 class Platt(_Logistic):
-    """q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
+    """Platt scaling of a confidence p to q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
 
-    Strictly increasing unless a is 0; confidences are clipped to [2^-24, 1 - 2^-24], where they become equal.
+    Strictly increasing unless a is 0, except that confidences are clipped to [2^-24, 1 - 2^-24]: those beyond an end
+    become equal.
     """
 
     names = ("a", "b")
 
     @staticmethod
     def features(p: FloatArray) -> FloatArray:
-        """The logit: (n, 1)."""
+        """Return the logit of each confidence, shape (n, 1)."""
         return (np.log(p) - np.log1p(-p))[:, None]
 
 
 class Beta(_Logistic):
-    """q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0 (Kull, Silva Filho and Flach, 2017).
+    """Beta calibration of a confidence p to q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0.
 
-    The three-parameter map of the paper, but with Platt's smoothed labels. Strictly increasing unless a and b
-    are 0; confidences are clipped to [2^-24, 1 - 2^-24], where they become equal.
+    The three-parameter map of Kull, Silva Filho and Flach (2017), but with Platt's smoothed labels. Strictly increasing
+    unless a and b are 0, except that confidences are clipped to [2^-24, 1 - 2^-24]: those beyond an end become equal.
     """
 
     names = ("a", "b", "c")
 
     @staticmethod
     def features(p: FloatArray) -> FloatArray:
-        """The terms ln p and -ln(1 - p): (n, 2)."""
+        """Return ln p and -ln(1 - p) of each confidence p, shape (n, 2)."""
         return np.stack([np.log(p), -np.log1p(-p)], axis=1)
 
 
 class Temperature(Recalibrator):
-    """Temperature scaling q = sigmoid(logit(p) / t), t minimising the negative log-likelihood (Guo et al., 2017).
+    """Temperature scaling of a confidence p to q = sigmoid(logit(p) / t) (Guo et al., 2017).
 
-    t stays within [0.05, 100] (docs/methods.md §0.10): the optimum is infinite for anticorrelated confidences, and 0
-    where 0.5 separates right from wrong. Increasing; confidences are clipped to [2^-24, 1 - 2^-24], where they become
-    equal, and with a small t large ones round to 1. Where all are 0.5, t is not identified and set to 1.
+    The temperature t minimises the negative log-likelihood within [0.05, 100] (docs/methods.md §0.10): without these
+    limits it would be infinite for confidences that are higher for wrong answers, and 0 where 0.5 separates right from
+    wrong. The map is increasing, except that confidences are clipped to [2^-24, 1 - 2^-24], so that those beyond an end
+    become equal, and that with a small t large ones round to 1. Where all confidences are 0.5, t is not identified and
+    set to 1.
     """
 
     temperature_: float
@@ -204,7 +208,7 @@ def recalibrator(kind: str) -> Recalibrator:
     """Create an unfitted recalibrator by its name in RECALIBRATORS.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: no recalibrator has that name.
     """
     if kind not in RECALIBRATORS:
         raise UserError(f"unknown recalibration {kind!r}; expected one of {', '.join(RECALIBRATORS)}")
@@ -215,15 +219,15 @@ def recalibrator(kind: str) -> Recalibrator:
 
 
 def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
-    """Stratified folds: fold of each answer, shape (n,), int from 0, balanced in size and in rate of right answers.
+    """Assign each answer to a fold, shape (n,), int from 0; folds have similar sizes and rates of right answers.
 
-    Cross-fitting: a method that was fitted on these answers is fitted again without each fold, to predict that fold's
-    confidences; else a recalibrator would be fitted on confidences in training data.
+    Folds are for cross-fitting: a method that was fitted on these answers is fitted again without each fold, to predict
+    that fold's confidences; else a recalibrator would be fitted on confidences in training data.
 
     Args:
         correct: shape (n,), bool.
         folds: number of folds; n where there are fewer answers.
-        seed: of the shuffle.
+        seed: seed of the shuffle.
 
     Raises:
         ValueError: fewer than two answers or folds.
@@ -242,16 +246,19 @@ def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -
 
 
 def smoothed(correct: BoolArray) -> FloatArray:
-    """Smoothed labels (n,) (Platt, 1999): (N+ + 1) / (N+ + 2) for right answers, 1 / (N- + 2) for wrong ones."""
+    """Return smoothed labels (n,) (Platt, 1999), given N+ right and N- wrong answers.
+
+    They are (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones.
+    """
     right = int(np.count_nonzero(correct))
     return np.where(correct, (right + 1) / (right + 2), 1 / (correct.size - right + 2))
 
 
 def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
-    """Logistic regression with non-negative slopes: slopes and intercept (k + 1,) for targets in (0, 1).
+    """Fit a logistic regression with non-negative slopes to features (n, k) and targets (n,) in (0, 1).
 
-    The loss is convex, so the solution is the unconstrained optimum over the slopes that are not 0 in it: among the
-    unconstrained optima over all subsets of slopes, the best one without a negative slope.
+    Returns the k slopes and the intercept, shape (k + 1,). The loss is convex, so every subset of slopes is fitted
+    without constraints, the other slopes being 0; of these fits, the best one without a negative slope is the solution.
     """
     k = features.shape[1]
     candidates = []
@@ -265,7 +272,7 @@ def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def _newton(features: FloatArray, target: FloatArray) -> FloatArray:
-    """Unconstrained logistic regression (k + 1,) by damped Newton steps; the intercept comes last."""
+    """Fit an unconstrained logistic regression by damped Newton steps; return slopes, then the intercept, (k + 1,)."""
     design = np.column_stack([features, np.ones(len(target))])
     weights = np.zeros(design.shape[1])
     loss = _cross_entropy(design @ weights, target)
@@ -292,19 +299,19 @@ def _cross_entropy(logit: FloatArray, target: FloatArray) -> float:
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
-    """1 / (1 + exp(-x)), of any shape, without overflow."""
+    """Return 1 / (1 + exp(-x)) for an array of any shape, without overflow."""
     small = np.exp(-np.abs(x))  # the exponent is at most 0, so no overflow
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 def _clip(p: FloatArray) -> FloatArray:
-    """Clip confidences away from 0 and 1, where the logit is infinite."""
+    """Clip confidences to [2^-24, 1 - 2^-24], away from 0 and 1, whose logits are infinite."""
     clipped: FloatArray = np.clip(p, NLL_CLIP, 1.0 - NLL_CLIP)
     return clipped
 
 
 def rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Apply a non-decreasing function to confidences (n,), exactly: ties stay ties, and rounding reverses no pair."""
+    """Apply a non-decreasing function to confidences (n,) so that ties stay ties and rounding reverses no pair."""
     p = np.asarray(confidence, dtype=np.float64)
     if not p.size:
         return np.empty(0)

@@ -19,15 +19,16 @@ from bench.metrics.recalibration import fit_logistic, rising, sigmoid, smoothed
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Map p = sigmoid(slope * z + level) of a score, with z the normal quantile of its rank among n labelled scores.
+    """Map from a score to a probability p = sigmoid(slope * z + level), learned from n labelled scores.
 
-    A score with a labelled ones below it and b below or equal to it has z = Phi^-1((a + b) / 2n): (rank - 1/2) / n with
-    mid-ranks for ties. A score between two labelled ones is half-way between their quantile levels; one
-    below or above all of them is at level 1/4n or 1 - 1/4n.
+    z is the normal quantile of the score's rank among the labelled scores. With a of them below the score, and b below
+    or equal to it, z = Phi^-1((a + b) / 2n), Phi being the normal distribution function; for a labelled score, the
+    quantile level (a + b) / 2n is (rank - 1/2) / n with mid-ranks for ties. A score between two labelled ones is
+    half-way between their levels; a score below or above all labelled ones has the level 1/4n or 1 - 1/4n.
 
     Labels are smoothed as by Platt (1999), so that the fit is finite where the score separates right from wrong. The
-    slope is never negative: a score that ranks answers in reverse is not flipped, which its method would have to do;
-    then, as where all labelled scores are equal, p is a constant.
+    slope is never negative: a score that is higher for wrong answers is not reversed, as that is up to its method. In
+    that case, and where all labelled scores are equal, p is a constant.
     """
 
     labelled: FloatArray
@@ -54,14 +55,14 @@ class Scale:
         return cls(unfitted.labelled, slope, level)
 
     def shares(self, score: FloatArray) -> FloatArray:
-        """Quantile levels (m,) of scores among the labelled ones, in (0, 1)."""
+        """Return the quantile level, in (0, 1), of each of m scores among the labelled ones."""
         n = self.labelled.size
         below, up_to = (np.searchsorted(self.labelled, score, side=side) for side in ("left", "right"))
         clipped: FloatArray = np.clip((below + up_to) / (2 * n), 1 / (4 * n), 1 - 1 / (4 * n))
         return clipped
 
     def apply(self, score: npt.ArrayLike) -> FloatArray:
-        """Probabilities (m,) in [0, 1], non-decreasing in the score (m,).
+        """Return the probability of each of m scores, in [0, 1]; a higher score has no lower probability.
 
         >>> scale = Scale.fit([1.0, 2.0, 3.0, 4.0], [False, False, True, True])
         >>> scale.apply([0.0, 2.5, 9.0]).round(3).tolist()
@@ -72,7 +73,7 @@ class Scale:
 
 
 def _normal_quantile(share: FloatArray) -> FloatArray:
-    """Normal quantiles of levels in (0, 1)."""
+    """Return the quantile of the standard normal distribution at each level in (0, 1)."""
     values, inverse = np.unique(share, return_inverse=True)
     quantile = NormalDist().inv_cdf
     return np.array([quantile(value) for value in values.tolist()])[inverse]

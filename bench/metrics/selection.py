@@ -18,9 +18,9 @@ _PRECISION_PERCENT = 95
 def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Area under the risk-coverage curve: the mean over k of the share of mistakes among the k most confident answers.
 
-    1/n * sum over k = 1..n of E_k / k, E_k being the mistakes among the first k (Geifman, Uziel and El-Yaniv, 2019).
-    Within equal confidences every order is equally likely, and E_k is its expectation: with b answers and B mistakes
-    above a tie of m answers and e mistakes, E_k = B + (k - b) * e / m.
+    1/n * sum over k = 1..n of E_k / k, E_k being the number of mistakes among the k most confident of the n answers
+    (Geifman, Uziel and El-Yaniv, 2019). Answers of equal confidence are in random order, and E_k is an expected number:
+    with b answers and B mistakes above a tie of m answers with e mistakes, E_k = B + (k - b) * e / m.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -29,7 +29,7 @@ def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     Raises:
         ValueError: as `accuracy`.
 
-    Risks are 0/1, 1/2 and 1/3; with all tied, always the error rate.
+    The shares of mistakes are 0/1, 1/2 and 1/3; if all confidences are equal, each is the error rate.
 
     >>> round(aurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.277778
@@ -47,8 +47,8 @@ def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Excess of `aurc` over that of the best order, all right answers first (Geifman, Uziel and El-Yaniv, 2019).
 
-    With E mistakes, the best is 1/n * sum over k of max(0, k - (n - E)) / k. It separates the ranking
-    from the error rate, which `aurc` mixes.
+    With E mistakes among n answers, the best order has 1/n * sum over k = 1..n of max(0, k - (n - E)) / k. The excess
+    measures the ranking alone, while `aurc` also depends on the error rate.
 
     Arguments and errors as in `aurc`.
 
@@ -68,8 +68,8 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 
     (A - a) / (A* - a), where A is the mean over k of the share of right answers among the k most confident ones, A*
     that of the best order, and a the share of right answers, which is A of a random order. 1 for the best order, 0 for
-    a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Within equal confidences every order is equally
-    likely, as in `aurc`; LM-Polygraph uses the order of its sort.
+    a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Answers of equal confidence are in random order, as
+    in `aurc`; LM-Polygraph uses the order of its sort.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -81,7 +81,7 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     Raises:
         ValueError: as `accuracy`.
 
-    The best order has risks 0, 0, 1/3 and this one 0, 1/2, 1/3; a random one has 1/3 each time.
+    The shares of mistakes are 0, 0, 1/3 in the best order, 0, 1/2, 1/3 in this one, and 1/3 each in a random one.
 
     >>> round(prr([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.25
@@ -96,7 +96,7 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Largest share of answers that a threshold accepts with at least 95 % of them right (El-Yaniv and Wiener, 2010).
 
-    Equal confidences are accepted together. 0.0 where no threshold reaches it.
+    Equal confidences are accepted together. The result is 0.0 where no threshold reaches 95 %.
 
     Args:
         confidence: shape (n,), float in [0, 1].

@@ -1,6 +1,7 @@
-"""The registry of metrics (`METRICS`), and `summarise`: all of them per subject, averaged and pooled.
+"""The registry of metrics (`METRICS`), and `summarise`, which computes them for each subject, averaged and pooled.
 
-A value that is not defined is None, never 0 and never NaN; it is left out of the mean and counted. Example:
+A metric that is undefined is None, never 0 and never NaN; subjects where it is undefined are left out of its mean and
+counted. Example:
 `summarise(confidence, correct, subjects, protocol).metrics["brier"].mean`.
 """
 
@@ -22,24 +23,24 @@ from bench.metrics import calibration, paper, selection
 from bench.metrics.validation import checked, ranked
 
 Average = Literal["questions", "subjects"]
-"""Whether metrics are pooled over all questions, or unweighted means over subjects."""
+"""How a metric is averaged: `questions` pools all questions, `subjects` is the unweighted mean over subjects."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """One metric over the subjects of a task, as fractions."""
+    """One metric on a task, averaged over subjects and pooled; a fraction, not percent, or nats for `nll`."""
 
     mean: float | None
-    """Unweighted mean over the subjects where it is defined, see `Metric.mean`; None where it is defined in none."""
+    """Unweighted mean over the subjects where the metric is defined, see `Metric.mean`; None where it is in none."""
     std: float | None
     """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
     pooled: float | None
-    """Value pooled over all questions; None where undefined."""
+    """Metric of all questions together; None where undefined."""
     n_undefined: int
-    """Subjects left out of mean and std because the metric is undefined there, e.g. AUROC with one class."""
+    """Number of subjects left out of `mean` and `std`, where the metric is undefined, e.g. AUROC with one class."""
 
     def of(self, average: Average) -> float | None:
-        """The pooled value, or the mean over subjects; None where undefined."""
+        """Return `pooled` for the average `questions`, or `mean` for `subjects`."""
         return self.pooled if average == "questions" else self.mean
 
 
@@ -52,35 +53,43 @@ class Metric:
     """Definition of a metric, with its label, direction and bounds for tables and figures."""
 
     name: str
-    """Key in results."""
+    """Key of the metric in `METRICS` and in results."""
     label: str
-    """Column heading."""
+    """Heading of the metric's column in tables."""
     compute: Callable[..., float | None]
-    """(confidence, correct[, bins=][, seed=]) -> value."""
+    """Function `(confidence, correct[, bins=][, seed=])` that returns the metric, None where it is undefined."""
     reference: str
     """Source of the definition."""
     higher_is_better: bool | None
-    """None for a reference value, which has no direction."""
+    """Whether a larger value is better; None for a reference value, e.g. the ECE floor, which has no direction."""
     binned: bool = False
     """Whether `compute` takes `bins`."""
     seeded: bool = False
     """Whether `compute` takes `seed`, because it draws random labels."""
     bounds: tuple[float, float] = (0.0, 1.0)
-    """Smallest and largest possible value."""
+    """Smallest and largest possible value of the metric."""
     is_fraction: bool = True
-    """Whether it can be shown in percent; False for nats."""
+    """Whether the metric is a fraction, which can be shown in percent; False for `nll`, in nats."""
     is_rank_based: bool = False
-    """Whether it is rank-based: it depends on the order only, so that unscaled scores will do."""
+    """Whether the metric depends only on the order of the confidences, so that scores of any scale will do."""
     is_root: bool = False
-    """Whether it is the signed root of an estimated square; means over subjects or seeds are taken of the squares."""
+    """Whether the metric is the signed root of an estimated square, so that means over subjects or seeds are the roots
+    of mean squares."""
 
     def value(self, values: FloatArray, correct: BoolArray, bins: int, seed: int) -> float | None:
-        """Compute the metric of n answers; `bins` and `seed` are passed where it takes them."""
+        """Compute the metric of n answers; `bins` and `seed` are passed on if `compute` takes them.
+
+        Args:
+            values: shape (n,), confidences; for a rank-based metric, scores will do.
+            correct: shape (n,), bool.
+            bins: number of bins.
+            seed: seed of the label draws.
+        """
         options = ({"bins": bins} if self.binned else {}) | ({"seed": seed} if self.seeded else {})
         return self.compute(values, correct, **options)
 
     def mean(self, values: Iterable[float]) -> float | None:
-        """Mean over the subjects, or seeds, where the metric is defined; None without any.
+        """Return the mean of the metric over subjects, or over seeds, given its defined values; None if there are none.
 
         >>> METRICS["brier"].mean([0.1, 0.3]), METRICS["rmsce"].mean([0.7, -0.1])
         (0.2, 0.4898979485566356)
@@ -130,13 +139,14 @@ class Scores:
     """All metrics of one method on one task."""
 
     metrics: Mapping[str, MetricSummary]
-    """Metrics by name, in the order of METRICS; only rank-based ones for scores without confidences."""
+    """Metric name -> its mean over subjects and pooled value, in the order of METRICS; without confidences, only the
+    rank-based metrics."""
     per_subject: Mapping[str, Mapping[str, float | None]]
-    """Subject (sorted) -> `n` and each metric."""
+    """Subject (sorted) -> its number of answers, `n`, and each metric by name."""
     n_excluded: int | None
-    """Answers that `ece_ref` leaves out; None without confidences."""
+    """Number of answers that `ece_ref` leaves out; None without confidences."""
     n_clipped: int | None
-    """Answers whose loss in `nll` is clipped; None without confidences."""
+    """Number of answers whose loss in `nll` is clipped; None without confidences."""
 
 
 def summarise(
@@ -146,19 +156,19 @@ def summarise(
     protocol: Protocol,
     score: npt.ArrayLike | None = None,
 ) -> Scores:
-    """Compute all metrics per subject, their unweighted mean and standard deviation over subjects, and pooled.
+    """Compute all metrics for each subject, their mean and standard deviation over subjects, and over all questions.
 
     Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
     Args:
         confidence: shape (n,), float in [0, 1]; None where there are scores alone.
         correct: shape (n,), bool.
-        subjects: n names.
+        subjects: subject name of each answer, n of them.
         protocol: gives the number of bins and the standard deviation's ddof.
         score: shape (n,), input of rank-based metrics; by default the confidence.
 
     Raises:
-        ValueError: as `accuracy`, or n differs between confidences and subjects.
+        ValueError: as `accuracy`, neither confidences nor scores, or n differs between answers and subjects.
 
     >>> scores = summarise([1.0, 0.0, 0.5], [True, False, True], ["art", "art", "biology"], Protocol())
     >>> scores.metrics["brier"].mean, scores.metrics["auroc"].n_undefined
@@ -192,7 +202,10 @@ def summarise(
 def _all_metrics(
     p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
 ) -> dict[str, float | None]:
-    """Compute each metric whose input exists; `seed` differs between subjects, so that their floors are independent."""
+    """Compute each metric by name: from scores `order` if rank-based, else from confidences `p`, unless these are None.
+
+    `seed` differs between subjects, so that their ECE floors are independent.
+    """
     values = {name: order if metric.is_rank_based else p for name, metric in METRICS.items()}
     return {
         name: METRICS[name].value(value, o, protocol.ece_bins, seed)
@@ -202,12 +215,12 @@ def _all_metrics(
 
 
 def seed_of(subject: str) -> int:
-    """Seed of a subject's label draws; it depends on the name only, so that other subjects don't change its floor."""
+    """Return the seed of a subject's label draws, from its name alone: other subjects don't change its ECE floor."""
     return zlib.crc32(subject.encode())
 
 
 def rows_of_subjects(subjects: Sequence[str]) -> Iterator[tuple[str, IntArray]]:
-    """Iterate over subjects, sorted, with the rows of each, ascending, (n_s,)."""
+    """Yield each subject, sorted by name, with the indices of its n_s rows, shape (n_s,), ascending."""
     names, group, size = np.unique(np.asarray(subjects, dtype=object), return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     yield from zip(map(str, names), np.split(order, np.cumsum(size)[:-1]), strict=True)

@@ -10,11 +10,15 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 
 THRESHOLD = 0.5
-"""A confidence above it predicts that the answer is right."""
+"""A confidence above this threshold predicts that the answer is right."""
 
 
 def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
-    """Validate both; return them as arrays (n,), float64 and bool. Raises ValueError."""
+    """Validate confidences and correctness; return them as arrays (n,), float64 and bool.
+
+    Raises:
+        ValueError: as `bench.metrics.accuracy`.
+    """
     p = np.asarray(confidence, dtype=np.float64)
     o = np.asarray(correct)
     if p.ndim != 1 or p.shape != o.shape:
@@ -30,7 +34,7 @@ def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArr
 
 
 def ranked(score: npt.ArrayLike) -> FloatArray:
-    """Normalised ranks of scores (n,), within [0, 1], ties equal: the only input of rank-based metrics.
+    """Return the ranks of n scores, scaled to [0, 1], equal for ties: all that rank-based metrics read of scores.
 
     Raises:
         ValueError: NaN, or not one-dimensional.
@@ -46,12 +50,12 @@ def ranked(score: npt.ArrayLike) -> FloatArray:
 
 
 def top_label(p: FloatArray, o: BoolArray) -> tuple[FloatArray, BoolArray]:
-    """Top-label confidence max(p, 1 - p), (n,), and whether the predicted label is right, (n,)."""
+    """Return the top-label confidence max(p, 1 - p), (n,), and whether `p > THRESHOLD` predicts the label `o`, (n,)."""
     return np.maximum(p, 1.0 - p), (p > THRESHOLD) == o
 
 
 def bin_of(p: FloatArray, bins: int) -> IntArray:
-    """Index of the equal-width bin of each value, (n,), the last bin closed.
+    """Return the index of the equal-width bin of each confidence, (n,); the last bin is closed.
 
     Edges are j/bins, each rounded once: `floor(p * bins)` and `linspace` put decimals such as 0.3 or 0.7, which
     sampling-based methods often produce, on the wrong side.
@@ -60,18 +64,22 @@ def bin_of(p: FloatArray, bins: int) -> IntArray:
 
 
 def gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
-    """Calibration gap: sum over bins of n_j/n * |mean target - mean p|, that is sum of |sum of (p - target)| / n."""
+    """Return the calibration gap: sum over bins j of n_j/n * |mean target - mean p|.
+
+    That is the sum over bins of |sum of (p - target)| / n. `group` is the bin of each of the n answers, and n_j the
+    number of answers in bin j.
+    """
     return float(np.abs(np.bincount(group, weights=p - target)).sum() / p.size)
 
 
 def distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Unique confidences, ascending, with the numbers of answers and of right answers at each; all (d,)."""
+    """Return the d unique confidences, ascending, and the numbers of answers and of right answers at each; all (d,)."""
     values, group, size = np.unique(p, return_inverse=True, return_counts=True)
     return values, size, np.bincount(group[o], minlength=values.size)
 
 
 def average_ranks(values: FloatArray) -> FloatArray:
-    """Rank of each value (n,), from 1; ties have their mean rank.
+    """Return the rank of each value, (n,), from 1 for the smallest; equal values have their mean rank.
 
     >>> average_ranks(np.array([0.2, 0.9, 0.2])).tolist()
     [1.5, 3.0, 1.5]
@@ -82,6 +90,6 @@ def average_ranks(values: FloatArray) -> FloatArray:
 
 
 def portions(total: int, largest: int) -> Iterator[int]:
-    """Split a count into chunks of at most `largest`."""
+    """Yield the sizes of the chunks, each at most `largest`, into which a total number is split."""
     for start in range(0, total, largest):
         yield min(largest, total - start)

@@ -1,6 +1,6 @@
 """Uncertainty of a comparison: intervals that name their estimand, paired tests, ranks, tests of calibration.
 
-Pure numpy functions of confidences and correctness, question by question, and of one subject name for each. Example:
+Pure numpy functions of each question's confidence, correctness and subject name. Example:
 `summary({"ccps": p, "litcab": q}, correct, subjects).comparisons["brier"][0].p_corrected`.
 """
 

@@ -1,4 +1,4 @@
-"""Measures of an analysis, validated and stored with the model, task, preset and seeds that they belong to."""
+"""The table of numbers that a plugin's analysis returns, validated, with its model, task, preset and seeds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.api.analyses import Kind, Value
 
 NUMBERS: frozenset[str] = frozenset(get_args(Kind)) - {"text"}
 _MARKS = 2
-"""Marks that a reader can distinguish without colour."""
+"""Most kinds of marks in a figure of strips: as many as a reader can distinguish without colour."""
 
 
 @dataclass(frozen=True)
 class AnalysisMeasures:
-    """Validated measures of one analysis of one method."""
+    """Validated table of numbers from one analysis of one method, with its model, task, preset and seeds."""
 
     method: str
     analysis: str
@@ -27,18 +27,18 @@ class AnalysisMeasures:
     preset: str
     seeds: tuple[int, ...]
     n: int
-    """Questions with an answer."""
+    """Number of questions with an answer."""
     measures: Measures
-    """Validated: every row has every key, and no number is infinite or NaN."""
+    """The table: every row has the key of every column, and no number is infinite or NaN."""
 
     @property
     def naming(self) -> str:
-        """Key of the column that names a row."""
+        """Key of the first column, whose texts name the rows."""
         return self.measures.columns[0].key
 
     @property
     def drawn(self) -> MeasureColumn | None:
-        """Column to plot; None where there is none."""
+        """Column that the figure plots; None where the analysis has no figure."""
         return next((c for c in self.measures.columns if c.key == self.measures.drawn), None)
 
     @property
@@ -48,16 +48,16 @@ class AnalysisMeasures:
 
 
 def validate_measures(who: str, measures: Measures) -> Measures:
-    """Validate the measures of a plugin; return them with every key in every row, None for infinities and NaN.
+    """Validate the table of an analysis; return it with every column's key in every row, None for infinities and NaN.
 
     Args:
-        who: method and analysis, for errors.
-        measures: from the plugin.
+        who: method and analysis, for error messages.
+        measures: the table, as the plugin's analysis returned it.
 
     Raises:
-        ContractError: they break the contract of `Measures`.
+        ContractError: the table breaks the contract of `Measures`.
     """
-    # key of a value -> its kind; ends of an interval have the kind of their column
+    # `keys` is row key -> kind of number; the ends of an interval have the kind of their column
     if not measures.columns or measures.columns[0].kind != "text":
         raise ContractError(f"{who}: expected columns of which the first is text and names the row")
     keys: dict[str, str] = {}

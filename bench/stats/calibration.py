@@ -17,7 +17,7 @@ from bench.stats.settings import Settings
 from bench.stats.strata import checked_runs, strata_of
 
 VALUES_AT_ONCE = 4_000_000
-"""Uniform random numbers held in memory at a time; the result does not depend on it."""
+"""Most uniform random numbers held in memory at a time; the result does not depend on this limit."""
 
 
 def calibrated_p(
@@ -26,22 +26,24 @@ def calibrated_p(
     subjects: Sequence[str],
     settings: Settings | None = None,
 ) -> float:
-    """P value of the ECE under calibration: labels are redrawn as Bernoulli(p), questions stay fixed.
+    """Return the p value of an ECE under the null that the confidences are calibrated.
 
-    (1 + number of draws with an ECE at least as large) / (1 + draws), after the consistency resampling of Bröcker and
-    Smith (2007). Above 0.05, the ECE does not differ significantly from that of a calibrated method.
+    In each draw, the label of every question is redrawn as Bernoulli(confidence). The p value is (1 + number of draws
+    whose ECE is at least as large as the observed one) / (1 + number of draws), after the consistency resampling of
+    Bröcker and Smith (2007). Above 0.05, the ECE does not differ significantly from that of a calibrated method.
 
     Args:
         confidence: shape (n,), or (k, n) for k seeds, whose ECEs are averaged; within a draw all seeds use the same
-            uniforms.
+            uniform random numbers.
         correct: shape (n,), bool.
-        subjects: n names.
-        settings: draws, bins, seed, and whether the ECE is pooled over questions or averaged over subjects.
+        subjects: subject name of each question, n of them.
+        settings: numbers of draws and bins, seed, and whether the ECE is pooled over questions or averaged over
+            subjects.
 
     Raises:
         ValueError: as `bench.metrics.accuracy`.
 
-    Mistakes at certainty can't be chance:
+    A mistake at confidence 1 can't be chance, so the p value is the smallest possible one:
 
     >>> calibrated_p([1.0, 1.0], [False, True], ["art", "art"])
     0.001
@@ -55,7 +57,7 @@ def calibrated_p(
     bins = [np.equal.outer(bin_of(p, settings.bins), np.arange(settings.bins)).astype(np.float32) for p in runs]
 
     def summed_ece(labels: Sequence[BoolArray]) -> FloatArray:
-        """ECE of each draw, summed over runs, (draws,); each run has its own labels (draws, n)."""
+        """Return the ECE of each draw, summed over runs, (draws,), given the labels of each run, (draws, n)."""
         total = np.zeros(len(labels[0]))
         for p, redrawn, onehot in zip(runs, labels, bins, strict=True):
             for start, end in zip(ends - strata.sizes, ends, strict=True):

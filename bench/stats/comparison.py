@@ -1,7 +1,8 @@
 """Comparison of methods on the same questions: paired differences, simultaneous tests, ranks.
 
-All pairs within a block of methods are tested together by single-step max-t, which controls the family-wise error: a
-difference is significant where its |t| exceeds the 95 % quantile of the largest |t| under the null. Example:
+All pairs within a block (a group of methods that are ranked together) are tested at once by single-step max-t, which
+controls the family-wise error: a difference is significant where its absolute t statistic exceeds the 95 % quantile of
+the largest one among the pairs under the null. Example:
 `ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, sampling, [["a", "b"]], Settings()))["b"]` is 2 where a is better.
 """
 
@@ -25,42 +26,43 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Comparison(Generic[K]):
-    """Two methods on the same questions."""
+    """Comparison of two methods on the same questions by one metric."""
 
     metric: str
-    """Name in `bench.metrics.METRICS`."""
+    """Name of the metric in `bench.metrics.METRICS`."""
     first: K
     second: K
     difference: float
-    """The first's value minus the second's; for a root metric, an estimated square below 0 counts as 0."""
+    """Value of the first method minus that of the second; a root metric whose square is below 0 counts as 0."""
     fixed: Interval
     """Interval of the difference over other questions of the same subjects."""
     clustered: Interval
     """Interval of the difference over other subjects like these."""
     p: float | None
-    """Two-sided p value of no difference, uncorrected, subjects fixed; None without a test."""
+    """Two-sided p value of the null of no difference, uncorrected, over other questions of the same subjects; None
+    without a test."""
     p_corrected: float | None = None
-    """`p` corrected for all pairs of its family: those of a block, or all pairs of the mapping."""
+    """`p` corrected for all pairs of its family: those of the methods' block, or all pairs if they share no block."""
     error: float | None = None
     """Standard error of the difference; None without an interval."""
     critical: float | None = None
-    """Critical |t|, in standard errors, corrected as `p_corrected`; None without a test, or where no difference of any
-    size would be significant."""
+    """Smallest significant absolute difference, in standard errors, corrected like `p_corrected`; None without a test,
+    or where no difference of any size would be significant."""
 
     def decided(self, alpha: float) -> tuple[K, K] | None:
-        """The better and the worse method at significance level alpha; None where the difference is not significant."""
+        """Return (better, worse) method if the difference is significant at level alpha, else None."""
         if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
             return None
         is_first = (self.difference > 0) is bool(METRICS[self.metric].higher_is_better)
         return (self.first, self.second) if is_first else (self.second, self.first)
 
     def winner(self, alpha: float) -> K | None:
-        """The significantly better method; None where neither is."""
+        """Return the significantly better method; None where the difference is not significant at level alpha."""
         pair = self.decided(alpha)
         return pair and pair[0]
 
     def reversed(self) -> Comparison[K]:
-        """The second minus the first."""
+        """Return the same comparison with the two methods exchanged."""
         return replace(
             self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
             clustered=self.clustered.reversed(),
@@ -78,14 +80,14 @@ def compare(
 
     Args:
         metric: one of `bench.stats.influence.TESTED`.
-        methods: method -> its influences; None where the metric is undefined.
-        sampling: of the questions.
+        methods: method -> its metric value and influences; None where the metric is undefined.
+        sampling: sampling design of the questions.
         blocks: groups of methods that are ranked together. The pairs within a block are one family of tests; a pair of
             methods that share no block belongs to the family of all pairs.
         settings: level and draws; 1 - level is the family-wise error rate of critical values.
 
     Returns:
-        Pairs in the order of the mapping.
+        A comparison of each pair, in the order of `methods`.
     """
     defined = {name: influence for name, influence in methods.items() if influence is not None}
     pairs = list(combinations(defined, 2))
@@ -105,7 +107,7 @@ def compare(
     p = np.where(np.array(n_diff) < MIN_RARER, 1.0, p_values(differences, spread))
     corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
     reason = sampling.refused(metric)
-    for block in () if reason else (list(defined), *blocks):  # the correction of its own block comes last
+    for block in () if reason else (list(defined), *blocks):  # a later block's correction replaces that for all pairs
         members = [k for k, names in enumerate(pairs) if set(names) <= set(block)]
         if members:
             block_spread = StandardErrors(spread.covariance, spread.error[members], spread.freedom[members])
@@ -143,7 +145,7 @@ def compare(
 
 
 def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
-    """Two-sided, uncorrected p value of each difference, Student's t; 1 where the standard error is 0."""
+    """Return the two-sided, uncorrected p value of each difference by Student's t; 1 where its standard error is 0."""
     from scipy.special import stdtr
 
     varies = spread.error > np.maximum(TINY, REL_TINY * np.abs(difference))
@@ -155,21 +157,22 @@ def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
 def max_t(
     p: FloatArray, weights: FloatArray, spread: StandardErrors, settings: Settings
 ) -> tuple[FloatArray, FloatArray]:
-    """Correct p values for their family by single-step max-t (Hothorn, Bretz and Westfall, 2008).
+    """Correct the p values of m differences for their family by single-step max-t (Hothorn, Bretz and Westfall, 2008).
 
-    Each |t| is replaced by the normal deviate of the same p value, because degrees of freedom differ between
-    differences. The corrected p value is the share of draws in which the largest absolute deviate is at least as large;
-    draws are normal, with the correlations of the differences. A single difference needs no correction.
+    The t statistic of each difference is replaced by the normal deviate of the same p value, because degrees of freedom
+    differ between differences. The corrected p value is the share of draws in which the largest absolute deviate of all
+    differences is at least as large; draws are normal, with the correlations of the differences. A single difference
+    needs no correction.
 
     Args:
         p: shape (m,), uncorrected.
-        weights: shape (m, k), weight of each of k metrics in each difference.
-        spread: standard errors of these differences.
-        settings: draws, their seed, and the level.
+        weights: shape (m, k), weight of each of k methods' values in each difference.
+        spread: covariance (k, k) of the k values, and standard errors (m,) of the differences.
+        settings: number of draws, their seed, and the level.
 
     Returns:
-        Corrected p values, none below its uncorrected one, and the critical |t| of each difference, both (m,). The
-        critical value is NaN where the standard error is 0, or with too few draws for any significance.
+        Corrected p values, none below its uncorrected one, and the critical absolute t of each difference, both (m,).
+        The critical value is NaN where the standard error is 0, or with too few draws for any significance.
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
@@ -189,7 +192,7 @@ def max_t(
 
 
 def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
-    """Draw k normal errors with this covariance (k, k); shape (settings.draws, k)."""
+    """Draw k normal errors with a given covariance (k, k), `settings.draws` times; shape (settings.draws, k)."""
     values, vectors = np.linalg.eigh(covariance)
     vectors *= np.where(vectors.sum(axis=0) < 0, -1, 1)  # a sign that does not depend on the order of methods
     draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, values.size))
@@ -198,15 +201,15 @@ def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
 
 
 def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:
-    """Rank each method: 1 + the number of these methods that are significantly better.
+    """Rank methods: the rank of a method is 1 plus the number of the others that are significantly better.
 
     Args:
         methods: methods to rank together.
-        comparisons: of one metric, from `compare`; pairs with other methods are ignored.
+        comparisons: comparisons by one metric, from `compare`; pairs with further methods are ignored.
         alpha: level of significance.
 
     Returns:
-        Method -> rank; empty where a pair could not be tested, or where there is no pair.
+        Method -> rank; empty where a pair of these methods could not be tested, or where there is no pair.
     """
     tested = [pair for pair in comparisons if pair.first in methods and pair.second in methods]
     expected = max(1, len(methods) * (len(methods) - 1) // 2)

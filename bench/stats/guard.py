@@ -21,22 +21,22 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 
 STEPS = 50
-"""Steps of a grid, each of 2 % of the unlabelled answers."""
+"""Most steps between the thresholds of a grid: each step takes in at least 2 % of the unlabelled answers."""
 FORGIVEN = 3
 """Mistakes that the strictest threshold of a grid tolerates, if there are enough answers: with 0, one chance mistake
 would end the sequence."""
 _MOST = 10**9
-"""Upper limit of the search for a number of answers."""
+"""Upper limit of the search for the number of answers that a certificate needs."""
 
 
 # --- the split --------------------------------------------------------------------------------------------------------
 
 
 def calibration_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
-    """Mask (n,) of the questions that are held out for calibration.
+    """Return a mask (n,) of the questions that are held out for calibration, given the ids of n questions.
 
-    A question is held out with probability `share`, by a hash of its id and the seed, so its side depends neither on
-    the method, nor on other questions, nor on its subject. The split is not stratified on purpose: in a stratified
+    A question is held out with probability `share`, by a hash of its id and the seed, so the choice depends neither on
+    the method, nor on other questions, nor on the subject. It is not stratified by subject on purpose: in a stratified
     sample the number of mistakes is not binomial.
 
     >>> calibration_mask(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
@@ -51,12 +51,14 @@ def calibration_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArra
 
 
 def p_value(mistakes: npt.ArrayLike, n: npt.ArrayLike, risk: float) -> FloatArray:
-    """P values of the null "the error rate exceeds `risk`": the probability of so few mistakes at exactly that risk.
+    """Return the p value of the null "the error rate exceeds `risk`" for each number of mistakes among n answers.
+
+    It is the binomial probability of at most so many mistakes if the error rate is exactly `risk`.
 
     Args:
-        mistakes: of any shape.
-        n: answers that include the mistakes, of the same shape; where it is 0 the p value is 1.
-        risk: inside (0, 1).
+        mistakes: numbers of mistakes, an array of any shape.
+        n: numbers of answers, right and wrong, of the same shape; where it is 0 the p value is 1.
+        risk: error rate, inside (0, 1).
     """
     from scipy.special import bdtr
 
@@ -66,7 +68,9 @@ def p_value(mistakes: npt.ArrayLike, n: npt.ArrayLike, risk: float) -> FloatArra
 
 
 def upper_bound(mistakes: npt.ArrayLike, n: npt.ArrayLike, level: float) -> FloatArray:
-    """Upper confidence bounds of an error rate (Clopper and Pearson, 1934); 1 where all n are mistakes, or n is 0.
+    """Return the upper confidence bound of the error rate for each number of mistakes among n answers.
+
+    It is that of Clopper and Pearson (1934) at confidence `level`; 1 where all n are mistakes, or n is 0.
 
     >>> float(upper_bound(0, 45, 0.9).round(4))
     0.0499
@@ -79,7 +83,9 @@ def upper_bound(mistakes: npt.ArrayLike, n: npt.ArrayLike, level: float) -> Floa
 
 
 def share_interval(hits: int, n: int) -> tuple[float, float] | None:
-    """Two-sided 95 % confidence interval of a share (Clopper and Pearson, 1934); None where n is 0.
+    """Return the two-sided 95 % confidence interval of a share, given `hits` of n; None where n is 0.
+
+    It is that of Clopper and Pearson (1934).
 
     >>> [round(end, 3) for end in share_interval(1, 20)]
     [0.001, 0.249]
@@ -91,9 +97,9 @@ def share_interval(hits: int, n: int) -> tuple[float, float] | None:
 
 @cache
 def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
-    """Smallest number of answers, with so many mistakes among them, that certifies a risk at a level.
+    """Return the fewest answers, `mistakes` of them wrong, that certify an error rate of at most `risk` at a level.
 
-    Without a mistake that is log(1 - level) / log(1 - risk), rounded up.
+    Without a mistake that number is log(1 - level) / log(1 - risk), rounded up.
 
     >>> min_answers(0.05, 0.9), min_answers(0.05, 0.9, 1), min_answers(0.01, 0.95)
     (45, 77, 299)
@@ -102,7 +108,9 @@ def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
 
 
 def enough(wrong: float, risk: float, level: float) -> int | None:
-    """Number of answers that certifies a risk at this error rate; None where the error rate is not below the risk.
+    """Return about how many answers certify a risk if a share `wrong` of them are mistakes.
+
+    None where that share is not below the risk, or so near to it that more than 10^9 answers would be needed.
 
     >>> enough(0.03, 0.05, 0.9), enough(0.06, 0.05, 0.9)
     (282, None)
@@ -113,7 +121,10 @@ def enough(wrong: float, risk: float, level: float) -> int | None:
 
 
 def _smallest(holds: Callable[[int], bool], start: int) -> int | None:
-    """Smallest number, about, that satisfies a condition, by doubling and bisection; None beyond `_MOST`."""
+    """Return the smallest number from `start` on for which `holds` is true, by doubling and bisection.
+
+    It is about the smallest if `holds` is not monotone; None if the search exceeds `_MOST`.
+    """
     high = start
     while not holds(high):
         high *= 2
@@ -128,24 +139,24 @@ def _smallest(holds: Callable[[int], bool], start: int) -> int | None:
 
 @dataclass(frozen=True)
 class Feasible:
-    """What a number of labelled answers can certify at best, whatever the method."""
+    """Limits of what n labelled calibration answers can certify, whatever the method."""
 
     n: int
-    """Calibration answers."""
+    """Number of calibration answers."""
     right: int
-    """Right ones among them."""
+    """Number of right answers among these."""
     fewest: int
-    """Answers needed to certify the risk without a mistake."""
+    """Number of selected answers needed to certify the requested risk if none is a mistake."""
     fewest_with_one: int
-    """Answers needed to certify the risk with one mistake."""
+    """Number of selected answers needed to certify the requested risk if one is a mistake."""
     least_risk: float
     """Smallest risk that a perfect ranking, all right answers first, could certify."""
     most: int
-    """Most answers that a perfect ranking could select at the requested risk."""
+    """Most calibration answers that a perfect ranking could select at the requested risk; 0 where it could none."""
 
 
 def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:
-    """Compute what n calibration answers, of which so many are right, can certify at best.
+    """Compute the limits of what n calibration answers, `right` of them right, can certify.
 
     >>> limits = feasible(100, 60, risk=0.05, level=0.9)
     >>> round(limits.least_risk, 3), limits.most
@@ -163,19 +174,20 @@ def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:
 
 
 def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: float | None = None) -> FloatArray:
-    """Thresholds (k,) to test, strictest first: quantiles of the confidences of other, unlabelled answers.
+    """Return the thresholds (k,) to test, strictest first: quantiles of the confidences of other, unlabelled answers.
 
     The calibration answers must not be among `values`, so that the grid is independent of the tests. The strictest
-    threshold is expected to select as many calibration answers as the risk needs with `FORGIVEN` mistakes, or with
-    fewer mistakes if that is more than half of them. A threshold lies half-way between two neighbouring values, so that
-    ties stay together and rounding moves no answer across it; the last one is the floor, which selects all answers.
+    threshold is expected to select as many calibration answers as certify the risk with `FORGIVEN` mistakes; if that is
+    more than half of the calibration answers, as many as do with fewer mistakes. A threshold lies half-way between two
+    neighbouring values, so that ties stay together and rounding moves no answer across it; the last one is the floor,
+    which selects all answers.
 
     Args:
         values: shape (r,), r > 0: confidences or scores of unlabelled answers; infinite scores are no thresholds.
         n: number of calibration answers.
-        risk: inside (0, 1).
-        level: inside (0, 1).
-        floor: smallest possible value, 0 for confidences; None: the smallest of `values`.
+        risk: error rate to certify, inside (0, 1).
+        level: confidence level of the certificate, inside (0, 1).
+        floor: smallest possible confidence or score, 0 for confidences; None: the smallest of `values`.
 
     >>> grid([0.9, 0.9, 0.6, 0.2], 270, risk=0.05, level=0.9, floor=0.0).tolist()
     [0.75, 0.4, 0.0]
@@ -195,7 +207,7 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
 
 
 def counted(values: npt.ArrayLike, correct: npt.ArrayLike, thresholds: npt.ArrayLike) -> tuple[IntArray, IntArray]:
-    """Count the answers at or above each threshold, and the mistakes among them: (k,) each.
+    """Return, for each of k thresholds, the number of answers at or above it and of mistakes among these, both (k,).
 
     >>> counted([0.9, 0.5, 0.5, 0.1], [True, True, False, False], [0.7, 0.5])[1].tolist()
     [0, 1]
@@ -208,27 +220,27 @@ def counted(values: npt.ArrayLike, correct: npt.ArrayLike, thresholds: npt.Array
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """Result of a sequence of tests of thresholds."""
+    """Result of testing k thresholds in sequence on labelled calibration answers."""
 
     grid: FloatArray
-    """(k,) thresholds, strictest first."""
+    """Tested thresholds, strictest first, shape (k,)."""
     kept: IntArray
-    """(k,) calibration answers at or above each threshold."""
+    """Number of calibration answers at or above each threshold, shape (k,)."""
     mistakes: IntArray
-    """(k,) wrong ones among them."""
+    """Number of wrong answers among those at or above each threshold, shape (k,)."""
     bounds: FloatArray
-    """(k,) upper confidence bound of the error rate at each threshold, not simultaneous."""
+    """Upper confidence bound of the error rate at each threshold by itself, shape (k,); not simultaneous."""
     passed: int
-    """Thresholds that passed before one failed."""
+    """Number of thresholds that passed before the first one failed."""
 
     @property
     def threshold(self) -> float | None:
-        """Lowest threshold that passed; None where the strictest failed."""
+        """Lowest of the thresholds that passed; None where the strictest one failed."""
         return float(self.grid[self.passed - 1]) if self.passed else None
 
     @property
     def place(self) -> int:
-        """Index of the threshold in the grid; 0, the strictest, where none passed."""
+        """Index of `threshold` in the grid; 0, the strictest, where none passed."""
         return max(self.passed - 1, 0)
 
 
@@ -239,11 +251,11 @@ def guard(grid: FloatArray, values: npt.ArrayLike, correct: npt.ArrayLike, *, ri
     threshold is at most `risk`.
 
     Args:
-        grid: shape (k,), descending; chosen without these answers.
-        values: shape (n,), confidences or scores of n answers.
+        grid: thresholds, shape (k,), descending; chosen without the labelled answers.
+        values: shape (n,), confidences or scores of n labelled answers.
         correct: shape (n,), bool.
-        risk: inside (0, 1).
-        level: inside (0, 1).
+        risk: error rate to certify, inside (0, 1).
+        level: confidence level of the certificate, inside (0, 1).
     """
     n_selected, mistakes = counted(values, correct, grid)
     passes = p_value(mistakes, n_selected, risk) <= 1 - level

@@ -15,13 +15,15 @@ T = TypeVar("T")
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
-    """Correct the p values of one family (Holm, 1979): the chance of any false rejection at alpha is at most alpha.
+    """Correct the p values of one family of tests (Holm, 1979).
+
+    If nulls with a corrected p value of at most alpha are rejected, the chance of any false rejection is at most alpha.
 
     Args:
         p: shape (m,), each within [0, 1].
 
     Returns:
-        Shape (m,), never below `p`.
+        Corrected p values, shape (m,), none below its uncorrected one.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -35,7 +37,10 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 
 
 def with_holm(tests: Iterable[T], field: str = "p_holm") -> list[T]:
-    """Copies of dataclasses whose field `p` is a p value or None, with the corrected one written to `field`."""
+    """Return copies of the dataclass instances `tests`, a family, with `p` corrected by Holm's method in `field`.
+
+    An instance whose `p` is None is returned as it is, and does not count in the family.
+    """
     rows: list[Any] = list(tests)
     corrected = iter(holm([row.p for row in rows if row.p is not None]).tolist())
     return [row if row.p is None else replace(row, **{field: next(corrected)}) for row in rows]

@@ -1,8 +1,8 @@
 """Influence functions of the metrics: how far each question moves a metric. All intervals and tests rest on them.
 
-A metric of n answers is, up to terms of order 1/n, its true value plus the sum of the questions' influences (Hampel,
-1974). So the standard error of a metric, of a paired difference of two methods, or of a mean over seeds is that of a
-sum. Example:
+A metric of n answers is, up to terms of order 1/n, its true value plus the sum of the n questions' influences (Hampel,
+1974). So the standard error of a metric, of a paired difference of two methods, or of a mean over seeds is the standard
+error of a sum over questions. Example:
 `influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
 """
 
@@ -28,18 +28,19 @@ RANKED = ("auroc", "aucpr")
 
 
 class Influence(NamedTuple):
-    """A metric of one method with its influence function on the questions."""
+    """The value of a metric for one method, and the influence of each of n questions on it."""
 
     value: float
     """The metric; for a root metric its square, which may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,). They sum to 0; over a new sample of questions their sum varies as the value does."""
+    """Influences, shape (n,). They sum to 0; over a new sample of questions their sum varies as `value` does."""
     by_subject: FloatArray = np.empty(0)
-    """The metric in each subject, shape (S,), NaN where undefined; empty if it is pooled over all questions."""
+    """The metric in each of S subjects, shape (S,), NaN where undefined; empty if pooled over all questions."""
     second_order: float = 0.0
     """Second-order variance, added to that of the influences; above 0 for RMSCE only, see `_rmsce`."""
     inputs: FloatArray = np.empty(0)
-    """What the metric depends on, shape (n,): two methods differ on a question where these differ; empty if unknown."""
+    """Number of each question that the metric is computed from, e.g. its confidence, shape (n,): two methods differ on
+    a question where these numbers do; empty if unknown."""
 
 
 def influence(
@@ -56,7 +57,7 @@ def influence(
         average: `questions` pools all questions, `subjects` takes the mean over the subjects where it is defined.
 
     Returns:
-        None where it is undefined.
+        The metric and its influences; None where the metric is undefined.
     """
     values = order if METRICS[metric].is_rank_based else confidence
     compute, inputs = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
@@ -74,14 +75,14 @@ def influence(
     if not defined.any():
         return None
     mean, n = float(by_subject[defined].mean()), int(defined.sum())
-    # constant within a subject, so that this adds variance between subjects only
+    # `between` is constant within a subject, so that it adds variance between subjects only
     between = np.where(defined, (by_subject - mean) / strata.sizes, 0.0)
     by_question = (by_question + between[strata.group]) / n
     return Influence(mean, by_question, by_subject, second_order / n**2, np.where(defined[strata.group], inputs, 0.0))
 
 
 def mean_over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
-    """Average influences over seeds; None where the metric is undefined for a seed."""
+    """Average a metric and its influences over seeds; None where the metric is undefined for a seed."""
     influences = list(runs)
     defined = [i for i in influences if i is not None]
     if len(defined) < len(influences):
@@ -90,7 +91,7 @@ def mean_over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     return Influence(float(value), by_question, by_subject, float(second_order), inputs)
 
 
-# --- metrics: (n,), (n,) -> value, influences (n,) --------------------------------------------------------------------
+# --- metrics: confidences or scores (n,), correctness (n,) -> value, influences (n,) ----------------------------------
 
 
 def _mean(loss: FloatArray) -> Influence:
@@ -99,7 +100,10 @@ def _mean(loss: FloatArray) -> Influence:
 
 
 def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
-    """AUROC by placements: the share of the other class that an answer is ranked correctly against (DeLong, 1988)."""
+    """Return AUROC and its influences by placements (DeLong, 1988).
+
+    The placement of a right answer is the share of wrong ones that it is ranked above, and the other way round.
+    """
     right, wrong = int(o.sum()), int((~o).sum())
     if not right or not wrong:
         return None
@@ -112,11 +116,11 @@ def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Average precision: the mean over right answers of the precision at their confidence.
+    """Return average precision AP, the mean over right answers of the precision at their confidence, and influences.
 
-    With P_j the precision and N_j the number of the answers down to a right answer j, influences are
-    (o_i (P_i - AP) + sum over the right answers j that are not above i of (o_i - P_j) / N_j) / (number of right
-    answers).
+    With o_i the correctness (0 or 1) of answer i, N_j the number of answers that are at least as confident as answer j,
+    and P_j the share of right ones among these, the influence of answer i is (o_i (P_i - AP) + sum over the right
+    answers j that are not more confident than i of (o_i - P_j) / N_j) / (number of right answers).
     """
     right = int(o.sum())
     if not right or right == o.size:
@@ -132,7 +136,10 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _rescale(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Small-sample correction: deviations from the mean of a class of size k, times the root of k / (k - 1)."""
+    """Apply a small-sample correction to the influences of the right answers, and to those of the wrong ones.
+
+    Deviations from the mean of such a class of k answers are multiplied by the root of k / (k - 1).
+    """
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     right, wrong = (np.sqrt(k / (k - 1)) if k > 1 else 1.0 for k in (int(o.sum()), int((~o).sum())))
     scaled: FloatArray = mean + (influences - mean) * np.where(o, right, wrong)
@@ -140,11 +147,13 @@ def _rescale(influences: FloatArray, o: BoolArray) -> FloatArray:
 
 
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Square of `rmsce`: a residual r in a bin of gap g has influence 2 g (r - g), plus the bin's share of the mean.
+    """Return m, the square of `rmsce`, and its influences.
 
-    With w a bin's share of the answers and v the variance of its gap, the influences give the bin a variance of
-    4 w^2 g^2 v. For calibrated confidences that is twice the true one on average, as observed gaps exceed true ones;
-    but it is near 0 where g is. So the variance of a bin is at least the second-order term, 2 w^2 v^2.
+    An answer with residual r (confidence minus correctness), in a bin of gap g whose squared true gap is estimated as
+    e, has the influence (2 g (r - g) + e - m) / n. With w a bin's share of the answers and v the variance of its gap,
+    these influences give the bin a variance of 4 w^2 g^2 v. For calibrated confidences that is twice the true one on
+    average, as observed gaps exceed true ones; but it is near 0 where g is. So the variance of a bin is raised to the
+    second-order term, 2 w^2 v^2, where it is smaller.
     """
     bins = Bins.of(p, o)
     if bins is None:

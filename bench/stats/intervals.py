@@ -22,25 +22,27 @@ from bench.stats.settings import Average
 from bench.stats.strata import Strata
 
 Estimand = Literal["fixed-subjects", "clustered"]
+"""What an interval is about: other questions of the same subjects, or other subjects."""
 
 MIN_CLUSTERS = 20
 """Fewest subjects for a clustered interval."""
 MIN_RARER = 5
 """Fewest answers of the rarer class, right or wrong, for an interval."""
 MIN_RANKED = 20
-"""The same for AUROC and AUCPR, where a few equal placements would give a standard error near 0."""
+"""Fewest answers of the rarer class for an interval of AUROC or AUCPR: the influences of a few answers may happen to be
+equal, which would give a standard error near 0."""
 MIN_FREEDOM = 20
-"""Fewest degrees of freedom, from the sizes of subjects, for an interval of a mean over subjects."""
+"""Fewest degrees of freedom, computed from the sizes of subjects, for an interval of a mean over subjects."""
 MIN_CALIBRATED = 100
 """Fewest questions for an interval of RMSCE."""
 MIN_STRATUM = 3
-"""Fewest questions of a stratum; smaller subjects are merged into one."""
+"""Fewest questions of a stratum; smaller subjects are merged into one stratum."""
 TINY = 1e-12
-"""Differences and standard errors below it are rounding."""
+"""Differences and standard errors below this are taken for rounding errors."""
 REL_TINY = 1e-6
-"""Standard errors below this share of the difference are rounding, and give no interval."""
+"""A standard error below this share of the difference is taken for a rounding error, and gives no interval."""
 MANY = 1e9
-"""Degrees of freedom that count as infinite."""
+"""Largest number of degrees of freedom; it stands for infinitely many."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class Interval:
     """A confidence interval with its estimand, or the reason why there is none."""
 
     estimand: Estimand
-    """Sampling unit: questions within fixed subjects, or subjects."""
+    """What is sampled: questions within fixed subjects, or subjects."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
     """Level of confidence, e.g. 0.95."""
     kind: str = ""
-    """Construction: `t`, or `logit t` where it is computed on the logit scale."""
+    """How the interval is computed: `t`, by Student's t, or `logit t`, by Student's t on the logit scale."""
     reason: str = ""
     """Why there is no interval, in words for a reader; empty where there is one."""
 
@@ -64,29 +66,32 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Half width: distance from a value to the farther end, or to the upper one where the lower is cut at 0."""
+        """Return the distance from the estimated value to the farther end, or to the upper end where the lower is 0.
+
+        None where there is no interval or no value.
+        """
         if self.ends is None or value is None:
             return None
         return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
 
     def reversed(self) -> Interval:
-        """Interval of the difference with its sign reversed."""
+        """Return the interval of the same difference with its sign reversed."""
         return self if self.ends is None else replace(self, low=-self.ends[1], high=-self.ends[0])
 
     def mapped(self, function: Callable[[float], float]) -> Interval:
-        """Interval transformed by an increasing function."""
+        """Return the interval with both ends mapped by an increasing function."""
         return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
     def divided(self, unit: float, most: float) -> Interval:
-        """Interval divided by a unit above 0, clipped to [-most, most]."""
+        """Return the interval with both ends divided by a unit above 0, and clipped to [-most, most]."""
         return self.mapped(lambda end: min(most, max(-most, end / unit)))
 
 
 class StandardErrors(NamedTuple):
-    """Standard errors of metrics, or of weighted sums of them."""
+    """Standard errors of k metric values, or of weighted sums of them, e.g. differences."""
 
     covariance: FloatArray
-    """Covariance of the k metrics, shape (k, k)."""
+    """Covariance of the k metric values, shape (k, k)."""
     error: FloatArray
     """Standard error of each sum, shape (sums,)."""
     freedom: FloatArray
@@ -95,18 +100,23 @@ class StandardErrors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Sampling design of the questions of a comparison: stratified by subject."""
+    """Sampling design of the n questions of a comparison: stratified by subject."""
 
     strata: Strata
+    """Subjects of the questions, none of them merged."""
     correct: BoolArray
-    """Shape (n,)."""
+    """Whether the answer to each question is right, shape (n,)."""
     average: Average
     group: IntArray
-    """Stratum of each question, shape (n,): its subject, or the merged one of subjects with fewer than MIN_STRATUM."""
+    """Index of each question's stratum, shape (n,): its subject, or the merged subjects of less than MIN_STRATUM."""
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
-        """Merge subjects below MIN_STRATUM questions into one stratum, with the smallest other if still too few."""
+        """Build the design: subjects with fewer than MIN_STRATUM questions are merged into one stratum.
+
+        If these have fewer than MIN_STRATUM questions together, they are merged with the smallest of the other
+        subjects.
+        """
         large = np.flatnonzero(strata.sizes >= MIN_STRATUM)
         group = np.full(strata.sizes.size, -1)
         if large.size and strata.sizes.sum() - strata.sizes[large].sum() < MIN_STRATUM:
@@ -115,7 +125,7 @@ class Sampling:
         return cls(strata, correct, average, np.unique(group[strata.group], return_inverse=True)[1])
 
     def refused(self, metric: str) -> str:
-        """Reason why a metric has no interval and no test; empty where it has."""
+        """Return the reason why a metric has no interval and no test, in words; empty where it has both."""
         n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
         if METRICS[metric].is_root and self.average == "subjects":  # smaller subjects have no value
@@ -142,7 +152,10 @@ class Sampling:
 
     @property
     def _mean_freedom(self) -> float:
-        """Degrees of freedom of a mean over subjects of equal variance; 0 if small subjects are too few to merge."""
+        """Degrees of freedom of a mean over subjects, as if all had the same variance.
+
+        0 where subjects below MIN_STRATUM have fewer than MIN_STRATUM questions together.
+        """
         small = self.strata.sizes < MIN_STRATUM
         n_small = int(self.strata.sizes[small].sum())
         if 0 < n_small < MIN_STRATUM:
@@ -152,16 +165,17 @@ class Sampling:
         return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
     def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> StandardErrors:
-        """Standard errors of metrics, or of weighted sums of them such as differences.
+        """Return the standard errors of k values of a metric, or of weighted sums of them such as differences.
 
-        Within a stratum of m questions influences c have the covariance m / (m - 1) * sum (c - mean c)(c' - mean c'),
-        and strata add up. Degrees of freedom are Satterthwaite's (1946); for rank-based metrics at most those with
-        right and wrong answers as strata, because the rarer class limits them.
+        Two values with influences c and c' on the m questions of a stratum have the covariance
+        m / (m - 1) * sum (c - mean c)(c' - mean c') there, and strata add up. Degrees of freedom are Satterthwaite's
+        (1946). For rank-based metrics they are at most those with right and wrong answers as strata, because the rarer
+        class limits them.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.
-            influences: shape (k, n).
-            weights: shape (sums, k); by default the identity.
+            influences: influence of each question on each value, shape (k, n).
+            weights: weights of the values in each sum, shape (sums, k); by default the values themselves.
         """
         weights = np.eye(len(influences)) if weights is None else weights
         covariance, error, freedom = _spread(influences, weights, self.group)
@@ -172,10 +186,11 @@ class Sampling:
         return StandardErrors(covariance, error, np.clip(freedom, 1, MANY))
 
     def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
-        """Intervals of a metric: over other questions of these subjects, and over other subjects like these.
+        """Return two intervals of a metric: over other questions of these subjects, and over other subjects like these.
 
         For rank-based metrics the first is computed on the logit scale, so that it lies within 0 and 1 and is longer
-        towards one half (Pepe, 2003, section 5.2). For a root metric the ends are roots.
+        towards one half (Pepe, 2003, section 5.2). For a root metric, whose influences are those of its square, the
+        ends are the roots of the square's.
         """
         from scipy.special import expit, logit
 
@@ -201,12 +216,13 @@ class Sampling:
         return fixed, clustered
 
     def clustered(self, metric: str, value: float, influences: FloatArray, level: float) -> Interval:
-        """Clustered interval of a value, or a difference, with influences (n,): over other subjects like these.
+        """Return the clustered interval of a metric or a difference with influences (n,): over subjects like these.
 
         With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, with S - 1 degrees of
-        freedom; for a mean over subjects S counts those in which the metric is defined. S must reach MIN_CLUSTERS, and
-        so must, for a pooled metric, the effective number (sum m)^2 / sum m^2 of subjects of sizes m; for rank-based
-        metrics only subjects with right and wrong answers count in it.
+        freedom. For a mean over subjects, S counts those in which the metric is defined. There is no interval if S is
+        below MIN_CLUSTERS or, for a metric pooled over questions, if (sum m)^2 / sum m^2 is, the effective number of
+        subjects of m questions each; for rank-based metrics, subjects without both right and wrong answers don't count
+        in it.
         """
         sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:
@@ -230,14 +246,20 @@ class Sampling:
 
 
 def quantile(freedom: float, level: float) -> float:
-    """Quantile of Student's t: half the width of an interval, in standard errors."""
+    """Return the quantile of Student's t that is half the width of an interval at a level, in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))
 
 
 def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Covariance (k, k) of influences (k, n) within strata; standard errors and degrees of freedom of weighted sums."""
+    """Return the covariance (k, k) of k metric values, and standard errors and degrees of freedom of weighted sums.
+
+    Args:
+        influences: shape (k, n).
+        weights: shape (sums, k).
+        group: stratum of each question, shape (n,).
+    """
     order = np.argsort(group, kind="stable")
     boundaries = np.flatnonzero(np.diff(group[order], prepend=-1))
     covariance = np.zeros((len(influences), len(influences)))

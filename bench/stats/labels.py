@@ -1,19 +1,20 @@
 """Learning curves: metrics against the number of labels, gains over untrained methods, and where the curves cross.
 
-A point is one method trained with a number of labels, in several draws (seeds) of labels; the seed also seeds training.
-Standard errors are those of `bench.stats.variants`: variance components of questions and of draws, with Satterthwaite's
-degrees of freedom. A point with a missing draw has a value, but neither interval nor test, because the draws that are
-left are a selection.
+A point of a curve is one method trained with a number of labels (the size), averaged over several random draws of
+labels; the seed of a draw also seeds training. Standard errors are those of `bench.stats.variants`: variance components
+of questions and of draws, with Satterthwaite's degrees of freedom. A point with a missing draw has a value, but neither
+interval nor test, because the draws that are left are a selection.
 
-Three claims, each with a family-wise error rate of 1 - level of its own:
+There are three kinds of claims, each with a family-wise error rate of 1 - level of its own:
 
-- `Gain`: a trained method against an untrained one. P values are corrected by Holm's method over sizes, for each pair
-  and metric.
-- `Crossing`: derived from gains. If the difference is monotone in the number of labels, the true crossing lies between
-  the last size where the trained method is significantly worse and the first from which it is significantly better.
-- `LeadTest`: a trained method against all untrained ones. The p value is the largest of the pairs: intersection-union
-  test (Berger, 1982), which needs no choice of a best reference. It is corrected by Holm's method over methods and
-  sizes.
+- `Gain`: a trained method is better or worse than an untrained one. P values are corrected by Holm's method over sizes,
+  for each pair and metric.
+- `Crossing`: the sizes between which two curves cross, derived from gains. If the difference is monotone in the number
+  of labels, the true crossing lies between the last size where the trained method is significantly worse and the first
+  from which on it is significantly better.
+- `LeadTest`: a trained method is better than all untrained ones. The p value is the largest of the pairs:
+  intersection-union test (Berger, 1982), which needs no choice of a best reference. It is corrected by Holm's method
+  over methods and sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimate_over_s
 METRICS_SHOWN = ("brier", "auroc")
 """Metrics of the curves, by their names in `bench.metrics.METRICS`."""
 ONE_KIND = "only right or only wrong answers were drawn"
-"""Reason why a draw has no values."""
+"""Reason why a draw of labels gives no confidences: a method can't learn from one class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +47,16 @@ class SeedConfidences:
     """Confidences of a method in n questions at one number of labels, for each draw of labels."""
 
     labels: int
-    """Labels used; fewer than the size where no more were available."""
+    """Number of labels that the method used; fewer than requested where no more were available."""
     confidence: Mapping[int, FloatArray]
-    """Seed -> (n,); draws without probabilities are absent."""
+    """Seed of the draw -> confidences (n,); draws without confidences are absent."""
     order: Mapping[int, FloatArray] = field(default_factory=dict)
-    """Seed -> scores (n,) for rank-based metrics, where these are not the confidences."""
+    """Seed of the draw -> scores (n,) for rank-based metrics, where these are not the confidences."""
     missing: Mapping[int, str] = field(default_factory=dict)
-    """Seed -> reason why it has no probabilities."""
+    """Seed of the draw -> reason why there are no confidences."""
 
     def values(self, metric: str, seed: int) -> FloatArray | None:
-        """Input (n,) of a metric: scores for a rank-based one, else confidences; None where missing."""
+        """Return the input (n,) of a metric: scores if it is rank-based, else confidences; None where missing."""
         confidence = self.confidence.get(seed)
         return self.order.get(seed, confidence) if METRICS[metric].is_rank_based else confidence
 
@@ -67,14 +68,15 @@ class Point:
     method: str
     metric: str
     size: int
+    """Requested number of labels."""
     labels: int
-    """Labels used."""
+    """Number of labels that the method used."""
     estimate: SeedMean | None
-    """Mean over the draws with a value; None where no draw has one."""
+    """Mean over the draws in which the metric is defined; None where it is defined in none."""
     draws: int
-    """Number of draws with a value."""
+    """Number of draws in which the metric is defined."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> number of draws without a value."""
+    """Reason why the metric is missing in a draw -> number of such draws."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,14 @@ class Gain:
     metric: str
     size: int
     difference: SeedMean | None
-    """Positive where the trained method is better, for any metric; None where a draw of either is missing."""
+    """Difference, positive where the trained method is better, for any metric; None where a draw of either method is
+    missing."""
     p: float | None
-    """Two-sided p value of no difference; None without an interval."""
+    """Two-sided p value of the null of no difference; None without an interval."""
     p_holm: float | None = None
-    """`p` corrected over the sizes of this pair and metric."""
+    """`p` corrected by Holm's method over the sizes of this pair and metric."""
     p_all: float | None = None
-    """`p` corrected over all pairs and sizes of this metric."""
+    """`p` corrected by Holm's method over all pairs and sizes of this metric."""
 
     def shows(self, sign: int, level: float) -> bool:
         """Whether the trained method is significantly better (sign 1) or worse (sign -1)."""
@@ -108,11 +111,11 @@ class Crossing:
     untrained: str
     metric: str
     better_from: int | None
-    """Smallest size from which on the trained method is significantly better at every size; None: none."""
+    """Smallest size from which on the trained method is significantly better at every size; None if there is none."""
     worse_at: tuple[int, ...]
-    """Sizes at which it is significantly worse."""
+    """Sizes at which the trained method is significantly worse."""
     better_at: tuple[int, ...]
-    """Sizes at which it is significantly better."""
+    """Sizes at which the trained method is significantly better."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +128,22 @@ class LeadTest:
     against: str
     """Untrained method with the largest p value."""
     p: float | None
-    """P value of the null that it is not better than all; None where a pair has no test."""
+    """P value of the null that the trained method is not better than every untrained one; None where a pair has no
+    test."""
     p_holm: float | None = None
-    """`p` corrected over all methods and sizes of this metric."""
+    """`p` corrected by Holm's method over all trained methods and sizes of this metric."""
 
     def is_shown(self, level: float) -> bool:
-        """Whether it is significantly better than every untrained method."""
+        """Whether the trained method is significantly better than every untrained one."""
         return self.p_holm is not None and self.p_holm < 1 - level
 
 
 @dataclass(frozen=True)
 class LabelCount:
-    """Available labels of a split."""
+    """Numbers of right and wrong answers of a split that can be used as labels."""
 
     split: str
-    """Task and split."""
+    """Task and split, as `task/split`."""
     right: int
     wrong: int
 
@@ -159,7 +163,7 @@ class Study:
     sizes: tuple[int, ...]
     """Numbers of labels, ascending."""
     available: int
-    """Labels available in train and validation splits."""
+    """Number of labels available in the train and validation splits."""
     seeds: tuple[int, ...]
     trained: tuple[str, ...]
     scaled: tuple[str, ...]
@@ -170,14 +174,14 @@ class Study:
     absent: Mapping[str, str] = field(default_factory=dict)
     """Method -> reason why it is not in the study."""
     validation: Mapping[int, int] = field(default_factory=dict)
-    """Size -> number of its labels from the validation split, for a method that learns from both splits."""
+    """Number of labels -> how many of them are from the validation split, for a method that learns from both splits."""
     forward_tokens: int = 0
-    """Token positions that the study fed to the model."""
+    """Number of token positions that the study fed to the model."""
     level: float = 0.95
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """Untrained methods."""
+        """Untrained methods: scaled ones, then those that use no labels."""
         return (*self.scaled, *self.untold)
 
 
@@ -197,15 +201,15 @@ class LabelCurves:
     notes: tuple[str, ...] = ()
     """Reasons why metrics have no intervals."""
     average: Average = "subjects"
-    """How metrics are averaged; files without this field have means over subjects."""
+    """How metrics are averaged; stored studies without this field have means over subjects."""
 
     def of(self, method: str, metric: str) -> list[Point]:
-        """Points of a method's curve, by size."""
+        """Return the points of a method's curve."""
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
 Draws = Mapping[int, Influence]
-"""Seed -> one metric of a point; draws without a value are absent."""
+"""Seed of a draw -> a metric with its influences, at one point; draws in which the metric is undefined are absent."""
 
 
 def compute_label_curves(
@@ -219,10 +223,10 @@ def compute_label_curves(
 
     Args:
         confidences: (method, size) -> confidences in n questions; the same at every size for a method without labels.
-        study: its design; `seeds` are the requested draws.
-        correct: (n,).
-        subjects: of the n questions.
-        settings: average and level.
+        study: design of the study; its seeds are those of the requested draws.
+        correct: shape (n,), bool.
+        subjects: subject name of each question, n of them.
+        settings: average and level; by default those of `Settings`, and the level of the study.
     """
     settings = settings or Settings(level=study.level)
     sampling = Sampling.of(strata_of(subjects), correct, settings.average)
@@ -277,7 +281,7 @@ class _CurveEstimator(NamedTuple):
     level: float
 
     def draws(self, confidences: SeedConfidences) -> Draws:
-        """Metric of each draw where it is defined."""
+        """Return the metric with its influences for each draw in which it is defined."""
         s, by_seed = self.sampling, {}
         for seed in self.study.seeds:
             values = confidences.values(self.metric, seed)
@@ -286,7 +290,7 @@ class _CurveEstimator(NamedTuple):
         return {seed: value for seed, value in by_seed.items() if value is not None}
 
     def point(self, name: str, size: int, confidences: SeedConfidences, draws: Draws) -> Point:
-        """Point of a method at one size."""
+        """Return the point of a method at one size."""
         missing = Counter(confidences.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
         estimate = None
         if draws:
@@ -294,7 +298,7 @@ class _CurveEstimator(NamedTuple):
         return Point(name, self.metric, size, confidences.labels, estimate, len(draws), dict(missing))
 
     def gain(self, name: str, other: str, size: int, trained: Draws, untrained: Draws) -> Gain:
-        """Difference of a trained and an untrained method at one size."""
+        """Return the gain of a trained method, `name`, over an untrained one, `other`, at one size."""
         seeds, metric = self.study.seeds, METRICS[self.metric]
         if len(trained) < len(seeds) or len(untrained) < len(seeds):
             return Gain(name, other, self.metric, size, None, None)
@@ -304,7 +308,7 @@ class _CurveEstimator(NamedTuple):
         return Gain(name, other, self.metric, size, *self._estimate(better.minus(1.0, worse), (low - high, high - low)))
 
     def _estimate(self, values: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
-        """Mean over draws with its interval, and the p value of the null that it is 0."""
+        """Return the mean over draws with its interval, and the p value of the null that the mean is 0."""
         n_seeds = len(self.study.seeds)
         if self.no_intervals or len(values.by_seed) < n_seeds or n_seeds < MIN_SEEDS:
             return SeedMean(float(values.by_seed.mean()), None, None, None), None
@@ -312,7 +316,10 @@ class _CurveEstimator(NamedTuple):
 
 
 def _lead_tests(gains: Sequence[Gain]) -> Iterator[LeadTest]:
-    """Lead test of each method and size: the largest p value of its pairs, 1 where the difference is negative."""
+    """Yield the lead test of each trained method and size, from its gains over all untrained methods.
+
+    The p value is the largest of these gains', where that of a negative difference counts as 1.
+    """
     for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
         pairs = [gain for gain in gains if (gain.method, gain.size) == (method, size)]
         p = {}

@@ -1,8 +1,8 @@
-"""Multiverse analysis: ranks of methods over many analyses of the same results, and which choice explains them.
+"""Multiverse analysis: ranks of methods over many analyses of the same results, and which choice explains a finding.
 
-A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses, not a sample: shares of
-analyses are no probabilities. Example: `explained([True, True, False], ["a", "a", "b"])` is 1: the choice between
-a and b decides everything.
+A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses (universes), not a sample: shares
+of universes are no probabilities. Example: `explained([True, True, False], ["a", "a", "b"])` is 1: the choice between
+a and b decides alone whether the finding holds.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy.typing as npt
 from bench.api import FloatArray, IntArray
 
 ROUNDING = 1e-12
-"""Differences below it are rounding."""
+"""Values that differ by less than this count as equal."""
 LOW, HIGH = 0.05, 0.95
-"""Quantiles that are reported of a distribution of ranks."""
+"""Quantiles of the distribution of a method's ranks that are reported."""
 
 
 def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
-    """Competition rank of each value: 1 plus the number of values that are better by more than rounding.
+    """Return the rank of each value: 1 plus the number of values that are better by more than ROUNDING.
 
     Args:
         values: shape (m,), without NaN.
         higher_is_better: whether the largest value has rank 1.
 
     Returns:
-        Shape (m,), int.
+        Ranks, shape (m,), int.
 
     >>> places(np.array([0.3, 0.1, 0.3, 0.2]), higher_is_better=True).tolist()
     [1, 4, 1, 3]
@@ -44,16 +44,16 @@ class RankSummary(NamedTuple):
 
     median: int
     low: int
-    """At least 5 % of the ranks are at it or better."""
+    """5 % quantile: the best rank such that at least 5 % of the ranks are equal or better."""
     high: int
-    """At least 95 % of the ranks are at it or better."""
+    """95 % quantile: the best rank such that at least 95 % of the ranks are equal or better."""
     mean: float
     first: float
-    """Share of universes with rank 1."""
+    """Share of universes in which the method has rank 1."""
 
 
 def spread(ranks: npt.ArrayLike) -> RankSummary:
-    """Distribution of ranks (u,), u > 0; quantiles are observed ranks (the inverse of the distribution function).
+    """Summarise the distribution of a method's ranks over u > 0 universes, shape (u,); quantiles are observed ranks.
 
     >>> spread([1, 1, 2, 4])
     RankSummary(median=1, low=1, high=4, mean=2.0, first=0.5)
@@ -64,15 +64,17 @@ def spread(ranks: npt.ArrayLike) -> RankSummary:
 
 
 def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
-    """Correlation ratio: the share of the variance of a finding that the options of one choice explain.
+    """Return the correlation ratio: the share of the variance of a finding that the options of one choice explain.
 
-    eta^2 = sum over options of n_k (m_k - m)^2 / sum over universes of (x - m)^2 (Pearson, 1905), which for a full grid
-    is the first-order index of Sobol (1993). 1 where the option alone decides; 0 where it changes nothing on average,
-    as for choices that matter only in interaction, and where nothing varies.
+    With x = 1 in a universe where the finding holds and 0 elsewhere, m the mean of x over all universes, and m_k that
+    over the n_k universes with option k, it is sum over options of n_k (m_k - m)^2 / sum over universes of (x - m)^2
+    (Pearson, 1905); if the universes are all combinations of options, that is the first-order index of Sobol (1993). 1
+    where the option alone decides whether the finding holds; 0 where options make no difference on average, as for
+    choices that matter only in combination with others, and where the finding holds always or never.
 
     Args:
         holds: shape (u,), bool, u > 0: whether the finding holds in each universe.
-        options: option of each universe, u of them.
+        options: option that each universe has for this choice, u of them.
 
     >>> explained([True, False, True, False], ["a", "a", "b", "b"])
     0.0

@@ -17,12 +17,12 @@ class Settings:
     average: Average = "questions"
     """Whether metrics are pooled over questions or averaged over subjects."""
     draws: int = 10_000
-    """Normal draws for max-t corrected p values, whose smallest value is then 0.0001."""
+    """Number of normal draws for p values corrected by max-t; with 10,000 the smallest possible p value is 0.0001."""
     null_draws: int = 999
-    """Label draws for a p value of calibration, whose smallest value is then 0.001."""
+    """Number of label draws for a p value of calibration; with 999 the smallest possible p value is 0.001."""
     level: float = 0.95
     """Confidence level of all intervals; 1 - level is the significance level of ranks."""
     bins: int = ECE_BINS
-    """Equal-width bins of the ECEs."""
+    """Number of equal-width bins of the ECEs."""
     seed: int = 0
-    """Seed of all draws."""
+    """Seed of all random draws."""

@@ -21,18 +21,18 @@ class Strata(NamedTuple):
     names: tuple[str, ...]
     """Names of the S subjects, sorted."""
     rows: tuple[IntArray, ...]
-    """Rows of each subject, ascending, shape (n_s,)."""
+    """For each subject, the indices of its n_s questions, ascending, shape (n_s,)."""
     group: IntArray
     """Index of each question's subject, shape (n,)."""
     sizes: IntArray
     """Number of questions of each subject, shape (S,)."""
 
     def by_name(self) -> Iterator[tuple[str, IntArray]]:
-        """Iterate over subjects with their rows."""
+        """Iterate over pairs of a subject's name and its rows."""
         return zip(self.names, self.rows, strict=True)
 
     def means(self, values: FloatArray) -> FloatArray:
-        """Mean over the questions of each subject: (n,) -> (S,)."""
+        """Return the mean over the questions of each subject, shape (S,), of one value for each question, (n,)."""
         return np.bincount(self.group, weights=values, minlength=self.sizes.size) / self.sizes
 
 
@@ -51,10 +51,10 @@ def value_of(
     """Compute a metric: pooled over all questions, or its mean over the subjects where it is defined.
 
     Args:
-        name: in `bench.metrics.METRICS`.
+        name: name of the metric in `bench.metrics.METRICS`.
         values: shape (n,), confidences, or scores for rank-based metrics.
         correct: shape (n,), bool.
-        strata: of the n questions.
+        strata: subjects of the n questions.
         average: `questions` pools, `subjects` takes the mean.
         bins: number of bins of a binned metric.
 
@@ -70,10 +70,15 @@ def value_of(
 def checked_runs(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str]
 ) -> tuple[FloatArray, BoolArray]:
-    """Validate the confidences of one run (n,) or of k seeds (k, n); return them as (k, n), with labels (n,).
+    """Validate the confidences of one seed (n,) or of k seeds (k, n); return them as (k, n), and `correct` as (n,).
+
+    Args:
+        confidence: shape (n,) or (k, n), float in [0, 1].
+        correct: shape (n,), bool.
+        subjects: subject name of each question, n of them.
 
     Raises:
-        ValueError: as `bench.metrics.accuracy`, no run at all, or n differs between answers and subjects.
+        ValueError: as `bench.metrics.accuracy`, no seed at all, or n differs between answers and subjects.
     """
     runs = np.atleast_2d(np.asarray(confidence, dtype=np.float64))
     if runs.ndim != 2 or not len(runs):  # noqa: PLR2004 - seeds and questions

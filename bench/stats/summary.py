@@ -25,20 +25,22 @@ from bench.stats.strata import Strata, checked_runs, strata_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """One metric of one method, averaged over seeds: pooled over questions, or a mean over subjects."""
+    """One metric of one method, averaged over seeds; in each seed pooled over questions, or a mean over subjects."""
 
     value: float | None
-    """None where it is undefined."""
+    """Mean over seeds; None where the metric is undefined for a seed."""
     fixed: Interval
     """Interval over other questions of these subjects."""
     clustered: Interval
     """Interval over other subjects like these."""
     by_seed: tuple[float | None, ...]
-    """Value of each seed."""
+    """Metric of each seed; None where it is undefined."""
     spread: float | None
-    """Standard deviation (ddof 1) of `by_seed`, which no interval contains; None with one seed."""
+    """Standard deviation (ddof 1) of `by_seed`, which is in none of the intervals; None with fewer than two defined
+    seeds."""
     n_undefined: int
-    """Subjects left out of a mean over subjects because the metric is undefined there."""
+    """Number of subjects left out of the mean over subjects because the metric is undefined there; of several seeds,
+    the largest number."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,21 @@ class MethodSummary:
     """All metrics of one method."""
 
     estimates: Mapping[str, Estimate]
-    """Estimates by metric of `TESTED`."""
+    """Metric of `TESTED` -> its estimate."""
     calibrated_p: float
-    """P value of calibration; where it is large, the ECE is compatible with perfect calibration."""
+    """P value of the null of perfect calibration; where it is large, the ECE is compatible with it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Result of `summary`."""
+    """Statistics of all methods of a comparison, as `summary` computes them."""
 
     methods: Mapping[str, MethodSummary]
     """Method -> its metrics, in the order of the input."""
     comparisons: Mapping[str, tuple[Comparison[str], ...]]
     """Metric of `TESTED` -> all pairs of methods for which it is defined."""
     ranks: Mapping[str, Mapping[str, int]]
-    """Metric of `TESTED` -> ranks of the methods of all blocks whose pairs could be tested."""
+    """Metric of `TESTED` -> method -> rank in its block; methods of a block with an untested pair have no rank."""
     strata: Strata
     """Subjects of the questions."""
     settings: Settings
@@ -81,7 +83,7 @@ def summary(
     Args:
         confidence: method -> shape (n,) or (seeds, n), float in [0, 1], all for the same n questions.
         correct: shape (n,), bool.
-        subjects: n names.
+        subjects: subject name of each question, n of them.
         settings: `Settings()` by default.
         blocks: groups of methods that are ranked together; by default all of them. A method in no block has no rank.
         score: method -> scores for rank-based metrics, shaped as its confidences; by default the confidences.

@@ -1,14 +1,16 @@
 """Compare variants of one method with a reference variant, on the same questions and over the same seeds.
 
-The variance of a difference has two components. Questions: the squared standard error of its mean over seeds, from
-influences (`bench.stats.influence`). Seeds: the variance (ddof 1) of the difference over seeds, divided by their
-number. The interaction of seeds and questions is in both, which makes intervals conservative. Intervals are Student's
-t, with Satterthwaite's degrees of freedom. P values are corrected by Holm's method over all variants.
+The variance of a difference has two components. That of questions is the squared standard error of the mean over seeds,
+from influences (`bench.stats.influence`). That of seeds is the variance (ddof 1) of the difference over seeds, divided
+by their number. The interaction of seeds and questions is in both, which makes intervals conservative. Intervals are
+Student's t, with Satterthwaite's degrees of freedom. P values are corrected by Holm's method over all variants and
+steps.
 
-A path leads from a variant through others to the reference. The share of a step in the whole difference is a ratio of
-two differences; its interval is Fieller's: the set of ratios r for which the t test of step - r * whole = 0 does not
-reject (Fieller, 1954, "Some problems in interval estimation"). Where the whole does not differ significantly from 0,
-that set is unbounded, and there is no share.
+A path leads from a variant through others to the reference; a step is the change from one variant of the path to the
+next. The share of a step in the whole difference (reference minus first variant) is a ratio of two differences; its
+interval is Fieller's: the set of ratios r for which the t test of step - r * whole = 0 does not reject (Fieller, 1954,
+"Some problems in interval estimation"). Where the whole difference is not significant, that set is unbounded, and there
+is no share.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from bench.stats.strata import strata_of, value_of
 MIN_SEEDS = 5
 """Fewest seeds for an interval; with two, the half width of a 95 % interval is 12.7 standard errors."""
 _MAX_SHARE = 1e3
-"""Largest share to search for the end of an interval."""
+"""Largest distance from a share to search for an end of its interval."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,16 @@ class SeedMean:
 
     value: float
     low: float | None
-    """None where there is no interval."""
+    """Lower end of the interval; None, like the upper one, where there is no interval."""
     high: float | None
     error: float | None
-    """Standard error; None without an interval, and for a root metric, whose square alone has one."""
+    """Standard error of the mean; None without an interval, and for a root metric, of which only the square has one."""
     seed_share: float | None = None
-    """Share of the variance that is due to seeds."""
+    """Share of the mean's variance that is due to seeds rather than questions; None without an interval."""
 
 
 def estimate_fields(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
-    """Fields of an estimate as a dict with prefixed keys; all None where there is no estimate."""
+    """Return the fields of an estimate as a dict, `before` in front of each key; all None if there is no estimate."""
     return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(SeedMean)}
 
 
@@ -61,18 +63,18 @@ class VariantRow:
     variant: str
     metric: str
     estimate: SeedMean | None
-    """Mean over seeds; None where it is undefined."""
+    """Mean over seeds; None where the metric is undefined for a seed."""
     difference: SeedMean | None = None
-    """Reference minus this variant; None for the reference, and where one of the two is undefined."""
+    """Reference minus this variant; None for the reference, and where the metric is undefined for one of the two."""
     p: float | None = None
-    """Two-sided p value of no difference; None without an interval."""
+    """Two-sided p value of the null of no difference; None without an interval."""
     p_corrected: float | None = None
     """`p` corrected by Holm's method, over all variants and steps."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One metric of one step of a path."""
+    """One metric of one step of a path: of the change from a variant to the next."""
 
     start: str
     end: str
@@ -80,17 +82,17 @@ class StepRow:
     """Description of what the end variant has and the start variant lacks."""
     metric: str
     difference: SeedMean | None
-    """End minus start; None where one of the two is undefined."""
+    """End variant minus start variant; None where the metric is undefined for one of the two."""
     p: float | None = None
     p_corrected: float | None = None
     """`p` corrected by Holm's method, over all variants and steps."""
     share: SeedMean | None = None
-    """Share of the whole difference; None where the path is no significant gain."""
+    """Share of the step in the path's whole difference; None where that is no significant gain, or without interval."""
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Results of a variant analysis, with the model, task, preset and seeds they belong to."""
+    """Results of a variant analysis, with their model, task, preset and seeds."""
 
     method: str
     analysis: str
@@ -101,13 +103,13 @@ class Variants:
     reference: str
     seeds: tuple[int, ...]
     n: int
-    """Questions."""
+    """Number of questions."""
     metrics: tuple[str, ...]
     rows: tuple[VariantRow, ...]
     """Variant by variant, the reference first."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     published: str = ""
-    """File of published numbers below `results/paper`; empty where there is none."""
+    """File of published numbers, a path below `results/paper`; empty where there is none."""
     notes: tuple[str, ...] = ()
     level: float = 0.95
     accuracy: float = 0.0
@@ -115,10 +117,10 @@ class Variants:
     steps: tuple[StepRow, ...] = ()
     """Steps of the path, metric by metric, in order."""
     average: Average = "subjects"
-    """How metrics are averaged; files without this field have means over subjects."""
+    """How metrics are averaged; stored results without this field have means over subjects."""
 
     def of(self, metric: str) -> list[VariantRow]:
-        """Rows of a metric, without the reference."""
+        """Return the rows of a metric, without that of the reference."""
         return [row for row in self.rows if row.metric == metric and row.variant != self.reference]
 
 
@@ -143,16 +145,16 @@ def rows_of(
     *,
     path: Sequence[Step] = (),
 ) -> Compared:
-    """Compute values, differences to the reference, and corrected p values.
+    """Compute metrics of all variants, differences from the reference, and corrected p values.
 
     Args:
-        confidence: variant -> `(seeds, n)`, with at least `MIN_SEEDS` seeds.
+        confidence: variant -> confidences `(seeds, n)`, with at least `MIN_SEEDS` seeds.
         reference: the variant that others are compared with.
-        correct: `(n,)`.
-        subjects: of the n questions.
-        metrics: names in `bench.metrics.METRICS`; those outside TESTED have values only.
+        correct: shape `(n,)`, bool.
+        subjects: subject name of each question, n of them.
+        metrics: names in `bench.metrics.METRICS`; those outside TESTED have no intervals and no tests.
         settings: average and level.
-        path: steps of a path, whose last variant is the reference.
+        path: variants of a path, in order, of which the last is the reference; empty: no path.
     """
     settings = settings or Settings()
     sampling = Sampling.of(strata_of(subjects), correct, settings.average)
@@ -188,30 +190,30 @@ class OverSeeds(NamedTuple):
     """A metric (for a root metric its square), or a difference of two, for each seed."""
 
     by_seed: FloatArray
-    """(seeds,)"""
+    """Metric or difference of each seed, shape (seeds,)."""
     influences: FloatArray
     """Influences on the mean over seeds, (n,); empty where unknown, and for a difference of two roots of 0."""
 
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
-        """Combine the influences of the seeds."""
+        """Combine the values and influences of several seeds."""
         return cls(np.array([seed.value for seed in seeds]), np.mean([seed.by_question for seed in seeds], axis=0))
 
     def minus(self, times: float, other: OverSeeds) -> OverSeeds:
-        """This value minus a multiple of another one."""
+        """Return this value minus `times` the other one."""
         return OverSeeds(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
 
 
 def estimate_over_seeds(
     metric: str, estimate: OverSeeds, sampling: Sampling, *, level: float, bounds: tuple[float, float]
 ) -> tuple[SeedMean, float]:
-    """Estimate the mean over seeds with its interval, and test whether it is 0 (two-sided p value).
+    """Return the mean over seeds with its interval, and the two-sided p value of the null that the mean is 0.
 
     Args:
-        metric: of TESTED.
-        estimate: a value or a difference, with at least two seeds.
-        sampling: of the n questions.
-        level: of the interval.
+        metric: name of the metric, one of TESTED.
+        estimate: the metric or a difference, with at least two seeds.
+        sampling: sampling design of the n questions.
+        level: confidence level of the interval.
         bounds: smallest and largest possible value, at which the interval is clipped.
     """
     from scipy.special import stdtr, stdtrit
@@ -230,7 +232,7 @@ def estimate_over_seeds(
 
 
 class _VariantEstimator(NamedTuple):
-    """Computes the rows of one metric."""
+    """Computes the variant rows and step rows of one metric."""
 
     metric: str
     level: float
@@ -239,7 +241,7 @@ class _VariantEstimator(NamedTuple):
     """Whether to leave intervals and tests out."""
 
     def value(self, runs: FloatArray) -> OverSeeds | None:
-        """Value of a variant with confidences (seeds, n); None where it is undefined for a seed."""
+        """Return the metric of a variant with confidences (seeds, n); None where it is undefined for a seed."""
         sampling, defined = self.sampling, list[Influence]()
         for p in runs:
             if self.metric in TESTED:
@@ -251,7 +253,7 @@ class _VariantEstimator(NamedTuple):
         return OverSeeds.of(defined) if len(defined) == len(runs) else None
 
     def gap(self, start: OverSeeds | None, end: OverSeeds | None) -> OverSeeds | None:
-        """Difference `end` minus `start`; None where one is undefined."""
+        """Return the difference `end` minus `start` of two variants; None where the metric is undefined for one."""
         if start is None or end is None:
             return None
         gap = end.minus(1.0, start)
@@ -266,7 +268,7 @@ class _VariantEstimator(NamedTuple):
         return OverSeeds(by_seed / unit, gap.influences / unit)
 
     def row(self, name: str, value: OverSeeds | None, gap: OverSeeds | None = None) -> VariantRow:
-        """Row of a variant; `gap` is the reference minus the variant, None for the reference itself."""
+        """Return the row of a variant; `gap` is the reference minus the variant, None for the reference itself."""
         if value is None:
             return VariantRow(name, self.metric, None)
         estimate, _ = self._estimate(value, METRICS[self.metric].bounds)
@@ -276,7 +278,7 @@ class _VariantEstimator(NamedTuple):
         return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
     def steps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[StepRow]:
-        """Rows of the steps of a path, without shares."""
+        """Return the rows of the steps of a path, without shares."""
         return [
             StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
             for (start, end), gap in zip(pairwise(path), self._gaps(path, values), strict=True)
@@ -285,13 +287,13 @@ class _VariantEstimator(NamedTuple):
     def shared(
         self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, OverSeeds | None]
     ) -> list[StepRow]:
-        """Add to each step its share of the whole difference, if that is a significant gain.
+        """Return the steps, with their shares of the path's whole difference if that is a significant gain.
 
         Args:
-            steps: of the path.
+            steps: rows of the path's steps.
             whole: row of the path's first variant, with its corrected p value.
-            path: its variants.
-            values: of the variants.
+            path: variants of the path.
+            values: variant -> its metric.
         """
         gain, metric = whole.difference, METRICS[self.metric]
         (whole_gap,) = self._gaps((path[0], path[-1]), values)
@@ -309,11 +311,11 @@ class _VariantEstimator(NamedTuple):
         return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
 
     def _share(self, part: OverSeeds, whole: OverSeeds) -> SeedMean | None:
-        """Ratio of two differences with Fieller's interval; None where that is unbounded."""
+        """Return the ratio `part` / `whole` of two differences with Fieller's interval; None if that is unbounded."""
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
         def acceptance(share: float) -> float:
-            """P value minus alpha: positive where the test does not reject this share."""
+            """Return the p value of a share minus alpha: positive where the test does not reject the share."""
             _, p = self._estimate(part.minus(share, whole), (-np.inf, np.inf))
             return (p or 0.0) - (1 - self.level)
 
@@ -321,18 +323,21 @@ class _VariantEstimator(NamedTuple):
         return None if low is None or high is None else SeedMean(value, low, high, None)
 
     def _gaps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[OverSeeds | None]:
-        """Differences between consecutive variants of a path."""
+        """Return the differences between consecutive variants of a path."""
         return [self.gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
 
     def _estimate(self, gap: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
-        """Mean over seeds with its interval, and the p value of the null that it is 0."""
+        """Return the mean over seeds with its interval, and the p value of the null that the mean is 0."""
         if self.no_intervals or not gap.influences.size:
             return SeedMean(float(gap.by_seed.mean()), None, None, None), None if self.no_intervals else 1.0
         return estimate_over_seeds(self.metric, gap, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossing(function: Callable[[float], float], begin: float, sign: int) -> float | None:
-    """Root of a function to one side (`sign`) of `begin`, where it is positive; None beyond _MAX_SHARE."""
+    """Return a root of a function above (sign 1) or below (sign -1) `begin`, where the function is positive.
+
+    None where no root is found within a distance of _MAX_SHARE.
+    """
     from scipy.optimize import brentq
 
     inner, width = begin, 2.0**-10

@@ -1,8 +1,9 @@
 """Worst-case comparison: rank methods by their worst cell, with an interval of its true value.
 
-The observed worst of several cells is biased: it is worse than the true one. So the worst cells of two methods differ
-significantly only where the difference exceeds, in standard errors, the 95 % quantile of the largest difference between
-any cell of one method and the worst cell of another, over simultaneous draws of all cells.
+A cell is one method on one task, or trained on one corpus, with the value of a metric. The observed worst value of
+several cells is biased: it tends to be worse than the true one. So the worst cells of two methods differ significantly
+only where the difference exceeds, in standard errors, the 95 % quantile of the largest difference between any cell of
+one method and the worst cell of another, over simultaneous draws of all cells.
 """
 
 from __future__ import annotations
@@ -22,35 +23,35 @@ LEVEL = 0.95
 
 
 class Cells(NamedTuple):
-    """One metric of k cells (a method on a task or corpus)."""
+    """One metric of k cells; a cell is a method on one task, or trained on one corpus."""
 
     metric: str
     method: npt.NDArray[np.str_]
     """Method of each cell, shape (k,)."""
     value: FloatArray
-    """Shape (k,)."""
+    """Metric of each cell, shape (k,)."""
     covariance: FloatArray
-    """Covariance of the values, shape (k, k)."""
+    """Covariance of the k values, shape (k, k)."""
     freedom: FloatArray
-    """Degrees of freedom of each standard error, shape (k,)."""
+    """Degrees of freedom of each value's standard error, shape (k,)."""
     draws: FloatArray
     """Simultaneous normal errors of all cells, shape (draws, k)."""
 
     @property
     def badness(self) -> FloatArray:
-        """Values with the sign that makes larger worse, shape (k,)."""
+        """Metric of each cell with the sign that makes larger numbers worse, shape (k,)."""
         return -self.value if METRICS[self.metric].higher_is_better else self.value
 
     def worst(self, name: str) -> int:
-        """Index of a method's worst cell."""
+        """Return the index of a method's worst cell."""
         cells = np.flatnonzero(self.method == name)
         return int(cells[self.badness[cells].argmax()])
 
     def interval(self, name: str) -> Interval:
-        """Interval of the true worst value of a method, whose cell may differ from the observed worst one.
+        """Return the interval of a method's true worst value, which may be in another cell than the observed one.
 
-        Each cell has a lower and an upper bound of its badness, and the interval's ends are the largest of these. Lower
-        bounds are simultaneous; an upper bound has to hold for the truly worst cell only.
+        Each cell has a lower and an upper bound of its badness; the ends of the interval are the largest lower and the
+        largest upper bound. Lower bounds are simultaneous; an upper bound has to hold for the truly worst cell only.
         """
         from scipy.special import ndtr, stdtrit
 
@@ -67,7 +68,10 @@ class Cells(NamedTuple):
         return Interval("fixed-subjects", low, high, LEVEL, "t")
 
     def ranks(self, names: Collection[str]) -> dict[str, int]:
-        """Rank methods: 1 plus the number of methods whose worst cell is significantly better (family-wise)."""
+        """Rank methods: the rank is 1 plus the number of methods whose worst cell is significantly better.
+
+        The significance tests of all pairs have a joint (family-wise) error rate of 1 - LEVEL.
+        """
         from scipy.special import ndtr, stdtrit
 
         worst = {name: self.worst(name) for name in names}

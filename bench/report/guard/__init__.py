@@ -11,7 +11,7 @@ from bench.report.selection import GuardRequest
 
 
 def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
-    """Return the guards of all tables, with a figure of each."""
+    """Return the analysis `guard`: the guards of all tables, with figures of each table."""
     return Analysis(
         "guard", views(tables), lambda: dict(figures_of(tables)), formats=("csv", "json"), figure_formats=("svg",)
     )

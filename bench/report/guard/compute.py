@@ -1,7 +1,7 @@
 """Compute the guards of a folder of results: no model is run, and no label is used twice.
 
 Labels of the calibration questions choose the threshold; labels of the other questions are for reporting alone. No
-fit, early stopping, scaling or recalibration saw either, since these read train and validation.
+fit, early stopping, scaling or recalibration saw any of these labels: they read the train and validation splits.
 Example: `compute_guards(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
 """
 
@@ -28,11 +28,11 @@ from bench.results.row import ResultRow
 from bench.stats.guard import calibration_mask, feasible, grid, guard
 
 _SEEN = ("train", "validation", "dev")
-"""Splits that fits or prompts have seen."""
+"""Splits whose questions methods were fitted on, or prompts contain."""
 _REPEATED = "repeated questions"
-"""Warning count of duplicate questions in results (`bench.data.contamination.oddities`)."""
+"""Name of the count of duplicate questions in `ResultRow.counts` (`bench.data.contamination.oddities`)."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
-"""Fields that are equal in two results of one fit."""
+"""Fields of `ResultRow` that are equal in the results of one fit on two tasks."""
 
 
 def compute_guards(
@@ -41,7 +41,7 @@ def compute_guards(
     """Compute the guards of the requested results, a table for each model and task.
 
     Args:
-        request: results, risk, level and calibration questions.
+        request: which results, risk, level and calibration questions.
         cache: folder that caches which results were verified; None caches nothing.
         say: receives a message before long work and for each table that is left out.
 
@@ -92,7 +92,7 @@ class _GuardBuilder:
     def __init__(self, request: GuardRequest, calibration_rows: Sequence[ResultRow]) -> None:
         self.request, self.task = request, request.calibrate_on
         self.calibration_rows = calibration_rows
-        """Results of the calibration task."""
+        """Results on the task of the calibration questions, if the request names one."""
         self.texts: dict[tuple[str, int], Mapping[str, questions.QuestionText]] = {}
 
     def table(self, table: Table) -> GuardedTable:
@@ -180,7 +180,7 @@ class _GuardBuilder:
                     " leave the option out, and --share of the questions is set aside"
                 )
             calibration, rest = answers_of(source), answers_of(records)
-        # the grid is of confidences of the other answers; their labels are not used
+        # the grid consists of quantiles of the other answers' confidences; their labels are not used
         is_score, risk, level = records.probabilities is None, self.request.risk, self.request.level
         floor = None if is_score else 0.0
         thresholds = grid(rest.values, len(calibration.values), risk=risk, level=level, floor=floor)
@@ -193,7 +193,10 @@ class _GuardBuilder:
     # --- another task -------------------------------------------------------------------------------------------------
 
     def _calibration_row(self, row: ResultRow) -> ResultRow | str | None:
-        """Return the result to calibrate on, or why there is none; None where the test itself is split."""
+        """Return the result to calibrate on, or text that says why there is none.
+
+        None where the request names no calibration task, so that the questions of the row itself are divided.
+        """
         task = self.task
         if task is None:
             return None

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS, DOWN, HEIGHT = 3, 4, 1.9
-"""Columns and rows of axes in a figure, and inches of a row; more methods go to further figures."""
+"""Most columns and rows of axes in a figure, and inches of a row; more methods go to further figures."""
 HIGHEST = 3.0
-"""Upper end of the y axis, as a multiple of the risk."""
+"""Upper end of the y axis, as a multiple of the requested risk."""
 
 
 def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) of all tables."""
+    """Yield (file name without suffix, figure) for the figures of all tables."""
     names: set[str] = set()
     for guards in tables:
         stem = file_stem(guards.table.model, guards.table.task, "guard")
@@ -33,14 +33,14 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
         for k, figure in enumerate(figures, start=1):
             name = base = f"{stem}{SEPARATOR}{k}" if len(figures) > 1 else stem
             suffix = 2
-            while name in names:  # of another table, e.g. of a partial run of the same task
+            while name in names:  # a figure of another table has it, e.g. of a partial run of the same task
                 name, suffix = f"{base}-{suffix}", suffix + 1
             names.add(name)
             yield name, figure
 
 
 def plot_guards(guards: GuardedTable) -> Iterator[Figure]:
-    """Plot the methods of a table, axes for each."""
+    """Yield the figures of a table, with axes for each method that has a result."""
     for start in range(0, len(guards.evaluated), ACROSS * DOWN):
         lines = guards.evaluated[start : start + ACROSS * DOWN]
         with styled():

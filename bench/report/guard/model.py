@@ -1,4 +1,4 @@
-"""Dataclasses of guards: the threshold of each cell, and coverage and risk on the other questions."""
+"""Dataclasses of guards: the threshold of each cell, and its coverage and risk on questions that didn't choose it."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Answers(NamedTuple):
     """Confidences and labels of some answers of a cell."""
 
     values: FloatArray
-    """(n,) confidences, or scores where there are no confidences."""
+    """Confidences, or scores where there are no confidences, shape (n,)."""
     correct: BoolArray
-    """(n,)."""
+    """Whether each answer is right, shape (n,)."""
 
 
 def answers_of(records: Records, rows: BoolArray | slice = ALL) -> Answers:
-    """Return the answers (n,) at the given rows of a cell. Default: all."""
+    """Return the answers of a cell, or those at the given rows, an index or mask."""
     values = records.confidence if records.probabilities is not None else records.order
     return Answers(values[rows], records.correct[rows])
 
 
 @dataclass(frozen=True)
 class Realised:
-    """What a threshold does on answers that it was not chosen on."""
+    """Counts that show what a threshold does on answers that it was not chosen on."""
 
     n: int
-    """Number of answers."""
+    """Number of answers on which the threshold is evaluated."""
     accepted: int
-    """Answers at or above the threshold."""
+    """Number of answers at or above the threshold."""
     mistakes: int
-    """Wrong answers among these."""
+    """Number of wrong answers at or above the threshold."""
 
     @property
     def coverage(self) -> float:
@@ -59,7 +59,7 @@ class Realised:
 
     @property
     def risk(self) -> float | None:
-        """Share of wrong answers at or above the threshold; None where there are no answers."""
+        """Share of wrong answers among those at or above the threshold; None where there are none."""
         return self.mistakes / self.accepted if self.accepted else None
 
     @property
@@ -76,33 +76,35 @@ class GuardedCell:
     request: GuardRequest
     guard: Guard
     calibration: Answers
+    """Labelled answers that chose the threshold."""
     rest: Answers
+    """Answers to the other questions, on which the threshold is evaluated."""
     is_score: bool
-    """Whether thresholds are scores that are no probabilities."""
+    """Whether the threshold is one of scores, which are no probabilities."""
 
     @property
     def threshold(self) -> float | None:
-        """The chosen threshold; None where none passes the test."""
+        """The chosen threshold; None where no threshold passes the test."""
         return self.guard.threshold
 
     @property
     def accepted(self) -> int:
-        """Calibration answers at or above the threshold, or the strictest tested one where none passes."""
+        """Number of calibration answers at or above the threshold, or the strictest tested one where none passes."""
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def mistakes(self) -> int:
-        """Wrong answers among `kept`."""
+        """Number of wrong answers among those that `accepted` counts."""
         return int(self.guard.mistakes[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def bound(self) -> float:
-        """Upper bound of the risk at that threshold, not corrected for the choice of it."""
+        """Upper bound of the error rate at the threshold that `accepted` refers to, not corrected for its choice."""
         return float(upper_bound(self.mistakes, self.accepted, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
-        """Counts on the other answers; None without a threshold."""
+        """Counts on the answers in `rest`; None without a threshold."""
         if self.threshold is None:
             return None
         accepted, mistakes = counted(*self.rest, [self.threshold])
@@ -110,9 +112,10 @@ class GuardedCell:
 
     @property
     def needed(self) -> int | None:
-        """Calibration answers with which the strictest threshold would pass at the same share of mistakes.
+        """Number of calibration answers with which the threshold would pass at the same share of mistakes.
 
-        None where that share is not below the risk, so that more answers would not help, or where `kept` is 0.
+        The threshold is that which `accepted` refers to. None where the share of mistakes is not below the risk, so
+        that more answers would not help, or where `accepted` is 0.
         """
         if not self.accepted:
             return None
@@ -126,18 +129,18 @@ class GuardedLine:
 
     line: Line
     seeds: tuple[GuardedCell, ...]
-    """Guards of the cells with results."""
+    """Guard of each seed; empty where `reason` says why there is none."""
     reason: str = ""
-    """Why there is no guard; empty where there are cells."""
+    """Why the method has no guard; empty where it has."""
 
     @property
     def done(self) -> tuple[GuardedCell, ...]:
-        """Seeds with a threshold."""
+        """Guards of the seeds that have a threshold."""
         return tuple(seed for seed in self.seeds if seed.threshold is not None)
 
     @property
     def coverage(self) -> float:
-        """Coverage of the other answers, mean over seeds; 0 for a seed without a threshold."""
+        """Coverage on the answers that didn't choose the threshold, mean over seeds; 0 for a seed without threshold."""
         coverages = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
         return float(np.mean(coverages)) if coverages else 0.0
 
@@ -149,21 +152,21 @@ class GuardedTable:
     request: GuardRequest
     table: Table
     lines: tuple[GuardedLine, ...]
-    """Methods with thresholds first, then by falling coverage."""
+    """Guards of the table's methods: those with a threshold first, by falling coverage."""
     feasible: Feasible
-    """Limits that the calibration labels set to any method; those of the first method where labels differ."""
+    """Limits that the number of right calibration answers sets to any method; if methods differ, to the first one."""
     source: str
-    """Where calibration answers come from, in words."""
+    """Sentence that says where the calibration answers come from."""
     calibrated_on: str
     """Task of the calibration questions."""
     remarks: tuple[str, ...] = ()
     """Further sentences for the reader."""
     aside: str = ""
-    """What distinguishes the results from others of the model and task, e.g. tuning; usually empty."""
+    """Words that distinguish this table from others of the same model and task, e.g. on tuning; usually empty."""
 
     @property
     def title(self) -> str:
-        """Model, task and what distinguishes the table from others of these."""
+        """Title of the table: model and task, with `aside` in brackets."""
         return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
 
     @property
@@ -173,5 +176,5 @@ class GuardedTable:
 
     @property
     def evaluated(self) -> tuple[GuardedLine, ...]:
-        """Lines with cells."""
+        """Lines with a guard for at least one seed, with or without a threshold."""
         return tuple(line for line in self.lines if line.seeds)

@@ -12,7 +12,7 @@ _ROUNDING = 1e-6
 
 
 def share(fraction: float) -> str:
-    """Format a share from the request in percent, with as many digits as it needs.
+    """Format a share that the user requested, such as a risk, in percent with as many digits as it needs.
 
     >>> share(0.05), share(0.125), share(0.9999999)
     ('5 %', '12.5 %', '99.99999 %')
@@ -21,7 +21,7 @@ def share(fraction: float) -> str:
 
 
 def format_threshold(threshold: float) -> str:
-    """Format a threshold, rounded; CSV, JSON and cards have all digits.
+    """Format a threshold for people, rounded; CSV, JSON and the cards of saved heads have all digits.
 
     >>> format_threshold(0.91234), format_threshold(0.99996), format_threshold(0.0)
     ('0.912', '0.99996', '0')
@@ -42,7 +42,11 @@ def format_level(level: float) -> str:
 
 
 def verdict(guards: GuardedTable) -> Iterator[str]:
-    """Yield sentences: the answer, the best or closest method, risks that are exceeded, and what the labels allow."""
+    """Yield the sentences of a table's verdict.
+
+    Whether answers can be trusted, the method that keeps most (or comes closest), methods whose risk on the other
+    questions exceeds the requested one beyond chance, and what the calibration labels allow at best.
+    """
     passed, risk, limits = guards.certified, share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
     n, n_partial = len(guards.evaluated), sum(len(line.done) < len(line.seeds) for line in passed)
@@ -78,7 +82,7 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
 
 
 def why_failed(seed: GuardedCell) -> str:
-    """Explain why a cell has no threshold, and what it would need."""
+    """Explain why a cell has no threshold, and what would give it one."""
     if not seed.accepted:
         return "no calibration answer lies above its strictest threshold"
     reason = (
@@ -99,7 +103,7 @@ def _two_digits(n: int) -> int:
 
 
 def describe_needs(guards: GuardedTable) -> Iterator[str]:
-    """Yield what methods without a threshold would need, grouped by reason."""
+    """Yield sentences on what methods without a threshold would need, one for each reason."""
     too_few, too_wrong, empty = list[str](), list[str](), list[str]()
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
@@ -122,7 +126,7 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
 
 
 def footnotes(line: GuardedLine) -> Iterator[str]:
-    """Yield the footnotes of a line."""
+    """Yield the footnotes of a table's line."""
     if line.reason:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:

@@ -22,7 +22,7 @@ _NONE = "none"
 
 
 def views(tables: Sequence[GuardedTable]) -> TableViews:
-    """Return the guards of all tables for every format."""
+    """Return the guards of all tables in the forms of every output format."""
 
     def data() -> list[dict[str, Any]]:
         return [
@@ -124,7 +124,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
 
 
 def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
-    """Yield a record for each cell, and one for each method without cells."""
+    """Yield a record for each method and seed with a guard, and one for each method without guards."""
     settings = {"risk": guards.request.risk, "level": guards.request.level, "calibrated_on": guards.calibrated_on}
     for line in guards.lines:
         base = {

@@ -1,4 +1,4 @@
-"""Label budgets: tables, a figure, a verdict, and the label counts of the paper beside ours."""
+"""Report of a study of label budgets: tables, a figure, a verdict, and the paper's label counts beside the measured."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,12 @@ from bench.stats.labels import LabelCurves
 
 
 def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
-    """Return the study of one test as tables and a figure."""
+    """Return the study of one test task as tables and a figure.
+
+    Args:
+        curves: results of the study.
+        published: the paper's counts of right and wrong answers.
+    """
     stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS, HEIGHT = 5, 1.25
-"""Most columns of axes, and inches of a row."""
+"""Most columns of axes in a figure, and inches of a row."""
 DOT = 3.0
-"""Marker size, points."""
+"""Marker size in points."""
 BAND = 0.22
-"""Opacity of an interval's band."""
+"""Opacity of the band that shows an interval."""
 
 
 def small_multiples(curves: LabelCurves) -> Figure:
-    """Plot rows of axes for each metric, axes for each trained method."""
+    """Plot a learning curve for each metric and trained method, on axes of its own; each metric has rows of its own."""
     with styled():
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
@@ -50,7 +50,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
             title=f"{study.model} on {study.task}: what labels buy", note=f"{note} {describe_data(curves)}",
             sharex=True, sharey=False,
         )  # fmt: skip
-        max_ticks = 4  # of more sizes every other one and the last have a tick
+        max_ticks = 4  # if there are more sizes, every other one and the last have a tick
         tick_sizes = study.sizes if len(study.sizes) <= max_ticks else (*study.sizes[:-1:2], study.sizes[-1])
         for i, metric in enumerate(METRICS_SHOWN):
             # all panels share the y limits; bands that are far wider than the curves are clipped
@@ -83,12 +83,12 @@ def small_multiples(curves: LabelCurves) -> Figure:
 
 
 def _defined_points(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
-    """Return the points that have a value, with it."""
+    """Return the points that have an estimate, each with its estimate."""
     return [(point, point.estimate) for point in points if point.estimate is not None]
 
 
 def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
-    """Plot the untrained methods in grey, and the best of them at each size."""
+    """Plot a grey curve for each untrained method, and a dashed one of the best of them at each size."""
     study, sign = curves.study, 1 if METRICS[metric].higher_is_better else -1
     best: dict[int, float] = {}
     for name in study.untrained:
@@ -105,7 +105,10 @@ def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
 
 
 def _curve(axes: Axes, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
-    """Plot the curve of a method with its band; dots are filled where it beats every untrained method."""
+    """Plot the curve of a trained method with its interval as a band.
+
+    Dots are filled at the sizes in `ahead`, where the method beats every untrained one.
+    """
     defined = _defined_points(points)
     intervals = [(p.size, e.low, e.high) for p, e in defined if e.low is not None and e.high is not None]
     if len(intervals) > 1:

@@ -12,13 +12,17 @@ from bench.stats.labels import METRICS_SHOWN, LabelCurves, LeadTest
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Most points without values that are named."""
+"""Most missing points that the verdict names."""
 _NAMED = 7
 """Most names in a sentence; of more, one fewer is named and the others are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
-    """Return sentences: from how many labels on training pays, which methods it does not beat, and missing points."""
+    """Return the sentences of the verdict.
+
+    From how many labels on trained methods beat all untrained ones, which are worse than untrained ones even with the
+    most labels, and which points are missing.
+    """
     study, largest = curves.study, curves.study.sizes[-1]
     facts: list[str] = []
     for metric in METRICS_SHOWN:
@@ -77,12 +81,17 @@ def verdict(curves: LabelCurves) -> tuple[str, ...]:
 
 
 def labels_used(curves: LabelCurves, method: str) -> dict[int, int]:
-    """Return requested number of labels -> number that a method trained on, which may be lower."""
+    """Return the mapping from a requested number of labels to the number that a method used, which may be lower."""
     return {point.size: point.labels for point in curves.of(method, METRICS_SHOWN[0])}
 
 
 def _crossings(curves: LabelCurves, shown: Sequence[LeadTest]) -> list[str]:
-    """Describe the methods that beat every untrained one: from a number of labels on, or with some numbers only."""
+    """Describe the methods that beat every untrained one, each with the numbers of labels with which it does.
+
+    Args:
+        curves: results of the study.
+        shown: significant lead tests of one metric.
+    """
     study, largest = curves.study, curves.study.sizes[-1]
     most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"
     texts = list[tuple[float, str]]()

@@ -21,7 +21,7 @@ COLUMNS = ("task", "split", "model", "correct", "incorrect", "total")
 
 
 def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableViews:
-    """Return the tables of the study of one test for every format."""
+    """Return the tables of the study of one test task for every format."""
     tested = {gain.metric for gain in curves.gains if gain.p is not None}
     grids = [
         *(_numbers(curves, metric) for metric in METRICS_SHOWN),
@@ -30,7 +30,7 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
     ]
 
     def data() -> list[dict[str, Any]]:
-        """Return everything, as unrounded fractions."""
+        """Return the content of the JSON file: the whole study, its numbers unrounded fractions."""
         papers = (paper_count_of(published, curves.study.model, c.split) for c in curves.study.counts)
         extra = {"verdict": list(verdict(curves)), "paper_counts": [asdict(c) for c in papers if c is not None]}
         return [asdict(curves) | extra]
@@ -39,12 +39,15 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
 
 
 def ordered_methods(curves: LabelCurves) -> tuple[str, ...]:
-    """Methods of the study: trained ones, scaled ones, those without labels."""
+    """Return the methods of the study: trained ones, then scaled ones, then those that use no labels."""
     return (*sorted(curves.study.trained), *sorted(curves.study.scaled), *sorted(curves.study.untold))
 
 
 def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
-    """Whether a value can't depend on labels: the method uses none, or scaling does not change the ranking."""
+    """Whether a method's metric can't depend on labels.
+
+    That is so if the method uses none, or if it only scales its scores by them and the metric reads the order alone.
+    """
     study = curves.study
     return method in study.untold or (metric in RANKED and method in study.scaled)
 
@@ -53,7 +56,7 @@ def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
 
 
 def _numbers(curves: LabelCurves, metric: str) -> Grid:
-    """Table of a metric: rows are methods, columns numbers of labels; the first metric has the verdict."""
+    """Build the table of a metric, that of the first one with the verdict: rows are methods, columns label numbers."""
     study, rows = curves.study, []
     ahead = {(test.method, test.size) for test in curves.ahead if test.metric == metric and test.is_shown(study.level)}
     total, level = len(study.seeds), f"{100 * study.level:g} %"
@@ -104,7 +107,7 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
 
 
 def _label_limit(curves: LabelCurves, method: str) -> tuple[str, ...]:
-    """Footnote of a method with fewer labels to train on than the largest requested number."""
+    """Return the footnote of a method that has fewer labels to train on than the largest requested number, if any."""
     used = labels_used(curves, method)
     most = max(used.values(), default=0)
     if not 0 < most < max(used, default=0):
@@ -113,7 +116,7 @@ def _label_limit(curves: LabelCurves, method: str) -> tuple[str, ...]:
 
 
 def describe_data(curves: LabelCurves) -> str:
-    """Describe the data behind the values: preset, draws of labels, questions, labels, tokens."""
+    """Describe the data of the study: preset, draws of labels, questions, labels, tokens."""
     study, seeds = curves.study, curves.study.seeds
     return (
         f"Preset {study.preset}, {several(len(seeds), 'draw')} of labels ({seeds_text(seeds)}), {curves.n:,} questions"
@@ -126,7 +129,7 @@ def describe_data(curves: LabelCurves) -> str:
 
 
 def _crossings(curves: LabelCurves, metric: str) -> Grid:
-    """Table of crossings: rows are untrained methods, columns trained ones."""
+    """Build the table of a metric's crossings: rows are untrained methods, columns trained ones."""
     study = curves.study
     crossings = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
     trained, rows = sorted(study.trained), []
@@ -159,6 +162,8 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
 def crossing_range(crossing: Crossing, labels: Mapping[int, int]) -> str:
     """Format the range of label counts in which two curves are shown to cross.
 
+    `labels` maps a requested number of labels to the number that the trained method used.
+
     >>> labels = {20: 20, 50: 50, 100: 80, 200: 80}  # requested -> used for training
     >>> crossing_range(Crossing("a", "b", "brier", 100, (20, 50), (100, 200)), labels)
     '50 to 80'
@@ -179,7 +184,7 @@ def crossing_range(crossing: Crossing, labels: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class PaperCount:
-    """Counts of right and wrong answers of a split in the paper."""
+    """The paper's numbers of right and wrong answers of a model on a split of a task."""
 
     model: str
     task: str
@@ -194,10 +199,10 @@ class PaperCount:
 
 
 def read_counts(results: Path) -> tuple[PaperCount, ...]:
-    """Read the counts of the paper; empty where there is no such file.
+    """Read the paper's counts of right and wrong answers; empty where there is no file of them.
 
     Args:
-        results: folder of results; without a folder `paper`, that of the checkout is read.
+        results: folder of results with a subfolder `paper`; if it has none, that of the checkout is read.
 
     Raises:
         UserError: the file is malformed.
@@ -213,7 +218,7 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
 
 
 def paper_count_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:
-    """Return the count of the paper for a model and split (`task/split`); None where there is none."""
+    """Return the paper's counts for a model and a split, given as `task/split`; None where there are none."""
     return next((p for p in published if (p.model, f"{p.task}/{p.split}") == (model, split)), None)
 
 

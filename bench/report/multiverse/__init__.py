@@ -1,4 +1,4 @@
-"""The multiverse of a table: every defensible choice that costs no forward pass, and which claims survive them."""
+"""The multiverse of a table: which of its claims survive every defensible analysis choice without a forward pass."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ def build_analysis(multiverse: Multiverse, methods: Collection[str] = ()) -> Ana
     """Return the multiverse as tables, a figure of ranks and a figure of claims.
 
     Args:
-        multiverse: what was computed.
+        multiverse: the multiverse of one model and task.
         methods: print only the claims about these methods; files have all claims. Default: all.
     """
     stem = file_stem(multiverse.model, "multiverse", multiverse.task)

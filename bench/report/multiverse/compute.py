@@ -1,7 +1,8 @@
 """Compute the multiverse of one model and task: ranks of methods, and how often each claim of the table holds.
 
-The table is that of `bench table` (its tests, its correction, the mean over its seeds). Each universe is compared with
-it by values, and tested by itself. Example:
+The table is that of `bench table` (its tests, its correction, the mean over its seeds). Each of its claims is looked up
+in each universe, i.e. analysis of the results: whether the values there have the same order, and whether a test of that
+universe alone is significant. Example:
 `compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
 """
 
@@ -53,7 +54,7 @@ from bench.stats import Settings
 from bench.stats.multiverse import ROUNDING, explained, places, spread
 
 MIN_METHODS = 2
-"""Fewest methods that a claim can be about."""
+"""Fewest methods for a multiverse, as a claim compares two."""
 _NOT_SEEDS = "Seeds are not averaged in a universe: who runs a method once has one of them."
 
 
@@ -69,7 +70,7 @@ def compute_multiverse(
         request: model, task and results folder.
         cache: folder that caches the tests of the table; None caches nothing.
         say: receives a message before long work.
-        settings: of intervals and tests.
+        settings: settings of the tests in universes.
 
     Raises:
         UserError: no such results, several presets and none chosen, fewer than two comparable methods, or a damaged
@@ -154,7 +155,7 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
 def _rank_methods(
     rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, exclusions: Exclusions
 ) -> dict[str, tuple[str, ...]]:
-    """Return family -> methods that the table ranks by the metric of the family."""
+    """Return, for each family of claims by name, the methods that the table compares by the metric of the family."""
     lines, styles = [], style.built_in()
     for key, runs in rows.items():
         standing, place = standings.lines.get(key), (*styles.place(key.method), "")
@@ -175,7 +176,13 @@ def _rank_methods(
 def _build_options(
     universes: Sequence[Universe], reference: Setting, effects: Mapping[tuple[str, str], str]
 ) -> Iterator[Option]:
-    """Options of all dimensions. Definitions are listed for the families that have several."""
+    """Yield the options of all dimensions; metric definitions are listed for the families that have several.
+
+    Args:
+        universes: all universes.
+        reference: setting of the table.
+        effects: (dimension, option) -> what the option changes, in words.
+    """
     table_options = {**reference._asdict(), **USUAL}
     for dimension in (name for name in universes[0].choices if name != DEFINITION):
         for name in dict.fromkeys(universe.choices[dimension] for universe in universes):
@@ -186,7 +193,7 @@ def _build_options(
 
 
 def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
-    """Remarks on combinations of run options without results, and on dimensions with a single option."""
+    """Yield remarks on combinations of run options without results, and on dimensions with a single option."""
     options = {name: {s.choices[name] for s in sets} for name in sets[0].choices}
     product = math.prod(map(len, options.values()))
     if product > len(sets):
@@ -212,7 +219,7 @@ def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
 def _pair_outcomes(
     family: Family, methods: Sequence[str], universes: Sequence[Universe], standings: Standings
 ) -> Iterator[PairOutcome]:
-    """Outcome of each pair of the table in the universes of a family."""
+    """Yield the outcome of each pair of methods of the table in the universes of a family of claims."""
     members, higher_wins = [u for u in universes if u.family == family.name], METRICS[family.metric].higher_is_better
     for pair in standings.pairs:
         if pair.metric != family.metric or not {pair.first.method, pair.second.method} <= set(methods):
@@ -246,7 +253,10 @@ def _pair_outcomes(
 def _rank_distributions(
     family: Family, methods: Sequence[str], universes: Sequence[Universe], standings: Standings
 ) -> list[RankDistribution]:
-    """Ranks of each method over the universes in which all methods have values, the best median first."""
+    """Return the rank distribution of each method over the universes in which all methods have values.
+
+    The method with the best median rank comes first.
+    """
     complete = [u for u in universes if u.family == family.name and set(methods) <= u.values.keys()]
     if not complete or len(methods) < MIN_METHODS:
         return []

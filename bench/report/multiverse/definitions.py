@@ -20,16 +20,16 @@ from bench.stats import TESTED, Average, Settings
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
 )  # fmt: skip
-"""Dimensions, beside those of `result_sets.Setting`."""
+"""Names of the dimensions (analysis choices) that are not fields of `result_sets.Setting`."""
 CALIBRATION = "calibration"
-"""Family without the methods whose AUROC is not above chance."""
+"""Name of the family of claims on calibration, which leaves out methods whose AUROC is not above chance."""
 AVERAGES: Mapping[Average, str] = {"questions": "over questions", "subjects": "over subjects"}
-"""Average -> its option."""
+"""How metrics are averaged -> name of that option of the dimension AGGREGATION."""
 AS_RUN, INCLUDED, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
 USUAL: Mapping[str, str] = MappingProxyType({
     RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: INCLUDED, AGGREGATION: AVERAGES[Settings().average],
 })  # fmt: skip
-"""Options of the table, beside its setting. The table averages seeds, so it has no option there."""
+"""Dimension outside the setting -> option of the table. There is none for SEED, since the table averages seeds."""
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,21 @@ class Definition:
     """One metric by which the claims of a family can be tested."""
 
     label: str
-    """Option of the dimension `definition`."""
+    """Name of this definition as an option of the dimension DEFINITION."""
     metric: str
-    """Name in `bench.metrics.METRICS`."""
+    """Name of the metric in `bench.metrics.METRICS`."""
     bins: int | None = None
-    """Number of bins, where it is a choice."""
+    """Number of bins, where that is a choice; None: that of `Settings`, if the metric has bins."""
 
     @property
     def is_tested(self) -> bool:
-        """Whether differences are tested for significance; other metrics are compared by value alone."""
+        """Whether differences in this metric are tested for significance, not only methods compared by value."""
         return self.metric in TESTED
 
 
 @dataclass(frozen=True)
 class Family:
-    """Claims of one kind, with every metric definition for them."""
+    """A family of claims, e.g. those on calibration, with every metric definition by which they can be tested."""
 
     name: str
     metric: str
@@ -81,20 +81,22 @@ FAMILIES = (
         (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
-"""All families. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor, the other
-Brier terms and coverage at 95 % measure something else."""
+"""All families of claims. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor,
+the other Brier terms and coverage at 95 % measure something else."""
 
 
 # --- grading ----------------------------------------------------------------------------------------------------------
 
 Rule = Callable[[str, str, str], bool]
-"""(answer, gold answer, option letters) -> whether the answer is right."""
+"""Grading rule: function of the answer, the gold answer and the option letters; returns whether the answer is right."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_normalised(text: str) -> str:
-    """Lower-case, without punctuation, articles and repeated white space (Rajpurkar et al., 2016, evaluate-v1.1).
+    """Return a text as SQuAD compares it (Rajpurkar et al., 2016, evaluate-v1.1).
+
+    It is lower-case, without punctuation, articles and repeated white space.
 
     >>> squad_normalised("The  Blue-Green delta.")
     'bluegreen delta'
@@ -108,17 +110,24 @@ OPEN_RULES: Mapping[str, Rule] = MappingProxyType({
     "same text": lambda answer, gold, _: answer.strip().casefold() == gold.strip().casefold(),
     "contains it": lambda answer, gold, _: gold.strip().casefold() in answer.casefold(),
 })  # fmt: skip
-"""Rules for open answers: the harness's; SQuAD's exact match; equality up to case and surrounding space; containment of
-the gold answer (Mallen et al., 2023)."""
+"""Rules for open answers, by name. In this order: the harness's own rule; SQuAD's exact match; equality up to case and
+surrounding space; containment of the gold answer (Mallen et al., 2023)."""
 CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
     "exact letter": lambda answer, gold, letters: parse_letter(answer, letters) == gold,
     "letter anywhere": lambda answer, gold, _: substring_rule(answer, gold),
 })  # fmt: skip
-"""Rules for option letters, as in `LetterRule`."""
+"""Rules for answers that are option letters, by name: the harness's own, and one that finds the letter anywhere."""
 
 
 def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:
-    """Whether an answer is right by a rule; an empty answer never is."""
+    """Whether an answer is right by a rule; an empty answer never is.
+
+    Args:
+        rule: the grading rule.
+        answer: answer of the model.
+        question: text, options and gold answers; one of several gold answers is enough.
+        letters: option letters of the protocol, at least as many as the question has options.
+    """
     golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)
     question_letters = letters[: len(question.choices)]
     return bool(answer.strip()) and any(rule(answer, gold, question_letters) for gold in golds)

@@ -17,13 +17,16 @@ ROW = 0.15
 SHOWN, SURVIVING, FALLEN = "#2b6cb0", "#9ec5e8", "#e08a3c"
 """Colours of significant, surviving and fallen claims; blue and orange differ for every kind of colour vision."""
 _DARK = 0.6
-"""Share from which on the text is white."""
+"""Share of universes from which on a cell of the heat map is so dark that its text is white."""
 _MOST = 16
-"""Most claims of a family in the figure."""
+"""Most claims of a family that the figure shows."""
 
 
 def plot_ranks(multiverse: Multiverse) -> Figure | None:
-    """Plot a heat map for each family: rows are methods, columns ranks, values shares of universes."""
+    """Plot a heat map for each family: rows are methods, columns ranks, colours shares of universes.
+
+    None where no family has ranks.
+    """
     families = [(f, [p for p in multiverse.places if p.family == f.name]) for f in multiverse.families]
     families = [(family, ranks) for family, ranks in families if ranks]
     if not families:
@@ -67,7 +70,10 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
 
 
 def plot_claims(multiverse: Multiverse) -> Figure | None:
-    """Plot a bar for each claim: the shares of universes in which it holds and in which it is significant."""
+    """Plot bars for each claim: the share of universes in which it holds, and that in which it is significant.
+
+    None where there is no claim.
+    """
     families = [(family, by_survival(multiverse.claims(family.name))[:_MOST]) for family in multiverse.families]
     families = [(family, claims) for family, claims in families if claims]
     if not families:

@@ -1,7 +1,7 @@
 """Group results into result sets: one setting, one seed and one recalibration, the same questions for all methods.
 
-A setting is what a run fixes for all of its methods. Results that deviate otherwise (`--set METHOD.FIELD`, other
-training questions for some) belong to no setting; they are excluded and counted.
+A setting is what a run fixes for all of its methods, e.g. preset and judge. Results that deviate in something else
+(`--set METHOD.FIELD`, other training questions for some methods) belong to no setting; they are excluded and counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 SetKey = tuple[Setting, str, int]
-"""Setting, recalibration and seed."""
+"""What identifies a result set: setting, recalibration and seed."""
 
 
 def setting_of(row: ResultRow) -> Setting:
@@ -63,7 +63,7 @@ class ResultSet:
     recalibration: str
     seed: int
     records: Mapping[str, Records]
-    """Method, without recalibration -> records sorted by question id."""
+    """Name of the method without its recalibration -> records of its result, sorted by question id."""
 
     @property
     def first(self) -> Records:
@@ -72,16 +72,16 @@ class ResultSet:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Dimension -> option."""
+        """Dimension -> option that all results of this set have."""
         return {**self.setting._asdict(), RECALIBRATION: self.recalibration, SEED: str(self.seed)}
 
 
 @dataclass
 class Exclusions:
-    """Results and combinations that are left out, in the order in which they were met."""
+    """Sentences on results that are left out and on missing ones, in the order in which they were found."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """Sentence -> number of results."""
+    """Sentence that says what is left out and why -> number of such results."""
     missing: list[str] = field(default_factory=list)
     """Sentences on result sets that lack some methods."""
 
@@ -93,11 +93,11 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     """Return the results that belong to a setting: ok, without `--limit`, without overridden fields.
 
     Args:
-        rows: of one model and task; of duplicates the first is used.
-        exclusions: receives a count of the others.
+        rows: results of one model and task; of duplicates the first is used.
+        exclusions: receives the reasons why results are not eligible, with their numbers.
 
     Raises:
-        UserError: two results of one cell differ.
+        UserError: two results of one setting, method and seed differ.
     """
     names = {name for row in rows for name in row.config} - _NEUTRAL_CONFIG
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -106,8 +106,8 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
         values[name, row.method].add(text)
         if name == "train_on" and row.train_on is not None:
             values[name, ""].add(text)
-    # config entries without a dimension that vary between results of one method, or between trained methods;
-    # an entry that is the same for all results, e.g. --dtype, is no choice
+    # `varying`: config entries without a dimension that differ between results of one method, or between trained
+    # methods; an entry that is the same for all results, e.g. --dtype, is no choice
     varying = {name for (name, _), texts in values.items() if len(texts) > 1}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
     cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
@@ -139,10 +139,16 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
 
 
 def reference_of(rows: Sequence[ResultRow]) -> Setting:
-    """Return the setting of the table: untuned, answers of the model, protocol of the preset; else the largest.
+    """Return the setting of the table.
+
+    Settings without tuning are preferred, then those with the model's own answers, then those with the preset's
+    protocol; of several such settings, the one with most results is taken.
 
     Args:
         rows: eligible results of the preset of the table, at least one.
+
+    Raises:
+        UserError: all results are recalibrated.
     """
     sizes = Counter(setting_of(row) for row in rows if not recalibration_of(row.method))
     if not sizes:
@@ -161,17 +167,17 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
 def build_result_sets(
     rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, exclusions: Exclusions
 ) -> list[ResultSet]:
-    """Build the result sets with at least two methods on the same answers, those of the table first.
+    """Build the result sets with at least two methods on the same answers; those of the table's setting come first.
 
     Args:
         rows: eligible results.
         folder: folder of results.
-        methods: compared methods, without recalibration.
+        methods: names of the compared methods, without recalibration.
         reference: setting of the table.
-        exclusions: receives missing methods and excluded results.
+        exclusions: receives sentences on missing methods and excluded results.
 
     Raises:
-        UserError: a file is damaged, or no two methods have the same answers.
+        UserError: a file is damaged, or no two methods have the same answers in the setting of the table.
     """
     cells: dict[SetKey, dict[str, ResultRow]] = defaultdict(dict)
     for row in rows:
@@ -211,7 +217,7 @@ def build_result_sets(
 
 
 def ranking_values(records: Records) -> FloatArray:
-    """Values (n,) for ranking metrics: confidences, or ranks of the scores where there are scores."""
+    """Return the input (n,) of rank-based metrics: ranks of the scores where there are scores, else confidences."""
     return records.confidence if records.score is None else ranked(records.score)
 
 
@@ -222,7 +228,7 @@ def _describe(key: SetKey) -> str:
 
 
 def _describe_setting(s: Setting) -> str:
-    """Describe a setting, without its default options."""
+    """Describe a setting in words, naming the preset and every option that is not the default."""
     parts = [f"preset {s.preset}"]
     parts += [f"tuning by {s.tuning}"] if s.tuning != NONE else []
     parts += [f"answers {s.answers}"] if s.answers != USUAL_ANSWERS else []

@@ -35,14 +35,15 @@ from bench.stats.strata import value_of
 
 @dataclass(frozen=True, eq=False)
 class GradedSet:
-    """A result set with one grading, with or without unparsed answers."""
+    """A result set whose n answers are graded by one rule, with or without the unparsed ones."""
 
     result_set: ResultSet
     choices: Mapping[str, str]
+    """Dimension -> option, of the result set, the grading and the unparsed answers."""
     rows: BoolArray
-    """(n,) mask of the answers that are included."""
+    """Mask of the answers that are included, shape (n,)."""
     correct: BoolArray
-    """(n,)."""
+    """Whether each answer is right by the rule, shape (n,)."""
 
 
 # --- gradings ---------------------------------------------------------------------------------------------------------
@@ -53,11 +54,13 @@ def gradings(
 ) -> tuple[list[GradedSet], dict[tuple[str, str], str], list[str]]:
     """Grade every result set by every rule that changes a label, with and without unparsed answers.
 
-    Also return what each option changes, (dimension, option) -> text, and remarks on rules that are no choice.
-
     Args:
         result_sets: at least one, all of the same questions.
         texts: question id -> text, where texts are stored beside the results.
+
+    Returns:
+        The graded sets; (dimension, option) -> what the option changes, in words; and remarks on rules and treatments
+        that are no choice here, e.g. because they change no label.
     """
     records = [s.first for s in result_sets]
     labels_by_rule, effects = {AS_RUN: [r.correct for r in records]}, dict[tuple[str, str], str]()
@@ -112,7 +115,7 @@ def gradings(
 
 
 def universes(graded: Sequence[GradedSet], settings: Settings) -> Iterator[Universe]:
-    """Yield every universe of every family."""
+    """Yield every universe of every family of claims: each graded set, average and metric definition."""
     for g in graded:
         subjects = [name for name, is_in in zip(g.result_set.first.subject, g.rows, strict=True) if is_in]
         strata, correct = strata_of(subjects), g.correct[g.rows]
@@ -128,14 +131,14 @@ def universes(graded: Sequence[GradedSet], settings: Settings) -> Iterator[Unive
 
 @dataclass(frozen=True, eq=False)
 class _GradedAnswers:
-    """Answers of the universes that differ in the metric definition alone."""
+    """The graded answers that universes share if they differ in the metric definition alone."""
 
     graded: GradedSet
     sampling: Sampling
     settings: Settings
 
     def values(self, definition: Definition) -> dict[str, float]:
-        """Method -> value, where it is defined; debiased calibration errors below 0 are clipped to 0."""
+        """Return method -> metric, where it is defined; debiased calibration errors below 0 are clipped to 0."""
         sample, metric, bins = self.sampling, definition.metric, definition.bins or self.settings.bins
         values = {
             name: value_of(metric, inputs, sample.correct, sample.strata, sample.average, bins)
@@ -158,7 +161,7 @@ class _GradedAnswers:
         return frozenset(filter(None, (pair.decided(1 - LEVEL) for pair in pairs)))
 
     def _inputs(self, metric: str) -> dict[str, FloatArray]:
-        """Method -> input of the metric (n,): confidences or ranking values of the included answers."""
+        """Return method -> input of the metric: confidences of the included answers, or their ranking values."""
         records, rows = self.graded.result_set.records, self.graded.rows
         is_order = METRICS[metric].is_rank_based
         return {name: (ranking_values(r) if is_order else r.confidence)[rows] for name, r in records.items()}

@@ -1,4 +1,4 @@
-"""Verdict of a multiverse: which claims keep their direction, and which choice reverses the others."""
+"""Verdict of a multiverse: which claims keep their direction, and which choice reverses the other claims."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
 from bench.report.text import MINUS, several
 
 _FEW = 4
-"""Most claims or methods that are named."""
+"""Most claims, or methods, that a sentence of the verdict names."""
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
 def format_definition(name: str) -> str:
-    """Label of a definition, with a typographic minus."""
+    """Format the label of a metric definition, with a typographic minus."""
     return name.replace(" - ", f" {MINUS} ")
 
 
@@ -33,17 +33,20 @@ def format_share(fraction: float | None) -> str:
 
 
 def format_claim(pair: PairOutcome) -> str:
-    """Format the claim of a pair."""
+    """Format the claim of a pair of methods, e.g. "a beats b"."""
     return f"{pair.first} beats {pair.second}"
 
 
 def describe_decider(pair: PairOutcome) -> str:
-    """Dimension that explains most of the direction of a claim, with its share; empty where there is none."""
+    """Name the dimension that explains most of a claim's direction, with the share that it explains.
+
+    Empty where no dimension explains any.
+    """
     return "" if pair.decides is None else f"{pair.decides} ({format_share(pair.explained_most)})"
 
 
 def describe_weakest(pair: PairOutcome) -> str:
-    """Option under which a claim holds least, with counts; empty where there is none."""
+    """Name the option under which a claim holds least often, with counts; empty where it holds always or never."""
     least = pair.weakest
     if least is None:
         return ""
@@ -52,7 +55,11 @@ def describe_weakest(pair: PairOutcome) -> str:
 
 
 def verdict(multiverse: Multiverse) -> tuple[str, ...]:
-    """Return sentences: surviving claims of each family, why others fall, first methods, and pairs left open."""
+    """Return the sentences of the verdict.
+
+    How many claims of each family survive, why the others don't, which methods are first by value, and what universes
+    say of pairs that the table leaves undecided.
+    """
     sentences, leaders = [], []
     for family in multiverse.families:
         claims, n = multiverse.claims(family.name), len(multiverse.of(family.name))

@@ -31,7 +31,7 @@ def views(multiverse: Multiverse, methods: Collection[str] = ()) -> TableViews:
     """Return the tables of a multiverse for every format.
 
     Args:
-        multiverse: what was computed.
+        multiverse: the multiverse of one model and task.
         methods: print only the claims about these methods. Default: all.
     """
     grids = [_summary(multiverse)]
@@ -152,7 +152,7 @@ def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome
 
 
 def _choices(multiverse: Multiverse) -> Grid:
-    """Table of the options of each dimension: how often the claims of the table hold under each."""
+    """Build the table of the options of each dimension: how often the claims of the results table hold under each."""
     columns = (
         Column("choice", is_left=True), Column("option", is_left=True),
         *(Column(family.name, is_metric=True) for family in multiverse.families),
@@ -188,7 +188,7 @@ def _choices(multiverse: Multiverse) -> Grid:
 
 
 def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
-    """Yield a record for each pair of the table."""
+    """Yield a record for each pair of methods of the results table."""
     for pair in m.contests:
         least = pair.weakest
         yield {
@@ -202,7 +202,7 @@ def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
 
 
 def _survival(pair: PairOutcome) -> dict[str, bool | None]:
-    """Whether a claim survives and is shown; None for open pairs, which claim nothing."""
+    """Return whether a claim survives and is shown; None for pairs that are not significant, hence no claims."""
     is_claim = pair.is_claim
     return {"survives": pair.survives if is_claim else None, "shown": pair.is_shown if is_claim else None}
 

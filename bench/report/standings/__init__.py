@@ -1,1 +1,1 @@
-"""Statistics of the lines of a table: means, intervals, significance tests, ranks, and their cache."""
+"""Standings: statistics of the lines (methods) of a table, i.e. means, intervals, tests and ranks, and their cache."""

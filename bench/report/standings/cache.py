@@ -1,8 +1,8 @@
-"""Disk cache of the standings of tables.
+"""Disk cache of the standings of tables, i.e. of the statistics of their lines.
 
-A summary of twelve methods with three seeds on MMLU takes some seconds. The cache key is the SHA-256 of all inputs: the
-bytes of the result files, the settings, and the source of the statistics. Example:
-`StandingsReader(Path("results"), cache)(lines_of(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
+To compute the standings of twelve methods with three seeds on MMLU takes some seconds. The cache key is the SHA-256 of
+all that they depend on: the bytes of the result files, the settings, and the source code of the statistics. Example:
+`StandingsReader(Path("results"), cache)(rows_by_line(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
 FOLDER = "standings"
-"""Below the cache folder."""
+"""Name of the folder of cached standings, below the cache folder."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class StandingsReader:
     say: Callable[[str], None] = lambda _: None
     """Receives messages before long computations and when the cache can't be written."""
     average: Average = "questions"
-    """What metrics are averaged over."""
+    """Whether metrics are pooled over questions or averaged over subjects."""
 
     def __call__(self, lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
-        """Return the standings of the lines of one table; rows that aren't ok are skipped.
+        """Return the standings of the lines of one table, given the rows of each; rows that aren't ok are skipped.
 
         Raises:
-            UserError: a result file is missing or damaged; names it.
+            UserError: a result file is missing or damaged; the message names it.
         """
         files: dict[Key, list[tuple[ResultRow, Path]]] = {}
         for key, row in ((key, row) for key, rows in lines.items() for row in rows if row.status == "ok"):
@@ -104,7 +104,7 @@ def _statistics_digest() -> str:
 
 
 def _read_cached(path: Path) -> Standings | None:
-    """Read cached standings; None where there are none or the file is damaged."""
+    """Read cached standings from a file; None where the file is missing or damaged."""
     try:
         content = path.read_bytes()
         digest, body = content[:32], content[32:]

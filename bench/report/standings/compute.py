@@ -1,4 +1,4 @@
-"""Compute the statistics of one table: `bench.stats.summary` of the Parquet files of its rows, as plain data.
+"""Compute the standings of one table: `bench.stats.summary` of its rows' records, read from their Parquet files.
 
 Lines are compared only if they have the same answers and labels for every question. Example:
 `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
@@ -25,33 +25,36 @@ from bench.stats import Comparison, Estimate, Settings, ranks, summary
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 CHANCE = 0.5
-"""AUROC at chance."""
+"""AUROC of confidences that say nothing about correctness."""
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class LineStanding:
-    """Statistics of one line."""
+    """Statistics of one line of a table, i.e. of one method with its settings, over its seeds."""
 
     labels: int
-    """Group of lines with the same answers and labels; group 0 has the most lines, then the most questions."""
+    """Index of the line's group: lines of one group have the same answers and labels. Group 0 has the most lines; of
+    several such groups, it is the one with the most questions."""
     metrics: Mapping[str, Estimate]
+    """Metric -> its mean over seeds, with intervals."""
     calibrated_p: float
-    """P value of the calibration test."""
+    """P value of the null of perfect calibration."""
     ranks: Mapping[str, int]
-    """Metric -> rank; without metrics whose pairs could not be tested, empty where training was cut short. Calibration
-    ranks only lines with an AUROC above chance."""
+    """Metric -> rank of the line among those of its group and recalibration. A metric is absent if pairs could not be
+    tested; all are if training was cut short. In calibration only lines with an AUROC above chance are ranked."""
     constant: float | None = None
-    """Brier of a constant confidence, the share of right answers in training; None where no line has one."""
+    """Brier score of one confidence for every answer, the share of right answers in the training data; a line without
+    training data takes those of the first line that has some. None where no line has."""
 
     @property
     def orders_answers(self) -> bool | None:
-        """Whether the AUROC is significantly above 50 %; None where it is above without an interval."""
+        """Whether the AUROC is significantly above 50 %; None where it is undefined, or above without an interval."""
         return _is_above_chance(self.metrics.get("auroc"))
 
     @property
     def unordered(self) -> str:
-        """Why the line has no rank in calibration; empty where it has one."""
+        """Why the AUROC of the line excludes it from the ranking by calibration; empty where it does not."""
         if self.orders_answers:
             return ""
         auroc = self.metrics.get("auroc")
@@ -62,7 +65,7 @@ class LineStanding:
 
     @property
     def worse_than_constant(self) -> bool:
-        """Whether the Brier score is no better than that of the constant confidence."""
+        """Whether the Brier score is not lower than `constant`; False where either is missing."""
         brier = self.metrics.get("brier")
         if brier is None or brier.value is None or self.constant is None:
             return False
@@ -70,7 +73,8 @@ class LineStanding:
 
 
 Pair = Comparison[Key]
-"""Two lines on the same questions; no corrected p value where the better one has no rank in calibration."""
+"""Comparison of two lines on the same questions by one metric. In calibration it has no corrected p value where the
+significantly better line is not ranked because of its AUROC."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,11 @@ class Standings:
     lines: Mapping[Key, LineStanding]
     pairs: tuple[Pair, ...]
     left_out: Mapping[Key, str]
-    """Lines without statistics -> reason."""
+    """Line without statistics -> reason."""
 
     @cached_property
     def beaten(self) -> Mapping[tuple[str, Key], frozenset[Key]]:
-        """(metric, line) -> the lines that are significantly worse."""
+        """(metric, line) -> the lines that are significantly worse than this line by the metric."""
         beaten: dict[tuple[str, Key], frozenset[Key]] = {}
         for pair in self.pairs:
             if (decided := pair.decided(1 - self.level)) is not None:
@@ -103,15 +107,15 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
 
     Args:
         files: line -> rows that are ok, with their Parquet files.
-        settings: of intervals and tests.
+        settings: settings of intervals and tests.
 
     Raises:
-        UserError: a file is damaged; names it.
+        UserError: a file is damaged; the message names it.
     """
     records = {key: [_sort_by_id(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
-    # share of right answers in training; an untrained line uses that of the first trained line
+    # share of right answers in the training data; an untrained line uses that of the first trained line
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
     default = next((rates for rates in base_rates.values() if rates), [])
     rates = {key: float(np.mean(r or default)) if r or default else None for key, r in base_rates.items()}
@@ -129,7 +133,7 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
     label_groups.sort(key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
     for group_index, group in enumerate(label_groups):
         first = records[group[0]][0]
-        # names are indices, as methods and settings may contain any separator
+        # in `summary` a line's name is its index in the group, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
         score = {
             str(i): np.stack([run.order for run in records[k]])
@@ -178,7 +182,11 @@ def _is_above_chance(auroc: Estimate | None) -> bool | None:
 
 
 def _sort_by_id(records: Records, path: Path) -> Records:
-    """Sort records by id, the order in which files are compared."""
+    """Sort the records of a result by question id, so that those of two results can be compared row by row.
+
+    Raises:
+        UserError: there is no record, or a question has two.
+    """
     ids = np.asarray(records.id, dtype=object)
     order = np.argsort(ids, kind="stable")
     duplicates = np.flatnonzero(ids[order][1:] == ids[order][:-1])
@@ -189,5 +197,5 @@ def _sort_by_id(records: Records, path: Path) -> Records:
 
 
 def _same_labels(a: Records, b: Records) -> bool:
-    """Whether both have the same questions and labels."""
+    """Whether the records of two results have the same questions, subjects and labels, in the same order."""
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))

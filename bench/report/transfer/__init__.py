@@ -1,4 +1,4 @@
-"""The transfer matrix: metric values of each cell, prices of distribution shift, worst cells; tables and heat maps."""
+"""Report of a transfer matrix: metrics of each cell, prices of distribution shift, worst cells, heat maps."""
 
 from bench.report.analysis import Analysis, file_stem
 from bench.report.transfer.compute import compute_matrix
@@ -9,7 +9,7 @@ from bench.report.transfer.views import views
 
 
 def build_analysis(matrix: Matrix) -> Analysis:
-    """Return the matrix as tables, with a heat map for each metric that has values."""
+    """Return the matrix as tables, with a heat map for each metric that is defined in at least one cell."""
     stem = file_stem(matrix.about.model, "transfer")
     metrics = [metric for metric in METRICS_SHOWN if any(entry.metric == metric for entry in matrix.entries)]
     return Analysis(stem, views(matrix), lambda: {f"{stem}--{metric}": heat_map(matrix, metric) for metric in metrics})

@@ -1,9 +1,11 @@
 """Compute a transfer matrix from its cells: intervals, paired prices of distribution shift, worst cells.
 
-A price is the loss on the same test questions of training on another corpus, tested by Student's t of sums of
-influences. Holm's correction covers all prices of a metric; prices of a new subject, against a corpus of the same size,
-are a family of their own. Methods trained elsewhere are compared with all untrained methods at once by an
-intersection-union test (Berger, 1982), as a reference chosen on test results would bias the comparison.
+A cell is one method, trained on one corpus (or on none) and tested on one task. A price is how much worse a method is
+on the same test questions if it learned from another corpus than the reference (home) corpus of the test; it is tested
+by Student's t of sums of influences. Holm's correction covers all prices of a metric; prices of a new subject, against
+a corpus of the same size, are a family of their own. Methods trained on another corpus than the home corpus are
+compared with all untrained methods at once by an intersection-union test (Berger, 1982), as a reference chosen on test
+results would bias the comparison.
 """
 
 from __future__ import annotations
@@ -42,28 +44,32 @@ from bench.stats.holm import with_holm
 from bench.stats.worst import Cells
 
 Key = tuple[str, Corpus | None]
-"""Method and training corpus."""
+"""What identifies a cell of one test: the method, and its training corpus, None for an untrained method."""
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
 
 
 @dataclass(frozen=True, eq=False)
 class _TestData:
-    """All cells of one test set, with per-question influences."""
+    """All cells of one test task, with metrics and the influences of its questions on them."""
 
     sampling: Sampling
     keys: Set[Key]
     """Cells that have results."""
     cells: Mapping[str, Mapping[Key, Influence]]
-    """Metric -> cell -> influence, mean over seeds, where the metric is defined."""
+    """Metric -> cell -> metric with influences, mean over seeds, where it is defined."""
     constants: Mapping[Corpus, Influence]
-    """Brier scores of CONSTANT."""
+    """Training corpus -> Brier score of the baseline CONSTANT."""
     settings: Settings
-    """Settings without draws: these pairs are not corrected for each other."""
+    """Settings with one draw, which is not used: p values of these pairs are not corrected for each other by draws."""
 
     def worsening(
         self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
     ) -> tuple[float, Interval, float | None]:
-        """Compute how much worse the first are than the second, positive if worse: mean of pairs, interval, p value."""
+        """Compare a metric of paired cells: how much larger is the loss in `worse` than in `better`?
+
+        Returns:
+            The mean difference over pairs, positive if `worse` is worse; its interval; its p value.
+        """
         pair = [("worse", mean_over_seeds(worse)), ("better", mean_over_seeds(better))]
         step = -1 if METRICS[metric].higher_is_better else 1
         (comparison,) = compare(metric, dict(pair[::step]), self.sampling, (), self.settings)
@@ -76,23 +82,23 @@ def compute_matrix(
     say: Callable[[str], None] = lambda _: None,
     settings: Settings | None = None,
 ) -> Matrix:
-    """Compute the matrix of some cells.
+    """Compute a transfer matrix from its cells.
 
     Args:
-        cells: cells of all seeds.
+        cells: cells of all methods, corpora, tests and seeds.
         about: methods, corpora and tests of the matrix.
         say: receives a message before long work.
-        settings: average over questions or subjects, and number of draws.
+        settings: average over questions or subjects, and number of draws for the ranks of worst cells.
 
     Raises:
-        UserError: a result is damaged, or no cell has values.
+        UserError: a result is damaged, or no cell has a result that can be compared.
     """
     say("computing the cells of the matrix")
     settings = replace(settings or Settings(), level=LEVEL)
     missing = [MissingCell(cell.method, cell.corpus, cell.test, cell.missing) for cell in cells if cell.missing]
     tested: dict[str, _TestData] = {}
     for test in about.tests:
-        gaps = {(gap.method, gap.corpus) for gap in missing if gap.test == test}  # of any seed
+        gaps = {(gap.method, gap.corpus) for gap in missing if gap.test == test}  # cells that lack a seed
         records: dict[Key, list[Records]] = defaultdict(list)  # a list over seeds, sorted by id
         for cell in cells:
             if cell.test == test and cell.path is not None and (cell.method, cell.corpus) not in gaps:
@@ -185,10 +191,10 @@ def _read_test(records: Mapping[Key, Sequence[Records]], about: About, settings:
 def _prices(
     metric: str, about: About, tested: Mapping[str, _TestData], moves: Mapping[str, Sequence[tuple[Corpus, Corpus]]]
 ) -> Iterator[Price]:
-    """Yield the prices of all methods with labels; scaling changes no ranking, so it has no price in AUROC.
+    """Yield the prices of all methods that use labels; scaled methods have none in AUROC, as scaling keeps the order.
 
     Args:
-        metric: metric of the prices.
+        metric: metric in which prices are measured.
         about: methods, corpora and tests of the matrix.
         tested: test -> its cells.
         moves: test -> pairs of a training corpus and the corpus that it is compared with.
@@ -203,7 +209,7 @@ def _prices(
 
 
 def _means(about: About, tested: Mapping[str, _TestData], prices: Sequence[Price]) -> Iterator[MeanPrice]:
-    """Yield the mean prices over the trained methods."""
+    """Yield, for each metric, test and corpus, the mean of the trained methods' prices."""
     for metric in METRICS_SHOWN if prices else ():
         for test, data in tested.items():
             for corpus in about.corpora:
@@ -222,7 +228,10 @@ def _means(about: About, tested: Mapping[str, _TestData], prices: Sequence[Price
 def _worst(
     metric: str, tested: Mapping[str, _TestData], missing: Sequence[MissingCell], settings: Settings
 ) -> Iterator[WorstCell]:
-    """Yield the worst cell of each method, the best one first; methods with a missing cell have no rank."""
+    """Yield the worst cell of each method, starting with the best-ranked method.
+
+    Methods with a missing cell, or one in which the metric is undefined, have no rank and come last.
+    """
     from scipy.linalg import block_diag
 
     cells, values, spreads = [], [], []
@@ -254,7 +263,7 @@ def _worst(
 
 
 def _is_control(corpus: Corpus | None) -> bool:
-    """Whether a corpus is only the control for a price: it lacks answers at random, which is no shift."""
+    """Whether a corpus is only the control for a price: it lacks answers drawn at random, which is no shift."""
     return corpus is not None and corpus.leaves_out == AT_RANDOM
 
 
@@ -262,7 +271,7 @@ def _is_control(corpus: Corpus | None) -> bool:
 
 
 def _against_untrained(about: About, tested: Mapping[str, _TestData]) -> Iterator[AgainstUntrained]:
-    """Compare each cell of a method trained elsewhere with all untrained methods at once."""
+    """Compare each cell of a method trained on another than the home corpus with all untrained methods at once."""
     by_test = {test: data.cells["brier"] for test, data in tested.items()}
     in_all_tests = set.intersection(*({*brier} for brier in by_test.values()))
     untold = tuple(sorted(name for name, corpus in in_all_tests if corpus is None))

@@ -1,4 +1,4 @@
-"""Heat map of a matrix: a value in every cell, coloured by the price of training on that corpus."""
+"""Heat map of a transfer matrix: the metric of every cell, coloured by the price of training on the cell's corpus."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, HEADER = 0.15, 0.9
-"""Inches of the row of a method, and of the header."""
+"""Height of a method's row and of the header, in inches."""
 LETTERS = 100
-"""Characters that fit into the columns of a figure together."""
+"""Number of characters that fit into all columns of a figure together."""
 WORSE, BETTER = "#e08a3c", "#4b8fcc"
-"""Orange and blue differ for every kind of colour vision; the values need no colour."""
+"""Colours of cells with a positive and a negative price; orange and blue differ for every kind of colour vision."""
 FULL = 0.10
-"""Price at which the colour saturates, as a fraction."""
+"""Price, as a fraction, from which on the colour is not darker."""
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
-    """Plot axes for each test: rows are methods, columns training corpora.
+    """Plot a heat map for each test side by side: rows are methods, columns training corpora.
 
     Args:
-        matrix: has values of this metric.
+        matrix: a transfer matrix in which the metric is defined in at least one cell.
         metric: name in `bench.metrics.METRICS`.
     """
     with styled():
@@ -80,5 +80,5 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
 
 
 def wrap_label(label: str, width: int) -> str:
-    """Wrap the name of a corpus without shortening it, as names may differ in their ends alone."""
+    """Wrap the name of a corpus to lines of `width` characters, unshortened, as names may differ at the end alone."""
     return "\n".join(textwrap.wrap(label, width))

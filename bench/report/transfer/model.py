@@ -1,4 +1,7 @@
-"""Dataclasses of a transfer matrix."""
+"""Dataclasses of a transfer matrix: its cells, prices, worst cells and tests.
+
+A cell is one method, trained on one corpus (or on none) and tested on one task; its metrics are means over seeds.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from bench.results.transfer import About, Corpus
 from bench.stats import Average, Interval
 
 METRICS_SHOWN = ("brier", "auroc")
-"""Metrics of a matrix, names in `bench.metrics.METRICS`."""
+"""Names in `bench.metrics.METRICS` of the metrics of a matrix."""
 LEVEL = 0.95
-"""Level of all intervals; 1 - LEVEL is the significance level."""
+"""Confidence level of all intervals; 1 - LEVEL is the significance level."""
 CONSTANT = "share of right answers"
-"""Name of the baseline with one confidence for every answer: the share of right answers in the training corpus. No
-method can have this name."""
+"""Name of the baseline whose confidence in every answer is the share of right answers in the training corpus. No method
+can have this name."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +34,22 @@ class MatrixEntry:
 
 @dataclass(frozen=True)
 class Price:
-    """Loss of a method by training on another corpus, on the same test questions: positive where it is worse."""
+    """How much worse a method is on the same test questions if it learns from another corpus; negative if better."""
 
     method: str
     corpus: Corpus
     """Corpus that the method was trained on."""
     home: Corpus
-    """Corpus that it is compared with."""
+    """Reference corpus: the price is 0 for training on it."""
     test: str
     metric: str
     points: float
-    """Price in the unit of the metric, a fraction."""
+    """The price in the unit of the metric: a fraction, not percentage points."""
     interval: Interval
     p: float | None
-    """Two-sided p value of a price of 0; None where there is no test."""
+    """Two-sided p value of the null of no price; None where there is no test."""
     p_holm: float | None = None
-    """p by Holm's correction for all prices of this metric."""
+    """`p` by Holm's correction for all prices of this metric."""
 
     @property
     def is_shown(self) -> bool:
@@ -56,7 +59,7 @@ class Price:
 
 @dataclass(frozen=True)
 class MeanPrice:
-    """Mean price over the trained methods."""
+    """Mean over the trained methods of the price of training on `corpus` instead of `home`."""
 
     corpus: Corpus
     home: Corpus
@@ -65,7 +68,7 @@ class MeanPrice:
     points: float
     interval: Interval
     n: int
-    """Number of methods."""
+    """Number of methods in the mean."""
 
 
 @dataclass(frozen=True)
@@ -80,26 +83,26 @@ class Baseline:
     value: float
     interval: Interval
     points: float | None
-    """Price against the home corpus of the test; None where there is none, or this is it."""
+    """Price against the home corpus of the test; None where the test has no home corpus, or `corpus` is it."""
     price_interval: Interval
 
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A result file that the matrix was computed from."""
+    """A result that the matrix was computed from: its cell and its files."""
 
     method: str
     corpus: Corpus | None
     test: str
     file: str
-    """Path of the JSON file below the folder of the matrix, with `/`."""
+    """Path of the result's JSON file below the folder of the matrix, with `/` as separator."""
     records_digest: str
-    """SHA-256 of its Parquet file."""
+    """SHA-256 of the Parquet file beside it."""
 
 
 @dataclass(frozen=True)
 class WorstCell:
-    """The worst cell of a method."""
+    """The worst cell of a method by one metric, over corpora and tests."""
 
     method: str
     metric: str
@@ -107,37 +110,38 @@ class WorstCell:
     corpus: Corpus | None
     test: str
     interval: Interval
-    """Interval of the value in the truly worst cell, which may be another."""
+    """Interval of the true worst value of the method, which may be in another cell than the observed one."""
     rank: int | None
-    """1 plus the number of methods with a significantly better worst cell; None without a rank."""
+    """1 plus the number of methods with a significantly better worst cell; None where `reason` says why not."""
     reason: str = ""
-    """Why there is no rank."""
+    """Why the method has no rank; empty where it has one."""
 
 
 @dataclass(frozen=True)
 class AgainstUntrained:
-    """A method trained elsewhere against all untrained methods, by the Brier score of one test."""
+    """Test of a method trained on another corpus against all untrained methods, by the Brier score on one task."""
 
     method: str
     corpus: Corpus
     test: str
     untold: tuple[str, ...]
-    """Untrained methods with a value in every test."""
+    """Untrained methods without labels that have a Brier score on every test."""
     against: str
-    """The one of these with the largest p value."""
+    """The method in `untold` with the largest p value."""
     points: float
-    """Brier of the method minus that of `against`: positive where it is worse."""
+    """Brier score of the method minus that of `against`: positive where the method is worse."""
     interval: Interval
+    """Interval of `points`."""
     p: float | None
-    """Two-sided p value of being neither worse than all of them nor better than all: the largest p of pairs, 1 where
-    the method is worse than one and better than another."""
+    """Two-sided p value of the null that the method is neither worse nor better than all in `untold`: the largest p
+    value of the pairs, or 1 where the method is worse than one and better than another."""
     p_holm: float | None = None
-    """p by Holm's correction for all trained methods, corpora and tests."""
+    """`p` by Holm's correction for all trained methods, corpora and tests."""
 
 
 @dataclass(frozen=True)
 class MissingCell:
-    """A cell without values."""
+    """A cell without metrics, and the reason."""
 
     method: str
     corpus: Corpus | None
@@ -162,31 +166,31 @@ class Matrix:
     constants: tuple[Baseline, ...] = ()
     cells: tuple[StoredCell, ...] = ()
     remarks: tuple[str, ...] = ()
-    """Remarks: number of questions, and how results deviate from a full run of the preset."""
+    """Sentences on the number of questions, and on how results deviate from a full run of the preset."""
     average: Average = "questions"
-    """What metrics are averaged over."""
+    """Whether metrics are pooled over questions or averaged over subjects."""
 
     @property
     def over(self) -> str:
-        """What metrics are averaged over, in words."""
+        """Words that say whether metrics are pooled over questions or averaged over subjects."""
         return "over all questions" if self.average == "questions" else "mean over subjects"
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> MatrixEntry | None:
-        """Return the value of a cell, for untrained methods that of every corpus; None where there is none."""
+        """Return a metric of a cell, or None; that of an untrained method stands for every training corpus."""
         entries = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
         return next((e for c in (corpus, None) for e in entries if e.corpus == c), None)
 
     def reason(self, method: str, corpus: Corpus, test: str) -> str:
-        """Return why a cell is missing; empty where it is not."""
+        """Return why a cell has no metrics; empty where it has."""
         cells = (m for m in self.missing if (m.method, m.test) == (method, test) and m.corpus in {corpus, None})
         return next((cell.reason for cell in cells), "")
 
     def group(self, method: str) -> int:
-        """Return 0 for a trained method, 1 for a scaled one, 2 for an untrained one."""
+        """Return 0 for a trained method, 1 for one whose scores are scaled, 2 for one that uses no labels."""
         return 0 if method in self.about.learners else 1 if method in self.about.scaled else 2
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Methods with or without values: trained, scaled, untrained."""
+        """All methods of the matrix, those whose cells are missing included: trained, then scaled, then the others."""
         names = dict.fromkeys([*(cell.method for cell in self.entries), *(cell.method for cell in self.missing)])
         return tuple(sorted(names, key=lambda name: (self.group(name), name)))

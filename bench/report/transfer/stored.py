@@ -1,7 +1,7 @@
 """Load the transfer matrices of a folder of results, recomputed from their cells.
 
-`<model>--transfer.json` lists the results of a matrix with their digests. Its values are not read, so that a report is
-never older than the results.
+`<model>--transfer.json` lists the results of a matrix with their digests. The numbers in this file are not read, so
+that a report is never older than the results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HINT = "make it again: bench analyze transfer"
 
 @dataclass(frozen=True)
 class UnreadableMatrix:
-    """A stored matrix that can't be shown."""
+    """A stored matrix that can't be shown, and the reason."""
 
     model: str
     reason: str
@@ -30,7 +30,7 @@ class UnreadableMatrix:
 
 @dataclass(frozen=True)
 class _Description:
-    """The parts of the file of a matrix that are read."""
+    """The parts of a matrix's JSON file that are read."""
 
     about: About
     cells: tuple[StoredCell, ...]
@@ -44,7 +44,7 @@ def load_matrices(
 
     Args:
         folder: folder of the matrices and their results; it may be missing.
-        models: model -> preset; matrices of other presets are skipped. The order is that of the returned list.
+        models: model -> preset; matrices of other presets are skipped. Matrices are returned in this order of models.
         say: receives a message before long work.
     """
     matrices: list[Matrix | UnreadableMatrix] = []

@@ -1,4 +1,4 @@
-"""Verdict of a transfer matrix, in sentences from its tests."""
+"""Verdict of a transfer matrix: sentences that are derived from its significance tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _NAMED = 7
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
-    """Return sentences: the leader by worst cell, prices of shift, methods behind or ahead of untrained ones."""
+    """Return the sentences of the verdict.
+
+    The method that leads by its worst cell, prices of training on another corpus, and methods that are worse or better
+    than untrained ones if they learned on another corpus.
+    """
     facts = []
     for metric in METRICS_SHOWN:
         by = f"by worst-cell {METRICS[metric].label}"
@@ -71,17 +75,23 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
 
 
 def describe_cell(corpus: Corpus | None, test: str) -> str:
-    """Describe a cell in words."""
+    """Describe a cell in words: what was learned on, if anything, and what was tested on."""
     return f"tested on {test}" if corpus is None else f"learned on {corpus.label}; tested on {test}"
 
 
 def format_interval(metric: str, interval: Interval) -> str:
-    """Format an interval in brackets; empty without one."""
+    """Format an interval in brackets, after a space; empty where there is none."""
     return "" if interval.ends is None else f" [{interval_text(METRICS[metric], *interval.ends)}]"
 
 
 def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator[str]:
-    """Yield in how many cases the trained methods lose Brier on average; tables have all prices."""
+    """Yield a sentence that counts mean prices in Brier which are significant costs or gains; none without prices.
+
+    Args:
+        matrix: the matrix.
+        means: mean prices of one kind.
+        what: what these are prices of, the subject of the sentence.
+    """
     scored = [mean for mean in means if mean.metric == "brier"]
     if not scored:
         return

@@ -1,4 +1,4 @@
-"""Tables of a transfer matrix: values, prices and worst cells, for the terminal, Markdown, CSV and JSON."""
+"""Tables of a transfer matrix: metrics, prices and worst cells, for the terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def views(matrix: Matrix) -> TableViews:
 
 
 def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
-    """Return the corpora with cells of a test, in column order: first the home corpus, which prices are against."""
+    """Return the corpora that have cells of a test, in column order: first the home corpus, the reference of prices."""
     home = matrix.about.home(test)
     cells = {(e.corpus, e.test) for e in matrix.entries} | {(e.corpus, e.test) for e in matrix.missing}
     corpora = {corpus for corpus, tested in cells if tested == test and corpus is not None}
@@ -50,7 +50,7 @@ def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
 
 
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
-    """Table of a metric on a test: rows are methods, columns training corpora."""
+    """Build the table of a metric on a test: rows are methods, columns training corpora."""
     corpora = ordered_corpora(matrix, test)
     rows, previous = [], None
     for name in matrix.methods:
@@ -95,21 +95,24 @@ LEFT_OUT_LEGEND = {
         " of fewer answers, and stands in no rank."
     ),
 }
-"""What a corpus leaves out -> sentence of the legend."""
+"""`Corpus.leaves_out` -> sentence of the legend that explains it."""
 
 
 def format_price(metric: str, points: float, interval: Interval) -> str:
-    """Format a price with its interval."""
+    """Format a price in a metric, with its sign and its interval."""
     return f"{signed(METRICS[metric], points)}{format_interval(metric, interval)}"
 
 
 def format_value(metric: str, entry: MatrixEntry | WorstCell | Baseline) -> str:
-    """Format a value with half its interval."""
+    """Format the metric of a cell, with the half width of its interval."""
     return with_half(metric, entry.value, entry.interval.low, entry.interval.high)
 
 
 def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid:
-    """Table of prices of another corpus or of a new subject: rows are methods and their mean, columns corpora."""
+    """Build the table of prices in a metric on a test: rows are methods and their mean, columns training corpora.
+
+    With `is_novelty` they are prices of a new subject, else of another corpus than the home corpus.
+    """
     home, label, place = matrix.about.home(test), METRICS[metric].label, (metric, test)
     prices, means, kind = matrix.prices, matrix.means, "of"
     what = f"learning elsewhere than on {home.label if home else EN_DASH}"
@@ -156,7 +159,7 @@ def _columns(corpora: Sequence[Corpus]) -> tuple[Column, ...]:
 
 
 def _worst(matrix: Matrix) -> Grid:
-    """Table of the worst cells of methods, with the verdict."""
+    """Build the table of the methods' worst cells, with the verdict."""
     about = matrix.about
     columns = [Column("method", is_left=True)]
     for metric in METRICS_SHOWN:
@@ -225,7 +228,7 @@ def _of_price(price: Price | None) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert dataclasses to JSON values, with names for the ends of intervals."""
+    """Convert a dataclass, or a tuple of them, to JSON values; an interval becomes its ends and the reason for none."""
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     record = asdict(value)
