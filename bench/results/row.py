@@ -42,7 +42,7 @@ class Training:
     validation_nll: float | None = None
     """Loss on validation answers."""
     base_rate_nll: float | None = None
-    """Loss on validation answers of a constant confidence, the share of right answers in training."""
+    """Loss on validation answers of a constant confidence: the share of right answers in training."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -57,11 +57,11 @@ class Configuration:
     values: Mapping[str, str]
     """Searched constant -> value, as `--set` takes it."""
     validation_nll: float | None
-    """Loss on validation answers, in nats, at the chosen step; None where it has none."""
+    """Loss on validation answers, in nats, at the chosen training step; None where there is no loss."""
     seconds: float
-    """Time of its fit; 0 where it failed, or repeats an earlier configuration."""
+    """Duration of the fit; 0 where the fit failed, or the configuration repeats an earlier one."""
     failure: str | None = None
-    """Reason why its fit failed; None where it did not."""
+    """Reason why the fit failed; None where it did not."""
 
 
 @dataclass(frozen=True, slots=True)

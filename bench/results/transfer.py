@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.results.row import ResultRow
 
 LEAVE_OUT = "leave_out"
-"""Key in `ResultRow.config`: the part of the training data that is left out for each question."""
+"""Key in `ResultRow.config`; the value says which part of the training data is left out for each question."""
 SUBJECT = "subject"
 """Value of LEAVE_OUT: the subject of the question."""
 AT_RANDOM = "as many at random"
@@ -34,7 +34,7 @@ class Corpus:
 
     @property
     def label(self) -> str:
-        """Name for a reader."""
+        """Name of the corpus in tables."""
         words = {SUBJECT: "the subject"}
         return f"{self.task} without {words.get(self.leaves_out, self.leaves_out)}" if self.leaves_out else self.task
 
@@ -53,12 +53,12 @@ class TransferCell:
     path: Path | None = None
     """JSON file of the row."""
     missing: str = ""
-    """Reason why it has no numbers; empty where it has."""
+    """Reason why the cell has no numbers; empty where it has numbers."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Base rate of the training data, of all of it or of the fit for one subject."""
+    """Share of right answers in a corpus: in all of it, or in what is left of it for the fit of one subject."""
 
     corpus: Corpus
     subject: str
@@ -94,6 +94,6 @@ class About:
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Base rate of a whole corpus, ignoring what is left out for a subject."""
+        """Return the share of right answers in a whole corpus, whatever is left out of it for a subject."""
         matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
         return next(matching, None)
