@@ -117,7 +117,7 @@ class LTS(ConfidenceMethod):
             return self
 
         def slope(inverse: float) -> float:
-            """Derivative of the loss in 1 / temperature; the loss is convex in it, so bisection finds the zero."""
+            """Derivative of the loss in 1 / temperature, in which the loss is convex: bisection finds the zero."""
             return float(((probability(inverse * odds) - train.correct) * odds).mean())
 
         low, high = 1 / self.highest, 1 / self.lowest
@@ -143,7 +143,7 @@ class LTS(ConfidenceMethod):
         return probability(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """The temperature."""
+        """One: the temperature."""
         del facts
         return 1
 

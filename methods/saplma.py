@@ -58,7 +58,7 @@ class Saplma(StateProbe):
     """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (docs/methods.md §2.4)."""
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """256 d + 41,538 with the paper's layers."""
+        """256 d + 41,538 weights and biases with the paper's layers, for hidden size d."""
         return n_parameters(facts.model.hidden_size, self.hidden_layers)
 
 

@@ -89,8 +89,8 @@ def _report(sentence: str) -> None:
 def check_installed_files() -> None:
     """Compare the `__init__.py` of each of our packages with the digest in the installer's RECORD.
 
-    Of two distributions with a package `bench`, the one installed later overwrites the files of the other. The RECORD of
-    an editable install has no such digests, so nothing is compared.
+    Of two distributions with a package `bench`, the one installed later overwrites the files of the other. An editable
+    install has no such digests in its RECORD, so nothing is compared.
 
     Raises:
         UserError: a file differs or is missing.

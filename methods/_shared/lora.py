@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERDICT = QueryLogits(Adapter.OWN)
-"""Signal that both methods read in `predict`."""
+"""Signal that IT and CT read in `predict`: logits of no and yes after the query, with the method's own adapter."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -68,7 +68,7 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     (docs/methods.md §6 #58).
 
     Args:
-        model: the model with the adapter, and without.
+        model: the model, which is run with the adapter and without it.
         examples: `query` and `correct` as for `it_loss`; `prompt` and `gold`, Raggeds of token ids.
         settings: `divergence`, a name in `DIVERGENCES`, and `divergence_weight`.
 
@@ -96,7 +96,7 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
 
 def _cross_entropy(logits: Tensor, targets: Any) -> Tensor:
-    """Sum over rows of `(n, k)` logits; `targets` `(n,)` int64 numpy."""
+    """Return the cross-entropy summed over rows of logits `(n, k)`; `targets` are the right classes, `(n,)` int64."""
     log_p = logits.log_softmax(dim=-1)
     return -log_p[range(len(targets)), targets.tolist()].sum()
 
@@ -105,8 +105,8 @@ def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
     """Jensen-Shannon divergence of each row: half KL(p || m) + half KL(q || m), m = (p + q) / 2; nats in [0, ln 2].
 
     Args:
-        logits: `(n, v)` of the model in training, p.
-        reference: `(n, v)` of the frozen one, q.
+        logits: `(n, v)` logits of the model in training; p is their softmax.
+        reference: `(n, v)` logits of the frozen model; q is their softmax.
     """
     log_p, log_q = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
     log_m = log_p.logaddexp(log_q) - math.log(2.0)
@@ -114,12 +114,12 @@ def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def forward_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(frozen || trained) for each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(frozen || trained), i.e. KL(q || p), of each row, in nats; arguments as in `jensen_shannon`."""
     return reverse_kl(reference, logits)
 
 
 def reverse_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(trained || frozen) for each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(trained || frozen), i.e. KL(p || q), of each row, in nats; arguments as in `jensen_shannon`."""
     log_p, log_q = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -220,8 +220,8 @@ def train_adapter(
         method: the method to train for.
         train: labelled answers.
         ctx: seed, trainer and validation answers.
-        loss: name of a function of this module.
-        columns: token ids that the loss reads, the query first; named by the values of `Of`.
+        loss: name of the loss function, one of this module.
+        columns: kinds of token ids that the loss reads, the query first; it gets each under the kind's value.
 
     Raises:
         UserError: training failed.

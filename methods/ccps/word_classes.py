@@ -104,7 +104,7 @@ def tag_words(text: str, tag: Tag) -> list[Word]:
 
 
 def align_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
-    """Index of the word that each token belongs to; None if it has no character of a word.
+    """Return the index of the word that each token belongs to; None for a token without a character of a word.
 
     A token belongs to the word with which it shares most characters, the first on ties. A token that ends within a
     character has no text and belongs to the word of that character.
