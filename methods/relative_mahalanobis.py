@@ -1,4 +1,4 @@
-"""Relative Mahalanobis distance: distance of a hidden state to wrong answers less that to right answers.
+"""Relative Mahalanobis distance: distance of a hidden state to wrong answers minus that to right answers.
 
 Ren et al., 2022, arXiv:2209.15558; docs/methods.md §2.42.
 """
@@ -20,7 +20,7 @@ _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 @method("relative-mahalanobis")
 @dataclass(kw_only=True, eq=False)
 class RelativeMahalanobis(HiddenStateMethod):
-    """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
+    """Mahalanobis distance to wrong answers minus that to right ones, mapped to a probability; needs labels."""
 
     reference = "arXiv:2209.15558"
     needs = Needs(fit=_STATE, predict=_STATE)

@@ -49,8 +49,8 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
     """Convert a row to a question.
 
     Raises:
-        UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; names the file,
-            the row and the column.
+        UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; the message names
+            file, row and column.
     """
     if isinstance(fields.choices, str):
         options = row.values[fields.choices]
@@ -80,10 +80,10 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Yield the questions in order.
+    """Yield the questions of rows in order, and check that their ids differ.
 
     Raises:
-        UserError: two rows have the same id; names both rows.
+        UserError: two rows have the same id; the message names both rows.
     """
     first_rows: dict[str, str] = {}
     for row, question in questions:

@@ -19,12 +19,12 @@ from tasks import _choices
 
 SEED = "atlas/1"
 ENTITIES = 65
-"""Entities per subject; each has every relation of its subject."""
+"""Number of entities of each subject; an entity has every relation of its subject."""
 VALUES = 14
-"""Values per relation, from which right answers and distractors are chosen."""
+"""Number of values of each relation, from which right answers and distractors are chosen."""
 OPTIONS = 4
 SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "train": 160, "test": 150})
-"""Facts per subject and split; the remaining facts are reserved for the self-check."""
+"""Split -> number of facts of each subject; the remaining facts are reserved for the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -190,7 +190,7 @@ class Atlas(Task):
 
 @task("atlas-choice")
 class AtlasChoice(Atlas):
-    """The encyclopaedia with four lettered options."""
+    """Questions on a fictional encyclopaedia, with four lettered options."""
 
     format = Format.CHOICE
     style = _choices.LETTERED

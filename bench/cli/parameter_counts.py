@@ -21,9 +21,9 @@ PUBLISHED = "methods", "parameter_counts.toml"
 """Package of the built-in methods, and its table of the paper's numbers."""
 _CONFIGS = "bench.cli", "configs.toml"
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
-"""Tokens of a forward pass at the default budgets."""
+"""Number of tokens of a forward pass at the default budgets."""
 _LARGE = 100_000_000
-"""Trained parameters from which on a method gets a line in the memory table."""
+"""Number of trained parameters from which on a method gets a line in the memory table."""
 
 
 @cache

@@ -36,7 +36,7 @@ _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
 """Columns that are read."""
 _DIGITS = 6
-"""Hex digits of the file's SHA-256 in its name in results."""
+"""Number of hex digits of the file's SHA-256 that its name in results has."""
 _LONGEST_NAME = 80
 """Largest number of characters of a judge's name."""
 _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
@@ -102,7 +102,7 @@ def read_answers(path: Path) -> AnswerFile:
     """Read a file of answers.
 
     Raises:
-        UserError: the file can't be read, or a row is invalid; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; the message names file and row.
     """
     content = read_file(path, "a file of answers", ", given with --answers")
     require_text(path.name, "the name of a file of answers")

@@ -42,7 +42,7 @@ FEWEST, MOST = 2, 26
 """Smallest and largest number of options; there are 26 letters to name them."""
 _KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
-"""Hex digits of a file's SHA-256 in its task's name."""
+"""Number of hex digits of a file's SHA-256 that its task's name has."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
 """Largest number of characters of a file's name, because the task's name is part of file names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
@@ -294,7 +294,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
 
 
 def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
-    """Indices of the options that an answer may name: by text, letter or index."""
+    """Return the indices of the options that an answer may name, by text, letter or index."""
     matches = {i for i, choice in enumerate(choices) if choice == answer}
     stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]

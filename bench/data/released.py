@@ -71,7 +71,7 @@ class ReleaseFolder:
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Provenance: the SHA-256 of the concatenated files."""
+        """Return the provenance of files: the SHA-256 of their concatenated bytes."""
         digest = hashlib.sha256()
         for name in names:
             digest.update(self.path(name).read_bytes())
@@ -80,7 +80,7 @@ class ReleaseFolder:
 
 @dataclass
 class ReleaseOnHub:
-    """Release files on the Hub; cached files need no network, unless a split has several."""
+    """Release files on the Hub; cached files need no network, unless a split has several files."""
 
     revision: str
     """Requested commit or branch."""
@@ -109,7 +109,7 @@ class ReleaseOnHub:
         return hub_file(HUB, name, self.revision, online=self._files is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Provenance: the commit of the revision."""
+        """Return the provenance of files: the commit of the revision."""
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
             raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")

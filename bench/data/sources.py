@@ -29,7 +29,7 @@ _PROBE_SECONDS = 10.0
 """Timeout of a request to the Hub, without the longer retries of its libraries."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""Remedy in error messages about the Hub."""
+"""What error messages about the Hub propose to do instead."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
@@ -90,7 +90,7 @@ class FolderSource(Source):
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
     def _list_files(self, card: DataCard, split: Split) -> list[str]:
-        """Existing files of a split: one with its name, or else the parts as the Hub names them."""
+        """Return the split's existing files: one named by the split, or else the parts as the Hub names them."""
         stem = _source_split(card, split)
         folder = self._data_dir / card.folder
         if (folder / f"{stem}.parquet").is_file():

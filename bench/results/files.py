@@ -226,7 +226,7 @@ def read(path: Path) -> ResultRow:
     A write that was killed between the two files is finished here.
 
     Raises:
-        UserError: the file is invalid, or its Parquet file is missing or has another digest; names the file.
+        UserError: the file is invalid, or its Parquet file is missing or has another digest; the message names it.
     """
     parquet = path.with_suffix(".parquet")
     try:

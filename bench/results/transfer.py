@@ -45,11 +45,11 @@ class TransferCell:
 
     method: str
     test: str
-    """Test task."""
+    """Name of the task whose test questions are predicted."""
     corpus: Corpus | None
     """Training data; None for a method without labels, which has one cell for each test task."""
     row: ResultRow | None = None
-    """None where the cell was not computed."""
+    """Result of the cell; None where the cell was not computed."""
     path: Path | None = None
     """JSON file of the row."""
     missing: str = ""
@@ -75,7 +75,7 @@ class About:
     model: str
     preset: str
     corpora: tuple[Corpus, ...]
-    """Rows of the matrix."""
+    """Training corpora, the rows of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
     """Test task -> reference training task: that of --home, or the default one, if it is among the corpora."""
@@ -87,7 +87,7 @@ class About:
     forward_tokens: int = 0
     """Token positions that the matrix fed to the model."""
     shares: tuple[Share, ...] = ()
-    """Base rates of the training data, for the first seed."""
+    """Shares of right answers in the corpora, for the first seed."""
 
     def home(self, test: str) -> Corpus | None:
         """Reference corpus of a test task; None where it is not among the corpora."""

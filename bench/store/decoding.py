@@ -61,7 +61,7 @@ def _round_trips(value: Any, hint: Any) -> bool:
 
 
 def _describe_misfit(value: Any, hint: Any, where: str) -> str:
-    """Return the error message for the innermost part of a value that does not have its type."""
+    """Return the error message for the innermost part of a value that does not fit its type; `where` is its path."""
     if typing.get_origin(hint) in {types.UnionType, typing.Union}:
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
     parts = _typed_parts(value, hint)

@@ -19,7 +19,7 @@ class PruneResult:
 
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
-    """Entries that a running process has locked, or whose model it uses."""
+    """Entries that a running process has locked, or whose model a running process uses."""
 
 
 def select_entries(

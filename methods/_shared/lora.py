@@ -166,11 +166,13 @@ class LoraMethod(ConfidenceMethod):
     }
 
     steps: int = 10_000
-    """Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
+    """Steps of the training. Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
     batch_size: int = 32
-    """Over all processes. Paper, Training Details; code: 4 on each device (docs/methods.md §2.0, §6 #53)."""
+    """Answers in a step, over all processes. Paper, Training Details; code: 4 on each device
+    (docs/methods.md §2.0, §6 #53)."""
     learning_rate: float = 1e-4
-    """Paper, Training Details; along a half cosine without warm-up, as the code (docs/methods.md §0.8)."""
+    """Learning rate at the first step. Paper, Training Details; along a half cosine without warm-up, as the code
+    (docs/methods.md §0.8)."""
     weight_decay: float = 0.1
     """Weight decay of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
     beta1: float = 0.9
@@ -178,14 +180,14 @@ class LoraMethod(ConfidenceMethod):
     beta2: float = 0.999
     """Second decay rate of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
     clip: float = 0.0
-    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0
+    """Norm to which a step's gradient is clipped; 0: not clipped. Paper: unspecified; code: the trainer's default, 1.0
     (docs/methods.md §2.6)."""
     rank: int = 8
     """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (docs/methods.md §2.5, §2.6)."""
     alpha: int = 32
-    """Code: lora_alpha (docs/methods.md §2.5)."""
+    """LoRA's alpha: the adapter's product is multiplied by alpha / rank. Code: lora_alpha (docs/methods.md §2.5)."""
     dropout: float = 0.1
-    """Code: lora_dropout (docs/methods.md §2.5)."""
+    """Dropout on the adapter's input. Code: lora_dropout (docs/methods.md §2.5)."""
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     points: int = POINTS

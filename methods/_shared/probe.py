@@ -174,7 +174,7 @@ class StateProbe(ConfidenceMethod):
     batch_size: int = 32
     """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
-    """Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
+    """Learning rate of AdamW. Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §6 #51)."""
     standardise: bool = True

@@ -100,9 +100,9 @@ class MeanAndRange(NamedTuple):
 
     mean: float
     low: float
-    """The smallest."""
+    """The smallest of the numbers."""
     high: float
-    """The largest."""
+    """The largest of the numbers."""
 
 
 def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:

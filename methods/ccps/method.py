@@ -150,25 +150,29 @@ class Ccps(ConfidenceMethod):
     margin: float = 1.0
     """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (docs/methods.md §2.11)."""
     optimiser: Literal["adamw", "adam"] = "adamw"
-    """Paper, Training Details: AdamW; code: Adam with L2 (docs/methods.md §6 #11)."""
+    """Optimiser of both stages. Paper, Training Details: AdamW; code: Adam with L2 (docs/methods.md §6 #11)."""
     weight_decay: float = 0.1
-    """Paper, Training Details: 0.1; code: 0.01 (docs/methods.md §6 #11)."""
+    """Weight decay in both stages. Paper, Training Details: 0.1; code: 0.01 (docs/methods.md §6 #11)."""
     learning_rate: float = 1e-4
-    """Classification stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
+    """Learning rate of the classification stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_learning_rate: float = 1e-4
-    """Contrastive stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
+    """Learning rate of the contrastive stage, constant; single-token answers. Paper, Training Details
+    (docs/methods.md §2.12)."""
     contrastive_learning_rate_open: float = 1e-4
-    """Contrastive stage, constant, open answers. Paper, Training Details; code: 1e-3 (docs/methods.md §6 #13)."""
+    """Learning rate of the contrastive stage, constant; open answers. Paper, Training Details; code: 1e-3
+    (docs/methods.md §6 #13)."""
     batch_size: int = 32
-    """Classification stage. Paper, Training Details (docs/methods.md §2.12)."""
+    """Answers in a step of the classification stage. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_batch_size: int = 32
-    """Contrastive stage, single-token answers. Paper, Training Details; code: 64 (docs/methods.md §6 #12)."""
+    """Pairs in a step of the contrastive stage, single-token answers. Paper, Training Details; code: 64
+    (docs/methods.md §6 #12)."""
     contrastive_batch_size_open: int = 32
-    """Contrastive stage, open answers. Paper, Training Details; code: 32 (docs/methods.md §2.12)."""
+    """Pairs in a step of the contrastive stage, open answers. Paper, Training Details; code: 32
+    (docs/methods.md §2.12)."""
     contrastive_steps: int = 5000
-    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps of the contrastive stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
-    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps of the classification stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def __post_init__(self) -> None:
         """Raise an error if a dropout or the radius is out of range."""

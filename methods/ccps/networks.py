@@ -29,7 +29,7 @@ Weights = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
 """Forward pass of a network, or of its encoder."""
 Evaluate = Callable[[Callable[[Forward, Tensor], Tensor], Tensor], Tensor]
-"""Evaluates a function of (network, rows) on rows, for one network or, as `(k, ...)`, for k networks at once."""
+"""Calls a function of (network, rows) with given rows: for one network, or for k at once with a result `(k, ...)`."""
 MaxRows = Callable[[Tensor], int]
 """Returns, for features, the number of rows per evaluation pass, which bounds the memory."""
 
@@ -66,7 +66,7 @@ class Mlp(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Convolutions over the tokens of an answer, maximum over tokens, and a linear layer."""
+    """Encoder of open answers: convolutions over an answer's tokens, maximum over tokens, and a linear layer."""
 
     def __init__(self, channels: Sequence[int], *, pool_mask: bool) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Network(nn.Module):
         self.classifier = classifier
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features -> logits `(n, 2)`."""
+        """Features `(n, 75)` or `(n, tokens, 75)` -> logits `(n, 2)`."""
         logits: Tensor = self.classifier(self.encoder(x))
         return logits
 

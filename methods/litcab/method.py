@@ -113,7 +113,7 @@ class LitCab(ConfidenceMethod):
     batch_size: int = 32
     """Questions per step at most. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
     learning_rate: float = 1e-4
-    """Constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
+    """Learning rate, constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
 

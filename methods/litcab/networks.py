@@ -46,9 +46,9 @@ class Layer(NamedTuple):
     """The trained layer, float32, on the device of the head."""
 
     weight: Tensor
-    """B, (v, d)"""
+    """B of the module's docstring, (v, d)."""
     bias: Tensor
-    """b, (v,)"""
+    """b of the module's docstring, (v,)."""
 
     @classmethod
     def zeros(cls, head: OutputHead) -> Layer:
@@ -65,7 +65,7 @@ class Targets(NamedTuple):
     """Tokens and the hidden states that predict them, on the host."""
 
     states: npt.NDArray[np.float32]
-    """(m, d); options with a common prefix share its states."""
+    """(m, d) hidden states; options with a common prefix share those of the prefix."""
     state: IntArray
     """(t,) row of `states` that predicts each token."""
     ids: IntArray
@@ -188,7 +188,7 @@ def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_i
 
 
 def _softmax_and_log_p(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
-    """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
+    """Return the softmax `(m, v)` of a chunk's adjusted logits, and the log-probabilities `(t,)` of its tokens."""
     log_p = _adjusted_logits(layer, head, chunk, relu_input=relu_input).log_softmax(dim=1)
     token_log_p = log_p[chunk.rows, chunk.ids]
     return log_p.exp_(), token_log_p
@@ -218,7 +218,7 @@ def write_gradient(
     gradient.bias.zero_()
 
     def add_chunk(softmax: Tensor, chunk: _Chunk) -> None:
-        """Add sum over tokens of weight * (p - e_t), times the layer's input; overwrites the softmax `(m, v)`."""
+        """Add to `gradient` the part of a chunk's tokens, from their softmax `(m, v)`, which is overwritten."""
         weight = torch.tensor(weights[chunk.tokens], device=softmax.device)
         state_weights = torch.zeros(len(chunk.states), device=weight.device).index_add_(0, chunk.rows, weight)
         softmax.mul_(state_weights[:, None]).index_put_((chunk.rows, chunk.ids), -weight, accumulate=True)

@@ -40,7 +40,7 @@ class CtCorpus(Task):
 
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
-    """Most train rows per data set."""
+    """Largest number of train rows taken from each data set."""
     style = knowledge.ARC.style(Format.CHOICE)
     """Prompt style of one of the data sets; `style_of` gives the style of each question."""
     draws_exemplars = True

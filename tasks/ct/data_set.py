@@ -80,7 +80,7 @@ class DataSet:
     pool: Split = "train"
     """Split from which exemplars come."""
     published: DataSet | None = None
-    """The data set as the published corpus reads it, if different."""
+    """The data set as the published corpus reads it; None if that is the same."""
 
     def style(self, fmt: Format) -> PromptStyle:
         """Return the prompt style of the data set's questions in a format.
@@ -241,7 +241,7 @@ def piece(row: Row, column: str) -> str:
 
 
 def pieces(row: Row, *columns: str) -> tuple[str, ...]:
-    """Texts of several columns, one per option."""
+    """Return the options of a row, each the text of one column."""
     return tuple(piece(row, column) for column in columns)
 
 

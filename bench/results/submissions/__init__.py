@@ -25,9 +25,9 @@ from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
-"""Suffix of a problem that `bench.run.rerun` can clear."""
+"""End of the message of a problem that only running the cell again (`bench.run.rerun`) can refute."""
 LONGEST = 400
-"""Largest number of characters of a finding that are shown."""
+"""Largest number of characters that are shown of a finding."""
 
 
 @dataclass(frozen=True)

@@ -79,13 +79,13 @@ class Known:
     tasks: Registry[Task]
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
-        """Method class of a name, without its recalibration; None where it is not built in."""
+        """Return the class of the built-in method of a name, whatever its recalibration; None if there is none."""
         with suppress(UserError):
             return self.methods.get(base_of(name))
         return None
 
     def task(self, name: str) -> type[Task] | None:
-        """Task class of a name; None where it is not built in."""
+        """Return the class of the built-in task of a name; None if there is none."""
         with suppress(UserError):
             return self.tasks.get(name)
         return None

@@ -18,7 +18,7 @@ from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
 _MIN_CLASS = 10
-"""Size of each class, right and wrong, from which on a perfect separation is suspicious."""
+"""Number of right and of wrong answers from which on their perfect separation by confidence is suspicious."""
 
 
 def recompute_row(row: ResultRow, records: Records) -> ResultRow:

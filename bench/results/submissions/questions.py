@@ -37,7 +37,7 @@ class Questions:
 
     @cached_property
     def stored(self) -> Mapping[str, QuestionText] | str:
-        """Questions in the folder, by id; empty without a file; an error message where it can't be read."""
+        """Stored questions, by id; empty without a file; an error message where the file can't be read."""
         try:
             return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
@@ -59,7 +59,7 @@ class Questions:
 
     @property
     def reference(self) -> Mapping[str, QuestionText]:
-        """Questions to check results against: those of the task, else those in the folder; empty without both."""
+        """Questions to check results against: those of the task, else the stored ones; empty without both."""
         return next((texts for texts in (self.official, self.stored) if not isinstance(texts, str)), {})
 
     @cached_property

@@ -37,5 +37,5 @@ class MyMethod(ConfidenceMethod):
         return self.probe_.predict_proba(batch[STATE])[:, 1]
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """A weight for each number of a state, and a bias."""
+        """One weight for each dimension of the state, and a bias."""
         return facts.model.hidden_size + 1
