@@ -118,7 +118,7 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
 
 @functools.cache
 def world() -> Encyclopaedia:
-    """The encyclopaedia, generated at the first call."""
+    """Return the encyclopaedia, which is generated at the first call."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
     reserved: list[Fact] = []

@@ -25,7 +25,7 @@ def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]
     """Return one record for each method, model or task.
 
     Raises:
-        UserError: unknown kind.
+        UserError: `kind` is none of KINDS.
     """
     if kind == "methods":
         return [_plugin_record(entry, _method_fields) for entry in registry.methods(plugins).entries()]

@@ -214,7 +214,7 @@ class LossyStream:
 
     @property
     def lost_output(self) -> str:
-        """Why output was lost; empty if none was, or if the reader has closed the pipe."""
+        """Reason why output was lost; empty if none was lost, or if the reader has closed the pipe."""
         if self.failure is None or self.failure.errno == errno.EPIPE:
             return ""
         return str(self.failure.strerror or self.failure)

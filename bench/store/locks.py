@@ -163,7 +163,7 @@ def used_models(root: Path) -> Callable[[str], bool]:
 
 
 def shard_claim(root: Path, kind: str) -> Path:
-    """Return the lock file of a process that computes the entries of one shard; `kind`: theirs, `readings/<digest>`."""
+    """Return the lock file of a process that computes entries of one shard, i.e. of the kind `readings/<digest>`."""
     return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
 
 

@@ -46,7 +46,7 @@ class UsageRow:
 
     @property
     def corpus(self) -> str:
-        """The task without the split."""
+        """Name of the task, without the split."""
         return self.split.rpartition("/")[0] or self.split
 
 

@@ -57,7 +57,7 @@ class Impacts:
 
     @property
     def has_both(self) -> BoolArray:
-        """`(n,)` whether an answer has tokens of both kinds."""
+        """`(n,)` whether an answer has both a content and a function token here."""
         content = self.sums(self.content.astype(np.float64))
         return (content > 0) & (content < self.sums(np.ones(len(self.content))))
 

@@ -37,9 +37,9 @@ class Sizes(NamedTuple):
     """Sample sizes per network."""
 
     background: int
-    """Training answers in the background."""
+    """Number of training answers in the background."""
     answers: int
-    """Test answers explained by gradients."""
+    """Number of test answers explained by gradients."""
     kernel_answers: int
     """Number of these test answers, from the first on, that kernel SHAP explains, too."""
     coalitions: int
@@ -76,7 +76,7 @@ class Explanations:
     """Number of the 75 features whose correlation with another one exceeds `NEAR` in training."""
     sizes: Sizes
     tokens: bool
-    """Whether a column stands for several tokens (open answers)."""
+    """Whether a column's SHAP value is that of the column at several tokens together (open answers)."""
 
 
 def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explanations:

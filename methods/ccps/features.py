@@ -46,7 +46,7 @@ class _Sizes(NamedTuple):
     block: int
     """Elements of the perturbed logits of a block, tokens x steps x vocabulary."""
     copied_blocks: int
-    """Blocks whose features are copied to the host at once."""
+    """Number of blocks whose features are copied to the host at once."""
 
 
 # On a CPU a product has 32 MiB, as much narrower ones run at half speed, and a block fits into the processor's cache.
@@ -187,7 +187,7 @@ def _cap(u: Tensor, softcap: float | None) -> Tensor:
 
 
 def _times_transposed(states: Tensor, weight: Tensor) -> Tensor:
-    """States `(n, d)` times the transpose of weight `(v, d)`."""
+    """Return states `(n, d)` times the transpose of a weight `(v, d)`, without a float32 copy of the whole weight."""
     out = states.new_empty(len(states), len(weight))
     for rows in _weight_slices(weight):
         torch.mm(states, weight[rows].float().T, out=out[:, rows])
@@ -195,7 +195,7 @@ def _times_transposed(states: Tensor, weight: Tensor) -> Tensor:
 
 
 def _times(factors: Tensor, weight: Tensor) -> Tensor:
-    """Factors `(n, v)` times weight `(v, d)`."""
+    """Return factors `(n, v)` times a weight `(v, d)`, without a float32 copy of the whole weight."""
     out = factors.new_zeros(len(factors), weight.shape[1])
     for rows in _weight_slices(weight):
         out.addmm_(factors[:, rows], weight[rows].float())

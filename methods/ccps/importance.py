@@ -61,11 +61,11 @@ def build_measures(data: Explanations) -> Measures:
 
 
 class Mean(NamedTuple):
-    """Mean over answers and seeds, with its interval."""
+    """Mean of an importance over answers and seeds, with its interval."""
 
     value: float
     low: float | None
-    """None if there is no interval, with few answers or one seed."""
+    """Lower end of the interval; None if there are too few answers or only one seed."""
     high: float | None
     between: float
     """Standard deviation between seeds."""

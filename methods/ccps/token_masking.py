@@ -92,7 +92,7 @@ class TokenWords:
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
     def tokens(self, impact: FloatArray) -> Impacts:
-        """Impacts of the tokens of content and function words, from impacts `(seeds, t)` of all."""
+        """Return the impacts of the tokens of content and function words, given those of all tokens, `(seeds, t)`."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
         all_tokens = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
         return all_tokens.take((kind == "content") | (kind == "function"))

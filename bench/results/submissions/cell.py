@@ -54,7 +54,7 @@ class SubmittedCell:
 
     @cached_property
     def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
-        """Question id -> subject, label, answer, and whether the answer was parsed; equal for all methods of a run."""
+        """Question id -> subject, label, answer, and whether the answer was parsed; the same for all methods."""
         columns = self.records
         values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
         return dict(zip(columns.id, values, strict=True))

@@ -1,4 +1,4 @@
-"""A method that learns nothing: from numbers that the model gave with its answer to one number for each answer."""
+"""A method that learns nothing: it maps numbers that the model gave with an answer to one score for the answer."""
 
 from __future__ import annotations
 
