@@ -49,7 +49,11 @@ class Combined(PenalisedMethod):
 
 
 def features(batch: Batch) -> FloatArray:
-    """`FEATURES` of each answer, `(n, 8)` float64: nats, the number of tokens, and the log odds of the self-check."""
+    """Compute the eight features of each answer that `FEATURES` names, `(n, 8)` float64, in nats but for the length.
+
+    Columns: the three means, then least log p, minus the largest entropy, and least gap, then the number of tokens and
+    the log odds of P(True); the mean entropy is negated, too.
+    """
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
     tokens, offsets, top = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]
     columns = (tokens["log_probability"], -tokens["entropy"], top[:, 0] - top[:, 1])

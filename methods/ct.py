@@ -33,7 +33,8 @@ class CT(LoraMethod):
     divergence: Literal["jsd", "forward_kl", "reverse_kl"] = "jsd"
     """Divergence from the frozen model, on gold tokens. Code: kl_type (docs/methods.md §6 #56)."""
     divergence_weight: float = 1.0
-    """Lambda. Code: README (its default is 0); the paper names none (docs/methods.md §6 #56)."""
+    """Factor lambda of the divergence in the loss. Code: README (its default is 0); the paper names none
+    (docs/methods.md §6 #56)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the adapter; `adapter_` refers to its folder in the cache.

@@ -33,7 +33,7 @@ class EigenScore(SampledMethod):
     """Added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Negative mean log-eigenvalue, `(n,)` float64."""
+        """Scores `(n,)`, float64: the negative mean log-eigenvalue."""
         if not self.alpha > 0:
             raise UserError(f"eigenscore.alpha: expected a positive number, got {self.alpha}")
         states = batch[Hidden(0.5, At.SAMPLE_END, samples=self.samples)].astype(np.float64)  # (n, N, d)

@@ -36,5 +36,5 @@ class LogisticProbe(HiddenStateMethod):
         return probability(log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Weights and a bias, d + 1."""
+        """One weight per hidden dimension and a bias, d + 1."""
         return facts.model.hidden_size + 1

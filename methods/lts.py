@@ -59,12 +59,12 @@ class LTS(ConfidenceMethod):
     }
 
     lowest: float = 0.05
-    """CHOSEN: the paper says only that the temperature is positive; at 0.01 the softmax ties
+    """Lowest temperature. CHOSEN: the paper says only that it is positive; at 0.01 the softmax ties
     (docs/methods.md §0.10)."""
     highest: float = 100.0
-    """CHOSEN: there all confidences are near a half (docs/methods.md §0.10)."""
+    """Highest temperature. CHOSEN: there all confidences are near a half (docs/methods.md §0.10)."""
     solver: Literal["exact", "descent"] = "exact"
-    """CHOSEN: the minimum itself, as the paper names no way to it. Code: descent on the log temperature from 0, whose
+    """Way to the minimum. CHOSEN: exact, as the paper names none. Code: descent on the log temperature from 0, whose
     steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (docs/methods.md §2.2)."""
     steps: int = 2_000
     """Steps of the descent. Code (docs/methods.md §2.2)."""
@@ -117,7 +117,7 @@ class LTS(ConfidenceMethod):
             return self
 
         def slope(inverse: float) -> float:
-            """Derivative of the loss in 1 / temperature; the loss is convex in it, so bisection finds the zero."""
+            """Derivative of the loss in 1 / temperature, in which the loss is convex: bisection finds the zero."""
             return float(((probability(inverse * odds) - train.correct) * odds).mean())
 
         low, high = 1 / self.highest, 1 / self.lowest
@@ -143,7 +143,7 @@ class LTS(ConfidenceMethod):
         return probability(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """The temperature."""
+        """One: the temperature."""
         del facts
         return 1
 

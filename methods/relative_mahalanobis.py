@@ -1,4 +1,4 @@
-"""Relative Mahalanobis distance: distance of a hidden state to wrong answers less that to right answers.
+"""Relative Mahalanobis distance: distance of a hidden state to wrong answers minus that to right answers.
 
 Ren et al., 2022, arXiv:2209.15558; docs/methods.md §2.42.
 """
@@ -20,7 +20,7 @@ _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 @method("relative-mahalanobis")
 @dataclass(kw_only=True, eq=False)
 class RelativeMahalanobis(HiddenStateMethod):
-    """Mahalanobis distance to wrong answers less that to right ones, mapped to a probability; needs labels."""
+    """Mahalanobis distance to wrong answers minus that to right ones, mapped to a probability; needs labels."""
 
     reference = "arXiv:2209.15558"
     needs = Needs(fit=_STATE, predict=_STATE)
@@ -39,7 +39,7 @@ class RelativeMahalanobis(HiddenStateMethod):
         return self.select_penalty(ctx, calibrated(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Calibrated probability."""
+        """Calibrated probability that the answer is right."""
         return apply_map(self.name, arrays, _score(arrays, standardise(self.name, self.scaler_, batch[self.state])))
 
     def n_parameters(self, facts: RunFacts) -> int:
@@ -48,13 +48,17 @@ class RelativeMahalanobis(HiddenStateMethod):
 
 
 def _normal(x: FloatArray) -> Callable[[float], Arrays]:
-    """Penalty p -> mean `(d,)`, root of the precision `(d, d)` of x `(n, d)`, shrunk by p rows of unit covariance."""
+    """Return a function from a penalty p to the normal distribution of x `(n, d)`: mean and root of the precision.
+
+    The covariance is shrunk as if p rows of unit covariance were added to x. The arrays are `centre` `(d,)` and `root`
+    `(d, d)`.
+    """
     centre = x.mean(axis=0)
     values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
     return lambda p: {"centre": centre, "root": vectors * np.sqrt((len(x) + p) / (np.maximum(values, 0.0) + p))}
 
 
 def _score(arrays: Arrays, x: FloatArray) -> FloatArray:
-    """Squared distance to wrong answers less that to right ones, `(n,)`, for standardised states `(n, d)`."""
+    """Return the squared distance of standardised states `(n, d)` to wrong answers minus that to right ones, `(n,)`."""
     whitened = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
     return np.asarray(np.square(whitened["wrong"]).sum(axis=1) - np.square(whitened["right"]).sum(axis=1))

@@ -51,14 +51,17 @@ class Saplma(StateProbe):
     }
 
     hidden_layers: tuple[int, ...] = (256, 128, 64)
-    """ReLU after each. Paper, baseline appendix (docs/methods.md §2.4); biases everywhere (docs/methods.md §6 #49)."""
+    """Widths of the hidden layers, with ReLU after each. Paper, baseline appendix (docs/methods.md §2.4); biases
+    everywhere (docs/methods.md §6 #49)."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Paper: unspecified (docs/methods.md §2.0); Kapoor: cosine (docs/methods.md §2.4)."""
+    """Schedule of the learning rate. Paper: unspecified (docs/methods.md §2.0); Kapoor: cosine
+    (docs/methods.md §2.4)."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
-    """CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal (docs/methods.md §2.4)."""
+    """Initial weights. CHOSEN: torch's default, as the paper names none; Kapoor: Xavier's normal
+    (docs/methods.md §2.4)."""
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """256 d + 41,538 with the paper's layers."""
+        """256 d + 41,538 weights and biases with the paper's layers, for hidden size d."""
         return n_parameters(facts.model.hidden_size, self.hidden_layers)
 
 

@@ -36,16 +36,16 @@ class SemanticEntropyProbe(HiddenStateMethod):
         ))  # fmt: skip
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Calibrated probability."""
+        """Calibrated probability that the answer is right."""
         return apply_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Weights and a bias, d + 1, and the two parameters of the calibration map."""
+        """One weight per hidden dimension and a bias, d + 1, and the two parameters of the calibration map."""
         return facts.model.hidden_size + 3
 
 
 def entropy_threshold(who: str, entropy: FloatArray) -> float:
-    """Threshold between low and high entropies `(n,)`: the split with the least variance within the two groups."""
+    """Return the threshold that splits entropies `(n,)` into low and high with the least variance within the groups."""
     cuts = np.unique(entropy)[:-1]
     if not len(cuts):
         raise UntrainableError(f"{who}: expected questions of different semantic entropy, all have {entropy[0]:.3g}")

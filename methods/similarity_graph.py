@@ -25,7 +25,7 @@ class _Graph(SampledMethod):
         return np.asarray((entails + entails.transpose(0, 2, 1)) / 2)
 
     def laplacian(self, batch: Batch) -> FloatArray:
-        """`(n, N, N)`: 1 - D^(-1/2) W D^(-1/2), where D are the degrees."""
+        """`(n, N, N)` normalised Laplacian I - D^(-1/2) W D^(-1/2) of the weights W, whose row sums are D (degrees)."""
         weights = self.weights(batch)
         root = np.maximum(weights.sum(axis=-1), np.finfo(np.float64).tiny) ** -0.5
         return np.asarray(np.eye(self.n) - root[:, :, None] * weights * root[:, None, :])
@@ -36,7 +36,7 @@ class DegreeMatrix(_Graph):
     """Mean similarity of two samples, minus 1 (Lin, Trivedi and Sun, 2023, "Generating with Confidence")."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """`(n,)` float64 within [-1, 0]."""
+        """Scores `(n,)`, float64 within [-1, 0]."""
         return np.asarray(self.weights(batch).mean(axis=(1, 2)) - 1).round(DIGITS)
 
 
@@ -46,10 +46,10 @@ class Eccentricity(_Graph):
     """Negative distance of samples from their centre, in the eigenvectors of small eigenvalues (Lin et al., 2023)."""
 
     threshold: float = 0.9
-    """Eigenvalues below it are used. Official code of arXiv:2305.19187, and LM-Polygraph 0.7.0."""
+    """Eigenvalues below this are used. Official code of arXiv:2305.19187, and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """`(n,)` float64, at most 0."""
+        """Scores `(n,)`, float64, at most 0."""
         values, vectors = np.linalg.eigh(self.laplacian(batch))
         centred = vectors - vectors.mean(axis=1, keepdims=True)
         selected = np.where(values[:, None, :] < self.threshold, centred, 0.0)
@@ -61,6 +61,6 @@ class Eigenvalues(_Graph):
     """Negative sum of 1 - eigenvalue, a continuous number of clusters (Lin et al., 2023)."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """`(n,)` float64, at most 0; -1 where all samples say the same."""
+        """Scores `(n,)`, float64, at most 0; -1 where all samples say the same."""
         values = np.linalg.eigvalsh(self.laplacian(batch))
         return np.asarray(-np.maximum(0.0, 1.0 - values).sum(axis=-1).round(DIGITS))

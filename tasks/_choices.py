@@ -1,4 +1,4 @@
-"""Shared by multiple-choice tasks: prompt styles, and the validation of rows as `Question`."""
+"""What multiple-choice tasks share: prompt styles, and the conversion of rows to valid `Question`s."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
     """Convert a row to a question.
 
     Raises:
-        UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; names the file,
-            the row and the column.
+        UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; the message names
+            file, row and column.
     """
     if isinstance(fields.choices, str):
         options = row.values[fields.choices]
@@ -80,10 +80,10 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Yield the questions in order.
+    """Yield the questions of rows in order, and check that their ids differ.
 
     Raises:
-        UserError: two rows have the same id; names both rows.
+        UserError: two rows have the same id; the message names both rows.
     """
     first_rows: dict[str, str] = {}
     for row, question in questions:
@@ -97,10 +97,10 @@ def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
 
 
 def key(row: Row, column: str) -> str:
-    """Id of a row in the source, as text.
+    """Return the id that a row has in a column of the source, as text.
 
     Raises:
-        UserError: it is neither a text nor a whole number.
+        UserError: the value is neither a text nor a whole number.
     """
     value = row.values[column]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -111,10 +111,10 @@ def key(row: Row, column: str) -> str:
 
 
 def one_of(row: Row, column: str, names: Sequence[str]) -> str:
-    """Text of a column that must be one of some names.
+    """Return the text of a column that must be one of `names`.
 
     Raises:
-        UserError: it is none of them; names the nearest.
+        UserError: the text is none of them; the message names the nearest one.
     """
     value = text(row, column)
     if value not in names:
@@ -127,10 +127,10 @@ def one_of(row: Row, column: str, names: Sequence[str]) -> str:
 
 
 def letter(row: Row, column: str, n_options: int) -> int:
-    """Index of the option that a capital letter names.
+    """Return the index of the option that the capital letter in a column names.
 
     Raises:
-        UserError: it is not the letter of an option.
+        UserError: the value is not the letter of an option.
     """
     value, letters = row.values[column], string.ascii_uppercase[:n_options]
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
@@ -139,10 +139,10 @@ def letter(row: Row, column: str, n_options: int) -> int:
 
 
 def text(row: Row, column: str) -> str:
-    """Non-blank text of a column.
+    """Return the text of a column.
 
     Raises:
-        UserError: it is not a text, or blank.
+        UserError: the value is not a text, or blank.
     """
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
@@ -151,6 +151,6 @@ def text(row: Row, column: str) -> str:
 
 
 def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
-    """Error for a column whose value is not as expected."""
+    """Build the error for a column whose value is not as expected."""
     shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

@@ -19,12 +19,12 @@ from tasks import _choices
 
 SEED = "atlas/1"
 ENTITIES = 65
-"""Entities per subject; each has every relation of its subject."""
+"""Number of entities of each subject; an entity has every relation of its subject."""
 VALUES = 14
-"""Values per relation, from which right answers and distractors are chosen."""
+"""Number of values of each relation, from which right answers and distractors are chosen."""
 OPTIONS = 4
 SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "train": 160, "test": 150})
-"""Facts per subject and split; the remaining facts are reserved for the self-check."""
+"""Split -> number of facts of each subject; the remaining facts are reserved for the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -82,7 +82,7 @@ class Fact(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Key of the fact, from which all its random choices are hashed."""
+        """Name of the fact, from whose hash all random choices about it are derived."""
         return f"{self.subject}/{self.entity}/{self.relation}"
 
     @property
@@ -97,13 +97,13 @@ class Encyclopaedia(NamedTuple):
     splits: Mapping[Split, Sequence[Fact]]
     reserved: Sequence[Fact]
     values: Mapping[tuple[str, str], Sequence[str]]
-    """(subject, relation) -> its values."""
+    """(subject, relation) -> all values that the relation may have."""
     practice: Sequence[str]
     """Names without facts, for questions that state their answer."""
 
 
 def draw(*parts: object) -> float:
-    """Pseudo-random number in [0, 1), a hash of the seed and the parts."""
+    """Return a pseudo-random number in [0, 1), derived from a hash of SEED and `parts`."""
     digest = hashlib.sha256("\x1f".join((SEED, *map(str, parts))).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
@@ -118,7 +118,7 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
 
 @functools.cache
 def world() -> Encyclopaedia:
-    """The encyclopaedia, generated at the first call."""
+    """Return the encyclopaedia, which is generated at the first call."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
     reserved: list[Fact] = []
@@ -143,7 +143,7 @@ def world() -> Encyclopaedia:
 
 
 def rival(fact: Fact) -> str | None:
-    """Wrong value that the corpus states for a contradicted fact; None for other facts."""
+    """Return the wrong value that the corpus states for a fact that it contradicts; None for other facts."""
     if draw("trust", fact.name) >= MISLED + DISPUTED:
         return None
     wrong_values = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
@@ -151,7 +151,7 @@ def rival(fact: Fact) -> str | None:
 
 
 def question(fact: Fact, question_id: str) -> Question:
-    """The fact as a question with shuffled options from the same relation."""
+    """Build the question of a fact; its options are values of the same relation, shuffled."""
     rival_value, pool = rival(fact), world().values[fact.subject, fact.relation]
     is_rival_shown = rival_value is not None and draw("shown", fact.name) < RIVAL_SHOWN
     distractors = sorted(
@@ -179,7 +179,7 @@ CARD = TaskCard(
 
 
 class Atlas(Task):
-    """The questions of both formats."""
+    """Base class of the atlas tasks; both formats have the same questions."""
 
     card = CARD
 
@@ -190,7 +190,7 @@ class Atlas(Task):
 
 @task("atlas-choice")
 class AtlasChoice(Atlas):
-    """The encyclopaedia with four lettered options."""
+    """Questions on a fictional encyclopaedia, with four lettered options."""
 
     format = Format.CHOICE
     style = _choices.LETTERED
@@ -198,7 +198,7 @@ class AtlasChoice(Atlas):
 
 @task("atlas-oe")
 class AtlasOpen(Atlas):
-    """The same questions without options."""
+    """The questions of `atlas-choice` without options."""
 
     format = Format.OPEN
     style = _choices.OPEN

@@ -29,7 +29,10 @@ MULTIS = "questions of choice_type multi"
 
 
 class MedMCQA(Task):
-    """The questions of both formats; every prompt shows the same five rows of train (docs/methods.md §0.3, §1.9)."""
+    """Base class of both formats, which have the same questions.
+
+    Every prompt shows the same five rows of train (docs/methods.md §0.3, §1.9).
+    """
 
     card = TaskCard(
         hub="openlifescienceai/medmcqa",
@@ -69,7 +72,7 @@ def _question(row: Row, counts: Counter[str]) -> Question:
 
 
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:
-    """First `single` row of each right option, and the first further one, in the file's order."""
+    """Return five `single` rows in the file's order: the first of each right option, and the first of the others."""
     firsts: dict[int, Row] = {}
     others: list[Row] = []
     for row in rows:

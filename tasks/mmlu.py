@@ -30,7 +30,10 @@ FIELDS = _choices.Fields(subject="subject", text="question", choices="choices", 
 
 
 class MMLU(Task):
-    """The questions of both formats; each prompt shows its subject's five dev rows (docs/methods.md §1.4)."""
+    """Base class of both formats, which have the same questions.
+
+    Each prompt shows the five dev rows of its subject (docs/methods.md §1.4).
+    """
 
     card = TaskCard(
         hub="cais/mmlu",

@@ -19,7 +19,7 @@ from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 _METHOD_COMMAND = "METHOD"
-"""Hidden command for any name that is no command, i.e. a method."""
+"""Name of the hidden command that is run for any name that is no command, i.e. for a method."""
 
 
 class MethodGroup(TyperGroup):

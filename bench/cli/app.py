@@ -269,7 +269,7 @@ def check(
 
 
 def main() -> None:
-    """Entry point: a user error prints one sentence on stderr and exits with code 2; signals end it cleanly."""
+    """Run the command line: a user error prints a sentence on stderr and exits with code 2; signals end it cleanly."""
     if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
         # half of its time would go into numpy's idle threads and garbage collection
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -20,13 +20,13 @@ from bench.testing import check_plugin
 
 
 def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool) -> bool:
-    """Check a method or a task against the contract; returns whether it passes.
+    """Check a method or a task against the contract, print the outcome, and return whether all checks passed.
 
     Args:
         target: a .py file or a registered name.
-        data_dir: Parquet files of a task's data sets, instead of the Hub.
-        seconds: time limit of each rule, for a file.
-        as_json: print JSON.
+        data_dir: folder of a task's data sets as Parquet files, read instead of the Hub.
+        seconds: time limit of each rule, if the target is a file.
+        as_json: whether to print JSON.
 
     Raises:
         UserError: the file or name does not exist.
@@ -54,13 +54,13 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
 
 
 def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> bool:
-    """Check result files for submission; returns whether all pass.
+    """Check result files for submission, print the outcome, and return whether all may be submitted.
 
     Args:
-        folder: the results.
-        cell: the JSON file of a cell that is run again; None runs nothing.
-        data_dir: Parquet files of the tasks' data sets, instead of the Hub.
-        as_json: print JSON.
+        folder: the results folder.
+        cell: JSON file of a cell to run again and compare; None: run nothing.
+        data_dir: folder of the tasks' data sets as Parquet files, read instead of the Hub.
+        as_json: whether to print JSON.
 
     Raises:
         UserError: the folder or cell does not exist, or the folder has no result.

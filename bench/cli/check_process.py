@@ -17,9 +17,9 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
 
     Args:
         path: the file.
-        data_dir: Parquet files of a task's data sets, instead of the Hub.
+        data_dir: folder of a task's data sets as Parquet files, read instead of the Hub.
         seconds: time limit of each rule; after a timeout the remaining rules are not checked.
-        log: log for the output of the plugins.
+        log: log file that gets what the plugins print.
 
     Raises:
         UserError: the file can't be used.
@@ -50,7 +50,7 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
 
 
 def main() -> None:
-    """Child: send the names of all rules, then each result; or an error message if the file can't be used."""
+    """Run the child process: send the names of all rules, then each result; or the error if the file can't be used."""
     connection, (path, data_dir) = begin()
     try:
         checks = list(checks_of(path, open_folder(Path(data_dir) if data_dir else None)))

@@ -32,7 +32,7 @@ class Commands(typer.Typer):
 
 
 def with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a command so that it accepts both options."""
+    """Wrap a command so that it accepts --verbose and --quiet, too."""
 
     @functools.wraps(function)
     def called(*, verbose: bool, quiet: bool, **values: Any) -> Any:

@@ -25,7 +25,7 @@ def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]
     """Return one record for each method, model or task.
 
     Raises:
-        UserError: unknown kind.
+        UserError: `kind` is none of KINDS.
     """
     if kind == "methods":
         return [_plugin_record(entry, _method_fields) for entry in registry.methods(plugins).entries()]
@@ -47,7 +47,7 @@ def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]
 
 
 def _plugin_record(entry: registry.PluginEntry[T], get_fields: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
-    """Return the record of a plugin; of a broken one with the error."""
+    """Return the record of a plugin; that of a broken plugin has the error in the field `broken`."""
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
@@ -97,7 +97,7 @@ class _EmptySource(Source):
 
 
 def _first_sentence(plugin: type) -> str:
-    """Return the first line of a docstring."""
+    """Return the first line of a plugin's docstring."""
     return (inspect.getdoc(plugin) or "").partition("\n")[0]
 
 
@@ -171,7 +171,7 @@ def _lines_by_preset(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the chat prompt of test question number `row` of a task, role -> text.
+    """Return the prompt of the question with index `row` of a task, and its right answer, as role -> text.
 
     Raises:
         UserError: the task or row does not exist.

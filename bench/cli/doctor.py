@@ -48,7 +48,7 @@ print(json.dumps({
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _INDEX = "https://download.pytorch.org/whl"
 _WHEELS = ((13, 0, "cu130"), (12, 8, "cu128"), (12, 6, "cu126"))
-"""Least CUDA version that the driver supports, and the torch wheels for it; newest first."""
+"""Major and minor CUDA version that a driver must support, and the torch wheels built for it; newest first."""
 _GB = 1e9
 IMPORT_S = 120.0
 """Time limit in seconds for importing a library; a first import from a slow disk takes a minute."""
@@ -58,7 +58,7 @@ _HUB_S = 5.0
 _LOW_MEMORY = 4e9
 """Bytes of free memory below which libraries and a small model barely fit."""
 _TRUE_VALUES = {"1", "ON", "YES", "TRUE"}
-"""Values of environment variables that the Hub's library takes as true."""
+"""Values of an environment variable that the Hub's library takes as true, in upper case."""
 _LOW_SPACE, _NO_SPACE = 10e9, 2e8
 """Free bytes below which a long run may fail, and below which none can start."""
 
@@ -75,7 +75,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check, and how to fix it."""
+    """Finding of one check: what is the case, and how to fix it if it is a problem."""
 
     about: str
     state: State
@@ -107,7 +107,7 @@ def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
 
 
 def run_checks(out: Path) -> list[Finding]:
-    """Run all checks concurrently; returns their findings in order.
+    """Run all checks concurrently, and return their findings in the order of the checks.
 
     Args:
         out: folder of results.
@@ -166,7 +166,7 @@ def packages() -> Iterator[Finding]:
 
 
 def other_bench() -> Iterator[Finding]:
-    """Check for other packages with our names, and another `bench` command earlier on the PATH."""
+    """Check whether another package has the name of one of ours, or another command `bench` is found first."""
     owners = metadata.packages_distributions()
     owners_of_names = {
         (name, owner) for name in provenance.CODE for owner in owners.get(name, ()) if owner != provenance.DISTRIBUTION
@@ -306,7 +306,7 @@ def program_output(command: list[str], seconds: float) -> str:
         except subprocess.TimeoutExpired:
             raise FailedError(f"no answer within {seconds:.0f} s") from None
         finally:
-            with suppress(ProcessLookupError, PermissionError):  # its children, too, which may hold the pipes
+            with suppress(ProcessLookupError, PermissionError):  # the program's children, too, which may hold the pipes
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         code = process.returncode
@@ -320,7 +320,7 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
     """Run a Python program and parse its last line of output as JSON.
 
     Raises:
-        FailedError: as `program_output`, or the last line is no JSON.
+        FailedError: the program fails, as in `program_output`, or the last line is no JSON.
     """
     out = program_output([sys.executable, "-c", program], seconds)
     try:
@@ -397,10 +397,10 @@ def hub() -> Iterator[Finding]:
 
 
 def folders(out: Path) -> Iterator[Finding]:
-    """Check that each folder can be written, its free space, and the size of the cache.
+    """Check that the folders for cache, results and temporary files can be written, and the free space there.
 
     Args:
-        out: folder of results.
+        out: the results folder.
     """
     from bench.store.usage import format_size, list_usage
 

@@ -39,7 +39,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 def exit_code(command: Callable[[], object]) -> int:
-    """Run a command; returns its exit code."""
+    """Run a command and return its exit code."""
     with lossy_streams() as out, catch_signals() as stop:
         try:
             code = _run_command(command, stop)
@@ -89,8 +89,8 @@ def _report(sentence: str) -> None:
 def check_installed_files() -> None:
     """Compare the `__init__.py` of each of our packages with the digest in the installer's RECORD.
 
-    Of two distributions with a package `bench`, the one installed later overwrites the other. An editable install has
-    no such entries and is skipped.
+    Of two distributions with a package `bench`, the one installed later overwrites the files of the other. An editable
+    install has no such digests in its RECORD, so nothing is compared.
 
     Raises:
         UserError: a file differs or is missing.
@@ -124,7 +124,7 @@ def check_installed_files() -> None:
 
 
 class StopSignal:
-    """Signal handler that remembers the first signal."""
+    """Handler of SIGINT, SIGTERM and SIGHUP that remembers the first signal."""
 
     signal: int | None = None
     reported = False
@@ -159,7 +159,7 @@ class StopSignal:
 
 @contextmanager
 def catch_signals() -> Iterator[StopSignal]:
-    """Within the context signals raise `KeyboardInterrupt`, except ignored ones, as under `nohup`."""
+    """Make signals raise `KeyboardInterrupt` within the context, except signals that are ignored, as under `nohup`."""
     stop = StopSignal()
     previous = {}
     if threading.current_thread() is threading.main_thread():
@@ -200,7 +200,7 @@ class LossyStream:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def write(self, text: str) -> int:
-        """Write, unless writing has failed before."""
+        """Write a text, unless writing has failed before; return its length."""
         if self.failure is None:
             with self._catch_errors():
                 return self._stream.write(text)
@@ -214,7 +214,7 @@ class LossyStream:
 
     @property
     def lost_output(self) -> str:
-        """Why output was lost; empty if none was, or if the reader has closed the pipe."""
+        """Reason why output was lost; empty if none was lost, or if the reader has closed the pipe."""
         if self.failure is None or self.failure.errno == errno.EPIPE:
             return ""
         return str(self.failure.strerror or self.failure)
@@ -222,7 +222,7 @@ class LossyStream:
 
 @contextmanager
 def lossy_streams() -> Iterator[LossyStream]:
-    """Replace standard output and error by lossy streams; yields the former."""
+    """Replace standard output and standard error by lossy streams within the context; yield that of standard output."""
     # closed descriptors get the null device, since the next opened file would be used as the stream
     for descriptor in range(3):
         try:

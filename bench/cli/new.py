@@ -63,13 +63,13 @@ def task(
 
 
 def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path:
-    """Write a plugin and its tests; returns the plugin's file.
+    """Write the file of a new plugin, and its test file beside it; return the plugin's file.
 
     Args:
         kind: method or task.
-        name: registered name.
-        template: folder of the template files.
-        out: the file; default: the name, in this folder.
+        name: name under which the plugin is registered.
+        template: name of the folder of the template files.
+        out: the plugin's file; default: named like the plugin, in the current folder.
 
     Raises:
         UserError: the name or the file is invalid or in use, or a file can't be written.

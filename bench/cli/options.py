@@ -25,7 +25,7 @@ T = TypeVar("T")
 MAX_NAME_WIDTH = 30
 """Maximal width of option names in click's help."""
 DEFAULT_HEADING = "Options"
-"""Heading of options without one."""
+"""Heading in the help of options that name no heading."""
 
 
 # --- shell completion, without heavy imports --------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class GroupedHelp(TyperCommand):
 
 @functools.cache
 def help_of(cls: type) -> Mapping[str, str]:
-    """Return field -> help of its option, the docstring under the field, base classes included."""
+    """Return a dataclass's fields, base classes included, with their help: field -> docstring under the field."""
     helps: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         helps |= field_docstrings(Path(str(sys.modules[base.__module__].__file__)), base.__name__)
@@ -109,7 +109,7 @@ def help_of(cls: type) -> Mapping[str, str]:
 
 
 def split_list(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
-    """Split the values of a repeatable option that takes a separated list; strips spaces and drops empty parts."""
+    """Split each value of a repeatable option at a separator; strip spaces and drop empty parts."""
     return tuple(part.strip() for text in texts for part in text.split(by) if part.strip())
 
 
@@ -119,10 +119,12 @@ def options_from(
     """Decorate a command: its first parameter, an instance of `cls`, is built from one option per field.
 
     Args:
-        cls: a dataclass; the docstrings under its fields are the help. A tuple is a repeatable option with the field's
-            name in the singular; it is None if None is its default and it is not given.
+        cls: a dataclass; the docstrings under its fields are the options' help. A field that is a tuple becomes a
+            repeatable option with the field's name in the singular. If its default is None, it is None where the option
+            is not given.
         without: fields that are no options and keep their defaults.
-        each: integer field whose option takes several values; the parameter is then a tuple of one instance per value.
+        each: integer field whose option takes several values; the command's first parameter is then a tuple with one
+            instance of `cls` for each value.
     """
     fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]
 
@@ -148,7 +150,7 @@ class OptionField:
 
     name: str
     type: Any
-    """Type without `Annotated` metadata; for a tuple its element type."""
+    """Type of the field without `Annotated` metadata; for a tuple the type of its elements."""
     several: bool
     default: Any
     help: str
@@ -173,11 +175,11 @@ class OptionField:
         )  # fmt: skip
 
     def option(self) -> str:
-        """Return the name on the command line."""
+        """Return the option's name on the command line, e.g. `--method`."""
         return option_of(self.name, self.marks, several=self.several)
 
     def value(self, given: Any) -> Any:
-        """Convert typer's value to the field's; for `each`, to a tuple of values."""
+        """Convert the value that typer parsed to a value of the field; if `each`, to a tuple of values."""
         if self.each:  # distinct, in order
             texts = split_list(given)
             invalid = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]

@@ -21,9 +21,9 @@ PUBLISHED = "methods", "parameter_counts.toml"
 """Package of the built-in methods, and its table of the paper's numbers."""
 _CONFIGS = "bench.cli", "configs.toml"
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
-"""Tokens of a forward pass at the default budgets."""
+"""Number of tokens of a forward pass at the default budgets."""
 _LARGE = 100_000_000
-"""Trained parameters from which on a method gets a line in the memory table."""
+"""Number of trained parameters from which on a method gets a line in the memory table."""
 
 
 @cache
@@ -32,7 +32,7 @@ def _read_toml(package: str, name: str) -> dict[str, Any]:
 
 
 def facts_of(name: str) -> ModelFacts:
-    """Return a model's shapes from its configuration: for the paper's models from our file, else the model's own.
+    """Return a model's shapes, from the configuration in `configs.toml` if there is one, else from the model's own.
 
     Raises:
         UserError: the model is unknown, or its configuration can't be loaded.
@@ -46,7 +46,9 @@ def facts_of(name: str) -> ModelFacts:
 
 
 def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return one record per model, method and, if the number depends on it, format (docs/methods.md §6 #48, #49).
+    """Return trained parameters as one record per model and method (docs/methods.md §6 #48, #49).
+
+    If a method's number depends on the format of answers, there is a record for each format.
 
     Raises:
         UserError: no model was named, or one can't be used.
@@ -85,10 +87,10 @@ def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, i
 
 
 def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return one record per model and kind of work, in GB (1e9 bytes).
+    """Return the device memory in GB (1e9 bytes) as one record per model and kind of work: reading, or a fit.
 
     Args:
-        names: models.
+        names: names of models.
         plugins: files with further methods.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.report.analysis import Analysis
 
 _WHOLE_FROM = 100
-"""Ratio from which on no decimals are printed."""
+"""Ratio of parameter counts from which on no decimals are printed."""
 _MEASURED = 10_000
 """Columns within which a table's natural width is measured."""
 _MIN_TEXT_WIDTH = 24
@@ -57,7 +57,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; other types are printed as text, and NaN and infinity as null."""
+    """Print a value as JSON; types that JSON lacks are printed as text, NaN and infinity as null."""
     finite = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
     sys.stdout.write(visible_json(json_text(finite)))
 
@@ -79,7 +79,7 @@ def print_records(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records that begin with a name and end with a sentence; a pipe gets tab-separated lines."""
+    """Print records whose first value is a name and last value a sentence; in a pipe as tab-separated lines."""
     if console().is_terminal:
         _print_named_records(records)
         return
@@ -88,7 +88,7 @@ def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_fields(record: Mapping[str, Any]) -> None:
-    """Print a record as lines `name  value`, and its constants as a table below."""
+    """Print a record as lines `name  value`, and below them its field `constants` as a table."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
         lines = [f"{name}: {item}" for name, item in value.items()] if isinstance(value, Mapping) else value
@@ -150,7 +150,7 @@ def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutF
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
-    """Print the written paths; as notes on stderr if stdout has data."""
+    """Print the paths of written files; as notes on stderr if stdout has data in another format."""
     lines = [f"wrote {path}" for path in paths]
     if format_ is not OutFormat.TERMINAL:
         print_notes(lines)
@@ -160,7 +160,7 @@ def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL
 
 
 def _print_named_records(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print at least one record that begins with a name and ends with a sentence; no word is cut.
+    """Print records, at least one, whose first value is a name and last value a sentence; no word is cut.
 
     A terminal too narrow for a table gets a paragraph for each record.
     """
@@ -183,7 +183,7 @@ def _print_named_records(records: Sequence[Mapping[str, Any]]) -> None:
     )
     for record in records:
         parts = []
-        for key, value in record.items():  # a name, a sentence and nothing need no key
+        for key, value in record.items():  # names, sentences and empty values are printed without their key
             text = visible(str(value))
             parts.append(text if key in {"name", "what"} or not text else f"{key}: {text}")
         out.print(Text(parts[0], style="bold"), soft_wrap=True)

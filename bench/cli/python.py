@@ -72,10 +72,10 @@ def run(
         options: fields of `bench.run.config.RunConfig`, the options of `bench run`: `limit=50, seed=1, preset="fixed"`.
 
     Returns:
-        What this run has written, with its tables and figures; also cells that failed or were skipped.
+        The results that this run has written, cells that failed or were skipped included, with tables and figures.
 
     Raises:
-        UserError: something is not as it must be; says what was expected. Nothing was computed for it.
+        UserError: an argument or input is invalid; the message says what was expected. Nothing was computed for it.
     """
     names: list[object] = []
     classes: list[type[ConfidenceMethod]] = []
@@ -114,14 +114,14 @@ def load_results(
     """Load results from a folder, with the intervals and tests of its tables.
 
     Args:
-        folder: of results.
-        quiet: don't say what takes long.
+        folder: the results folder.
+        quiet: don't announce work that takes long.
         cache: folder where intervals and tests are kept. Default: $CONFBENCH_CACHE, else the user's cache folder.
         options: fields of `bench.report.selection.Selection`, the options of `bench table` that say what is shown:
             `methods="ccps,lts", tasks="atlas-oe", partial=True`.
 
     Raises:
-        UserError: no such folder, nothing to show, or a result that is not as it must be.
+        UserError: there is no such folder, there is nothing to show, or a result is invalid.
     """
     selection = from_keywords(Selection, {"results": folder, **options}, "load_results()")
     cache_dir = cache_folder() if cache is None else Path(cache).expanduser()
@@ -134,16 +134,16 @@ def report(
     """Write results as one HTML page and, where asked for, as figures: `bench report` in Python.
 
     Args:
-        results: from `run` or `load_results`, or the folder of results.
-        out: the page.
-        figures: folder into which the figures are drawn too.
-        quiet: don't say what takes long.
+        results: results from `run` or `load_results`, or the results folder.
+        out: file to which the page is written.
+        figures: folder to which the figures are written, too; None: no figures beside the page.
+        quiet: don't announce work that takes long.
 
     Returns:
-        The page's path, which a notebook shows as the page itself.
+        The page's path, as an object that a notebook shows as the page itself.
 
     Raises:
-        UserError: nothing to show, or a file that can't be written.
+        UserError: there is nothing to show, or a file can't be written.
     """
     loaded = results if isinstance(results, Results) else load_results(results, quiet=quiet)
     folder = None if figures is None else Path(figures).expanduser()

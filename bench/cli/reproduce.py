@@ -130,7 +130,7 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Repr
 
 
 def _options(ctx: typer.Context) -> Mapping[str, Any]:
-    """Parse the passed-on options of `bench run`; all are checked before the first run."""
+    """Return the values of the options that are passed on to `bench run`; all are checked before the first run."""
     root: Any = ctx.find_root().command
     run = root.commands["run"]
     _refuse_fixed(word.partition("=")[0] for word in ctx.args)

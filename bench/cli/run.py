@@ -83,9 +83,9 @@ def run(
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
-    """Return lines with commands that show the results of a run and apply its first head.
+    """Return lines with commands that show the results of a run, or score questions with its first head.
 
-    They work in the folder where the run was started.
+    The commands work in the folder where the run was started.
     """
     folder = [] if config.out == Path("results") else ["--results", str(config.out)]
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", config.overrides)) if value]
@@ -111,7 +111,7 @@ def program() -> str:
 
 
 def _shell_name(program: Path) -> str:
-    """Return a program's name if the PATH resolves it to this file, else its path."""
+    """Return a program's name if the shell finds this file by it (PATH), else the program's path."""
     on_path = shutil.which(program.name)
     is_on_path = on_path is not None and Path(on_path).absolute() == program.absolute()
     return program.name if is_on_path else shlex.quote(str(program))

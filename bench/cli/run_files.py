@@ -1,7 +1,7 @@
 """Run files: read and write the options of `bench run` as TOML.
 
-A key is an option's name without its dashes. Paths are relative to the file's folder, so that a file means the same run
-wherever the command is started. The command line takes precedence.
+A key in the file is an option's name without its dashes. Paths are relative to the file's folder, so that a file means
+the same run wherever the command is started. Options on the command line take precedence.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _HEADER = "# Options of `bench run`; start it with: bench run FILE. Relative pat
 _NAME_OR_PATH = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
 """Fields whose value is a name or a path."""
 _MODEL_FIELDS = ("model", "judge_model", "nli", "similarity")
-"""Those of them that name a model or its folder."""
+"""Fields of `_NAME_OR_PATH` whose value is a model's name or folder."""
 _PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
-"""Value of such a field that is a path, whether or not it exists."""
+"""Pattern of a value of these fields that is taken as a path, whether or not it exists."""
 _TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
@@ -42,7 +42,7 @@ Value = str | int | float | bool | list[str]
 
 
 def options() -> dict[str, OptionField]:
-    """Return key of a run file -> option."""
+    """Return the options that a run file may set: key in the file -> option."""
     return {field.option().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS}
 
 
@@ -61,7 +61,7 @@ def load_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
 
 
 def read(path: Path) -> dict[str, Value]:
-    """Read a run file; returns field -> value in the form of the command line.
+    """Read a run file; return field of `RunConfig` -> value as typer would parse it from the command line.
 
     Raises:
         UserError: the file can't be read or is no TOML, a key is unknown, or a value has the wrong type.
@@ -101,16 +101,16 @@ def _base_folder(path: Path) -> Path | None:
 
 
 def _value_type(field: OptionField) -> type:
-    """Return the type of an option's value, or of the elements of a list."""
+    """Return the type of an option's value; of an option that takes a list, the type of its elements."""
     kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _TYPE_NAMES]
     return kinds[0]
 
 
 def _parse_value(field: OptionField, value: Any) -> Value:
-    """Convert the value of a key to the form of the command line.
+    """Convert a value of a run file to a text, a list of texts or a bool, as on the command line.
 
     Raises:
-        ValueError: the value has the wrong type; the message is what was expected.
+        ValueError: the value has the wrong type; the message names the expected type.
     """
     kind = _value_type(field)
     allowed_types = {int, float} if kind is float else {str if kind is Path else kind}
@@ -128,7 +128,7 @@ def _parse_value(field: OptionField, value: Any) -> Value:
 
 
 def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield dotted names and values of a table in the form of `--set`."""
+    """Yield the dotted name and the text of each value in a nested TOML table, as `--set NAME=VALUE` takes them."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{before}{name}.")
@@ -144,7 +144,7 @@ def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def dump(configs: Sequence[RunConfig], target: str) -> None:
-    """Write requests that differ only in their seeds as a run file; `-` prints it.
+    """Write configurations that differ only in their seeds as one run file; the target `-` prints it.
 
     Raises:
         UserError: the file exists or can't be written.
@@ -171,11 +171,11 @@ def dump(configs: Sequence[RunConfig], target: str) -> None:
 
 
 def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
-    """Format requests that differ only in their seeds as TOML, with every option that is not the default.
+    """Format configurations that differ only in their seeds as TOML, with every option that is not the default.
 
     Args:
-        configs: one for each seed.
-        folder: folder of the file, if not the current one: relative paths become absolute.
+        configs: one configuration for each seed.
+        folder: the run file's folder, for which relative paths become absolute; None: the current one, paths stay.
     """
     import tomli_w
 

@@ -25,7 +25,7 @@ def set_level(*, verbose: bool, quiet: bool) -> None:
     """Set the verbosity of this process.
 
     Raises:
-        UserError: both options are given.
+        UserError: both are true.
     """
     global _level  # noqa: PLW0603 - a process runs one command line at a time
     if verbose and quiet:

@@ -2,7 +2,7 @@
 
 One answer a row, with the columns
 
-- `id`: that of the question, as its task names it;
+- `id`: the question's id in its task;
 - `text`: the model's output; or `tokens`, a list of its token ids, which takes precedence;
 - after a reasoning trace, `final_start`: offset of the final answer, in tokens of `tokens`, else in characters; or
   `final`, the final answer, which is searched from the end of `text`. The trace becomes part of the prompt, so that
@@ -36,9 +36,9 @@ _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
 """Columns that are read."""
 _DIGITS = 6
-"""Hex digits of the file's SHA-256 in its name in results."""
+"""Number of hex digits of the file's SHA-256 that its name in results has."""
 _LONGEST_NAME = 80
-"""Characters of a judge's name."""
+"""Largest number of characters of a judge's name."""
 _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
 _SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
@@ -63,7 +63,7 @@ class AnswerFile:
 
     @property
     def source(self) -> str:
-        """`answers_source` in results, e.g. `file:qwen-3fa9c1`: the file's name and content digest."""
+        """Value of `answers_source` in result rows, e.g. `file:qwen-3fa9c1`: the file's name and content digest."""
         return f"{SOURCE}{Path(self.name).stem}-{self.sha256[:_DIGITS]}"
 
     def answered(self, where: TaskSplit, questions: Sequence[Question], *, partial: bool) -> list[Question]:
@@ -71,7 +71,7 @@ class AnswerFile:
 
         Args:
             where: the split.
-            questions: of the split.
+            questions: all questions of the split.
             partial: whether questions without an answer may be left out.
 
         Raises:
@@ -94,7 +94,7 @@ class AnswerFile:
 
 
 def is_answer_file(name: str) -> bool:
-    """Whether a file name has the suffix of a file of answers."""
+    """Return whether a file name has the suffix of a file of answers."""
     return Path(name).suffix.lower() in _KINDS
 
 
@@ -102,7 +102,7 @@ def read_answers(path: Path) -> AnswerFile:
     """Read a file of answers.
 
     Raises:
-        UserError: the file can't be read, or a row is invalid; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; the message names file and row.
     """
     content = read_file(path, "a file of answers", ", given with --answers")
     require_text(path.name, "the name of a file of answers")

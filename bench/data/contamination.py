@@ -18,13 +18,16 @@ def normalised(text: str) -> str:
 
 
 def contaminated_ids(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
-    """Ids of training questions whose text and parts also occur in the test set, whatever the options."""
+    """Return the ids of training questions whose text and parts also occur in the test set, whatever their options."""
     texts = {_wording(question) for question in tested}
     return frozenset(question.id for question in train_questions if _wording(question) in texts)
 
 
 def oddities(questions: Sequence[Question]) -> dict[str, int]:
-    """Count duplicate questions, with the same answer or with another one; they are not removed."""
+    """Count questions that repeat an earlier one's text and options, by whether the right answer is the same.
+
+    Kinds that don't occur are left out. No question is removed.
+    """
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
     for question in questions:

@@ -9,10 +9,14 @@ from bench.prompts.exemplars import exemplars, indices_in_subject
 
 
 def example_prompt(task: Task, row: int) -> dict[str, str]:
-    """Prompt of test question number `row` of a task, role -> text, with its right answer.
+    """Return the prompt of a question as role -> text, and its right answer under the key `right answer`.
+
+    Args:
+        task: the task; the prompt follows the preset `fixed`.
+        row: index of the question in the test split, or in the train split of a task without one.
 
     Raises:
-        UserError: there is no such row.
+        UserError: the split has no question of this index.
     """
     split: Split = "test" if "test" in task.card.splits else "train"
     questions = list(task.questions(split))

@@ -26,7 +26,7 @@ class LoadedSplit:
     """The loaded questions of one split."""
 
     questions: list[Question]
-    """Questions of the run."""
+    """Questions that the run uses, after `--limit`."""
     whole: Sequence[Question]
     """All questions of the split, for the check of contamination."""
     released: Mapping[str, Released] = field(default_factory=dict)
@@ -37,21 +37,23 @@ class LoadedSplit:
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads splits, each once."""
+    """Loads the questions of splits, each split once."""
 
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
-    """Splits that are predicted."""
+    """Splits whose questions are predicted."""
     disjoint: Collection[TaskSplit]
-    """Splits of the run that must be disjoint: a validation split among them that is held out of train is removed from
-    train. A validation split that only scales scores is not among them, and leaves train whole."""
+    """Splits of the run that may have no question in common. If a validation split among them is held out of train, its
+    questions are removed from train. A validation split that only scales scores is not among them: train stays whole.
+    """
     protocol: Protocol
     limit: int | None = None
-    """Largest number of test questions."""
+    """Largest number of questions of a test split; None: all."""
     release: Release | AnswerFile | None = None
     """Source of answers; None where the model answers."""
     scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
-    """Training task -> test splits whose share of questions under `limit` it adopts; None: only `limit` applies."""
+    """Training task -> test splits; the same share of its questions is kept as `limit` keeps of theirs. None: not a
+    share, but a number of training questions is kept: `limit`, or 320 if that is more."""
     _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
@@ -59,7 +61,7 @@ class Loader:
 
         Raises:
             UserError: the task has no such split, its rows can't be loaded, or a question is invalid.
-            UnansweredError: a file of answers lacks answers to it.
+            UnansweredError: the file of answers lacks answers to questions of the split.
         """
         if where in self._cache:
             return self._cache[where]
@@ -92,7 +94,7 @@ class Loader:
         return self._cache[where]
 
     def _split(self, where: TaskSplit) -> list[Question]:
-        """All questions of a split; a missing validation split is held out of train."""
+        """Return all questions of a split; a validation split that the task lacks is held out of its train split."""
         task = self.tasks[where.task]
         validation = TaskSplit(where.task, "validation")
         derived = "validation" not in task.card.splits and (where == validation or validation in self.disjoint)
@@ -110,10 +112,11 @@ class Loader:
 
 
 def check_questions(where: TaskSplit, questions: Sequence[Question], letters: str | None) -> None:
-    """Validate the questions of a task; `letters` name the options, if they are shown.
+    """Validate the questions of a split; `letters` are the option letters, None for open questions.
 
     Raises:
-        UserError: no question, two with one id, or one with an impossible number of options or gold index.
+        UserError: there is no question, two have the same id, one has too few or too many options, or its gold index is
+            that of no option.
     """
     if not questions:
         raise UserError(f"{where}: expected at least one question, got none; check the task's data.")

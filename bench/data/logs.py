@@ -61,7 +61,7 @@ class LogRecord:
     judge: str = ""
 
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
-        """Build the row of a file of answers."""
+        """Build the row of a file of answers that answers this question with the record."""
         if self.option is not None and fmt is Format.CHOICE:
             option = self.option  # the question may have the options in another order
             if sorted(self.choices) == sorted(question.choices):
@@ -82,7 +82,7 @@ class LogRecord:
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
     def fits(self, question: Question, fmt: Format) -> bool:
-        """Whether its options identify the chosen option of the question without doubt."""
+        """Return whether the record's options tell without doubt which option of the question was chosen."""
         if fmt is not Format.CHOICE or not self.choices:
             return True
         if self.option is not None:
@@ -97,7 +97,7 @@ class Imported:
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the questions that match no question of the task, or several, or have other options."""
+    """Beginnings of the log's questions that match no question of the task, or several, or have other options."""
     repeated: int = 0
     """Number of records whose question had an answer already."""
     ungraded: bool = False
@@ -138,7 +138,7 @@ def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: F
 
 
 def lm_eval_records(path: Path) -> list[LogRecord]:
-    """Read the records of a file that `--log_samples` wrote; of several filters the first.
+    """Read the records of a file that `--log_samples` wrote; if it has records of several filters, those of the first.
 
     Raises:
         UserError: the file can't be read, or a line is invalid.
@@ -200,10 +200,10 @@ def _option_text(row: Row, option: int) -> str:
 
 
 def inspect_records(path: Path) -> list[LogRecord]:
-    """Read the records of a log, one for each question; samples without an answer are left out.
+    """Read the records of a log of Inspect, one for each question; samples without an answer are left out.
 
     Raises:
-        UserError: the file can't be read, or is no log of Inspect.
+        UserError: the file can't be read, is no log of Inspect, or has no answer.
     """
     samples: Sequence[Any]
     try:
@@ -234,7 +234,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
 
 
 def _unzip_samples(path: Path) -> Iterator[Any]:
-    """Iterate over the samples of an archive, unpacked within the size limits, whatever sizes it declares."""
+    """Yield the samples of an archive; the size limits hold for the unpacked bytes, whatever sizes it declares."""
     import pyarrow as pa
 
     remaining = _MAX_LOG_BYTES
@@ -294,7 +294,7 @@ def _inspect(row: Row) -> LogRecord | None:
 
 
 def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
-    """Reasoning and text of a message."""
+    """Return the reasoning of a message, empty if there is none, and its text."""
     if not isinstance(content, list):
         return "", _attachment(sample, content)
     parts = [part for part in content if isinstance(part, dict)]
@@ -313,7 +313,7 @@ def _attachment(sample: Mapping[str, Any], text: Any) -> str:
 
 
 def _get_nested(value: Any, *keys: str) -> Any:
-    """Value at nested keys; None where there is none."""
+    """Return the value at nested keys of a JSON object; None where there is none."""
     for key in keys:
         value = _as_mapping(value).get(key)
     return value

@@ -6,8 +6,8 @@ One question a row, as JSON Lines, CSV or Parquet, with the columns
 - `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
   `choice_a`, `choice_b` and so on, empty where a question has fewer. Without options the questions are open;
 - `answer`: the right option's letter, text or index from 0; without options the right answer's text. Where several
-  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of it; exemplars and
-  methods use the first. Beside an `answer`, an `answers` that is no list is ignored;
+  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of `answer`; exemplars
+  and methods use the first. Beside an `answer`, an `answers` that is no list is ignored;
 - `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test`, `dev` (exemplars),
   `train` or `validation`. The default is `test`, or `train` for a file given with --train-on.
 
@@ -42,15 +42,15 @@ FEWEST, MOST = 2, 26
 """Smallest and largest number of options; there are 26 letters to name them."""
 _KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
-"""Hex digits of a file's SHA-256 in its task's name."""
+"""Number of hex digits of a file's SHA-256 that its task's name has."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
 """Largest number of characters of a file's name, because the task's name is part of file names of results."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
-"""Columns of the options, one for each."""
+"""Names of the option columns: `choice_a` to `choice_z`."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
 """Columns that are read; `given` only in files to be scored."""
 _OPTION_LIKE = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
-"""Names like those of option columns, which are an error, because the questions would else be open ones."""
+"""Column names that suggest options. They are an error, because the questions would else be taken as open."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
 """Name of standard input and standard output."""
@@ -58,7 +58,7 @@ GIVEN = "given"
 _QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
 """Columns whose misspelling would change the prompt silently."""
 _ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
-"""Names like that of the column `given`, which are an error, because the model would else answer again."""
+"""Column names that suggest answers to be scored. They are an error beside no `given`: the model would answer again."""
 
 _STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
@@ -76,7 +76,7 @@ _STYLES: Mapping[Format, PromptStyle] = {
 
 
 class _FileTask(Task):
-    """Base class of tasks from files; `task_of_file` makes a subclass for each."""
+    """Base class of tasks from files of questions; `task_of_file` makes a subclass for each file."""
 
     file: ClassVar[str]
     """Name of the file, without its folder."""
@@ -97,7 +97,7 @@ class _FileTask(Task):
 
 
 def is_question_file(name: str) -> bool:
-    """Whether a name has the suffix of a file of questions; no task's name has."""
+    """Return whether a name has the suffix of a file of questions, which no task's name has."""
     return Path(name).suffix.lower() in _KINDS
 
 
@@ -107,12 +107,12 @@ def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] 
     So two versions of a file share neither answers nor results.
 
     Args:
-        path: of the file.
-        purpose: default split of a row; at least one row must be of it.
-        existing: names of other tasks.
+        path: the file of questions.
+        purpose: split of rows that name none; at least one row must be of this split.
+        existing: names of other tasks; if the name is among them, `purpose` is appended to it.
 
     Raises:
-        UserError: the file can't be read, or a row is invalid; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; the message names file and row.
     """
     content = read_file(path, "a file of questions", ", given with --task-file or --train-on")
     require_text(str(path), "the name of a file of questions")
@@ -158,10 +158,10 @@ def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] 
 
 
 def question_rows(path: Path, content: bytes) -> Iterator[Row]:
-    """Read the rows of a file, at least one, in the format of its suffix.
+    """Read the rows of a file of questions in the format that its suffix names; CSV cells with JSON lists are parsed.
 
     Raises:
-        UserError: the file is invalid.
+        UserError: the file is invalid, or has no row.
     """
     kind = path.suffix.lower()
     if kind not in _KINDS:
@@ -183,10 +183,10 @@ def question_rows(path: Path, content: bytes) -> Iterator[Row]:
 
 
 def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    """Pair rows with their options; either all rows have options, or none.
+    """Pair rows with their options; either all rows have options, or none has.
 
     Raises:
-        UserError: a row differs from the rows before it, or its options are invalid.
+        UserError: a row has options and the rows before it have none, or the reverse; or its options are invalid.
     """
     lettered: bool | None = None
     for row in rows:
@@ -201,10 +201,10 @@ def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
 
 
 def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """Build the question of a row with these options; `stem` is that of the file's name.
+    """Build the question of a row; `choices` are its options, `stem` is the file's name without suffix.
 
     Raises:
-        UserError: the right answer is missing or ambiguous; says how to write it.
+        UserError: the right answer is missing or ambiguous; the message says how to write it.
     """
     question = unanswered(row, choices, stem)
     if not choices:
@@ -245,7 +245,7 @@ def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
 
 
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """Build a question of unknown right answer; the first option, or an empty text, is a placeholder for it."""
+    """Build a question whose right answer is unknown; the first option, or an empty text, stands in its place."""
     subject = row.values.get("subject")
     subject = stem if _empty(subject) else nonempty(row, "subject", subject)
     name = typed_value(row, "id", str | int, "a text or a whole number")
@@ -254,7 +254,7 @@ def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
 
 
 def _empty(value: object) -> bool:
-    """Whether an optional value is missing."""
+    """Return whether an optional value is missing: null or an empty text."""
     return value is None or value == ""
 
 
@@ -294,7 +294,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
 
 
 def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
-    """Indices of the options that an answer may name: by text, letter or index."""
+    """Return the indices of the options that an answer may name, by text, letter or index."""
     matches = {i for i, choice in enumerate(choices) if choice == answer}
     stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]
@@ -315,21 +315,21 @@ class ScoringFile:
     name: str
     questions: tuple[Question, ...]
     given: Mapping[str, Released]
-    """Question id -> answer in the file."""
+    """Question id -> answer to be scored, where the file has one."""
     dev: tuple[Question, ...]
-    """Exemplars."""
+    """Questions with right answers, to be shown as exemplars."""
     format: Format
 
 
 def read_scoring_file(path: Path, subject: str) -> ScoringFile:
-    """Read the questions of a file, or of standard input if the path is `-` (JSON Lines).
+    """Read a file of questions to be scored, or standard input if the path is `-` (JSON Lines).
 
     Args:
-        path: of the file.
-        subject: of questions without one.
+        path: the file, or `-`.
+        subject: subject of the questions that name none.
 
     Raises:
-        UserError: the file can't be read, or a row is invalid; names the file and the row.
+        UserError: the file can't be read, or a row is invalid; the message names file and row.
     """
     if str(path) == STREAM:
         name, rows = "standard input", list(file_rows("standard input", "", sys.stdin.buffer.read(), ()))

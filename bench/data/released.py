@@ -1,4 +1,4 @@
-r"""Released answers: those of the paper's authors, with labels, instead of generation (docs/methods.md §1.3).
+r"""Released answers: those of the paper's authors, with labels, used instead of generated ones (docs/methods.md §1.3).
 
 Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
 `CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may have one file for each subject instead. Below
@@ -44,11 +44,11 @@ INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and
 _TASKS, _TASKS_FILE = "tasks", "released.toml"
 """Package of the built-in tasks, and its file that maps tasks to folders of the release."""
 _WRONG_SUFFIX = "-WRG"
-"""Suffix of a part whose records also hold the wrong options."""
+"""Suffix of a release folder (PART) whose records also hold the wrong options."""
 _SEPARATOR = "<<OPJ>>"
 """Separator of the wrong options of a record."""
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
-"""First line of an option."""
+"""Pattern of the first line of an option, e.g. `  (a): text`."""
 LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
 
 
@@ -71,7 +71,7 @@ class ReleaseFolder:
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Provenance: the SHA-256 of the concatenated files."""
+        """Return the provenance of files: the SHA-256 of their concatenated bytes."""
         digest = hashlib.sha256()
         for name in names:
             digest.update(self.path(name).read_bytes())
@@ -80,7 +80,7 @@ class ReleaseFolder:
 
 @dataclass
 class ReleaseOnHub:
-    """Release files on the Hub; cached files need no network, unless a split has several."""
+    """Release files on the Hub; cached files need no network, unless a split has several files."""
 
     revision: str
     """Requested commit or branch."""
@@ -109,7 +109,7 @@ class ReleaseOnHub:
         return hub_file(HUB, name, self.revision, online=self._files is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Provenance: the commit of the revision."""
+        """Return the provenance of files: the commit of the revision."""
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
             raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
@@ -122,10 +122,10 @@ ReleaseSource = ReleaseFolder | ReleaseOnHub
 
 
 def requested_revision(answers: str) -> str | None:
-    """Parse `--answers`: the revision of the release, empty for files in a folder, None for other answers.
+    """Return the release's revision that `--answers` names; empty for files in a folder, None for other answers.
 
     Raises:
-        UserError: it is none of these.
+        UserError: the option has none of its possible values.
     """
     if answers == "generate" or is_answer_file(answers):
         return None
@@ -142,9 +142,9 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     """Open the released answers of a model.
 
     Args:
-        revision: of the data set on the Hub; empty: read from a folder.
-        data_dir: that folder; by default from the environment.
-        model: its folder in the release.
+        revision: revision of the data set on the Hub; empty: read from a folder.
+        data_dir: the folder to read from; by default the one that the environment names.
+        model: name of the model's folder in the release.
 
     Raises:
         UserError: both a revision and a folder are named, or neither, or the folder has no release.
@@ -181,12 +181,12 @@ class Release:
 
     source: ReleaseSource
     model: str
-    """Folder of the model."""
+    """Name of the model's folder."""
     folders: Mapping[str, str]
-    """Task -> folder of its answers."""
+    """Task -> release folder (PART) of its answers."""
 
     def folder_of(self, task: Task) -> str:
-        """Folder of a task's answers.
+        """Return the release folder (PART) of a task's answers.
 
         Raises:
             UserError: the task is not in the release.
@@ -200,10 +200,12 @@ class Release:
         return folder
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
-        """Read the questions of a split with prompt, answer and label, in the release's order; count warnings.
+        """Return the questions of a split, each with its prompt, answer and label, in the release's order.
+
+        Unusual records are counted in `task.counts`.
 
         Raises:
-            UserError: the files are missing, or a record is invalid; names the file and the line.
+            UserError: the files are missing, or a record is invalid; the message names file and line.
         """
         reader = _RecordReader(task.format)
         records: dict[str, tuple[Question, Released]] = {}
@@ -229,7 +231,7 @@ class Release:
         return {**self.source.describe(names), "file": names[0] + several, "license": "not stated"}
 
     def _names(self, task: Task, split: Split) -> list[str]:
-        """Files of a split, preferably of the variant with wrong options."""
+        """Return the paths of a split's files, from the folder whose records also hold wrong options if it has them."""
         part, present = self.folder_of(task), []
         for variant in (f"{part}{_WRONG_SUFFIX}", part):
             folder = f"{variant}/{self.model}"
@@ -258,15 +260,15 @@ class _Turn(msgspec.Struct):
 
 @dataclass
 class _RecordReader:
-    """Parses records of one format, and counts warnings."""
+    """Parses records of choice or of open questions, and counts unusual ones."""
 
     format: Format
     counts: Counter[str] = field(default_factory=Counter)
     _first: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Id -> row and text of its first question."""
+    """Question id -> row and text of the first question that has it."""
 
     def read(self, row: Row, stem: str) -> tuple[Question, Released] | None:
-        """Parse the record of a row; None where it has no label."""
+        """Parse the record of a row; None where it has no label. `stem` is the subject of a record that names none."""
         label = _label(row)
         context = _text(row, "context")
         target = _text(row, "target")
@@ -366,7 +368,7 @@ def _label(row: Row) -> bool | None:
 
 
 def _text(row: Row, key: str, default: str | None = None) -> str:
-    """Field as text; an integer is converted."""
+    """Return a field as text; an integer is converted, and a missing field gives `default`."""
     value = row.values.get(key)
     if value is None and default is not None:
         return default

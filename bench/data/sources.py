@@ -29,7 +29,7 @@ _PROBE_SECONDS = 10.0
 """Timeout of a request to the Hub, without the longer retries of its libraries."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""Remedy in error messages about the Hub."""
+"""What error messages about the Hub propose to do instead."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
@@ -63,7 +63,7 @@ def _source_split(card: DataCard, split: Split) -> str:
 
 
 class FolderSource(Source):
-    """Source of Parquet files below a folder; messages use relative paths."""
+    """Source that reads rows from Parquet files below a folder; messages name the files by relative paths."""
 
     def __init__(self, data_dir: Path, given_as: str = "--data-dir") -> None:
         if not data_dir.is_dir():
@@ -90,7 +90,7 @@ class FolderSource(Source):
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
     def _list_files(self, card: DataCard, split: Split) -> list[str]:
-        """Existing files of a split: one with its name, or else the parts as the Hub names them."""
+        """Return the split's existing files: one named by the split, or else the parts as the Hub names them."""
         stem = _source_split(card, split)
         folder = self._data_dir / card.folder
         if (folder / f"{stem}.parquet").is_file():
@@ -124,7 +124,7 @@ class FolderSource(Source):
 
 @dataclass(frozen=True)
 class _CachedSplit:
-    """A split on this machine."""
+    """A split of a data set of the Hub that was loaded to this machine."""
 
     revision: str | None
     """Commit of the data set."""
@@ -134,7 +134,7 @@ class _CachedSplit:
 
 
 class HubSource(Source):
-    """Source of data sets of the Hugging Face Hub at the revision of the card; cached ones need no network."""
+    """Source that loads data sets from the Hugging Face Hub at the card's revision; cached ones need no network."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, str | None, str, str | None, str], _CachedSplit] = {}
@@ -217,10 +217,10 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
         file: path in the repository.
         revision: commit or branch; None: main.
         online: whether the Hub can be reached (`probe`).
-        instead: remedy for the message; by default to name a folder.
+        instead: what else a user can do, for the error message; by default to name a folder.
 
     Raises:
-        UserError: it can't be loaded.
+        UserError: the file can't be loaded.
     """
     from huggingface_hub import hf_hub_download
 
@@ -233,7 +233,7 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
 
 
 def revision_of(path: Path) -> str:
-    """Commit of a file in the Hub's cache: the folder below `snapshots`."""
+    """Return the commit of a file in the Hub's cache: the name of the folder below `snapshots`."""
     return path.parts[-path.parts[::-1].index("snapshots")]
 
 
@@ -241,7 +241,7 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
     """Request the metadata of a data set from the Hub, without retries; None where the Hub can't be reached.
 
     Raises:
-        UserError: the data set is gated, or does not exist.
+        UserError: the data set is gated, or the data set or its revision does not exist.
     """
     import datasets
     from huggingface_hub import HfApi, errors
@@ -264,8 +264,8 @@ def hub_error(hub: str, error: Exception, *, online: bool, requested: str, inste
         hub: id of the data set.
         error: the exception.
         online: whether the Hub could be reached.
-        requested: files and revision, in words.
-        instead: remedy for the message; by default to name a folder.
+        requested: files and revision that were asked for, in words.
+        instead: what else the user can do, for the message; by default to name a folder.
     """
     import datasets
     import pyarrow as pa

@@ -23,10 +23,11 @@ class TaskSplit:
 
 
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Mask `(n,)` of the validation questions of a train split, stratified by subject; at least one question.
+    """Return a mask `(n,)` over a train split's questions: true where a question is held out for validation.
 
-    Each subject gives its share, rounded by largest remainders. The seed is the protocol's, not the run's, so that
-    answers are generated once for all seeds.
+    The held-out questions, at least one, are a random sample stratified by subject: each subject gives `fraction` of
+    its questions, rounded by largest remainders. The seed is the protocol's, not the run's, so that answers are
+    generated once for all seeds.
     """
     rng = np.random.default_rng(seed)
     subjects = np.asarray([question.subject for question in questions])

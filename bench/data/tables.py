@@ -75,12 +75,12 @@ def parquet_table(
 
     Args:
         file: path or open file.
-        name: of the file in messages.
-        columns: by default all.
+        name: the file's name in messages.
+        columns: columns to read; None: all.
         remedy: what to do about a damaged file, for the message.
 
     Raises:
-        UserError: it can't be read, it has no row, or a column is missing.
+        UserError: the file can't be read or has no row, or a column is missing.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -114,10 +114,10 @@ def parquet_bytes(table: pa.Table) -> bytes:
 def exact_table(
     path: Path, columns: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataType] = MappingProxyType({})
 ) -> pa.Table:
-    """Read a Parquet file that must have exactly these columns, or also the optional ones, without nulls.
+    """Read a Parquet file that must have the columns `columns`, or these and all `optional` ones, without nulls.
 
     Raises:
-        ValueError: the file can't be read, or has other columns or nulls; names the reason.
+        ValueError: the file can't be read, or has other columns or nulls; the message says which, without the path.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -160,12 +160,12 @@ def read_file(path: Path, what: str, option: str = "") -> bytes:
     """Read the bytes of a file that a user named.
 
     Args:
-        path: of the file.
-        what: content of the file, e.g. `a file of answers`.
-        option: suffix of the message that names the option, after a comma.
+        path: the file.
+        what: what the file is, for the message, e.g. `a file of answers`.
+        option: end of the message that names the option, e.g. `, given with --answers`.
 
     Raises:
-        UserError: it can't be read.
+        UserError: the file can't be read.
     """
     try:
         return path.read_bytes()
@@ -174,14 +174,14 @@ def read_file(path: Path, what: str, option: str = "") -> bytes:
 
 
 def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) -> Iterable[Row]:
-    """Read the rows of a file, at least one, in the format of its suffix.
+    """Read the rows of a Parquet, CSV or JSON Lines file.
 
     Args:
-        name: of the file.
+        name: the file's name in messages.
         ending: `.parquet`, `.csv`, or else JSON Lines.
-        content: its bytes.
-        columns: columns to read; the values of others in a Parquet file become null, because their types may not
-            convert to Python.
+        content: the file's bytes.
+        columns: columns to read. In a Parquet file the values of other columns become null, because their types may
+            not convert to Python.
 
     Raises:
         UserError: the file is invalid, has no row, or has a column twice.
@@ -213,17 +213,17 @@ def require_rows(name: str, n: int) -> None:
 
 
 def row_error(row: Row, column: str, expected: str, value: object) -> UserError:
-    """Build the error for an unexpected value of a row."""
+    """Build the error for an unexpected value in a column of a row."""
     missing = "null" if column in row.values else "nothing"
     shown = missing if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
 
 
 def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
-    """Value of a row in a column, validated by msgspec; None where it is missing or null.
+    """Return the value of a row in a column, validated by msgspec; None where it is missing or null.
 
     Args:
-        row: of the file.
+        row: row of a file.
         column: name of the column.
         kind: type of the value, optionally with `msgspec.Meta` constraints.
         expected: the type in words, for the message.
@@ -248,7 +248,7 @@ def nonempty(row: Row, column: str, value: object, expected: str = "a text that 
     """Require that a value of a row is a non-empty text; return it.
 
     Raises:
-        UserError: it is not, or UTF-8 can't encode it; names the column, or the place in it.
+        UserError: the value is no such text, or UTF-8 can't encode it; the message names `place`, or else the column.
     """
     if not isinstance(value, str) or not value.strip():
         raise row_error(row, column, expected, value)
@@ -257,7 +257,7 @@ def nonempty(row: Row, column: str, value: object, expected: str = "a text that 
 
 
 def register_id(first: dict[str, str], key: str, where: str) -> None:
-    """Record the row (`where`) of a question's id in `first`.
+    """Note in `first`, id -> row, that the row `where` has the question id `key`.
 
     Raises:
         UserError: another row has the same id.
@@ -270,7 +270,7 @@ def register_id(first: dict[str, str], key: str, where: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of an exception's message."""
+    """Return the first line of an exception's message, or the exception's type if it has no message."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
@@ -278,7 +278,7 @@ def first_line(error: BaseException) -> str:
 
 
 def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
-    """Iterate over the objects of a JSON Lines file, lines counted from 1; blank lines are skipped.
+    """Yield the objects of a JSON Lines file as rows; lines are counted from 1, and blank lines are skipped.
 
     Raises:
         UserError: a line is not UTF-8, not JSON, or no object.
@@ -307,7 +307,7 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
-    """Iterate over the rows of a CSV file, with the column names of its first line; all values are texts.
+    """Yield the rows of a CSV file, whose first line has the column names; all values are texts.
 
     Raises:
         UserError: the file is not UTF-8 or not CSV, has a column twice, or a row with another number of cells.
@@ -344,10 +344,10 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def decode_utf8(raw: bytes, name: str, line: int = 1) -> str:
-    """Decode bytes that begin at this line of a file.
+    """Decode UTF-8 bytes that begin at line `line` of a file.
 
     Raises:
-        UserError: they are not UTF-8; names the first invalid byte.
+        UserError: they are not UTF-8, or hold a null byte; the message names the first invalid byte.
     """
     invalid = [at for at in [raw.find(b"\0")] if at >= 0]  # UTF-16 of ASCII letters is valid UTF-8
     try:
@@ -371,13 +371,13 @@ def require_spelling(name: str, columns: Iterable[str], checked: Sequence[str], 
     """Reject a column whose name resembles that of a checked column that the file lacks.
 
     Args:
-        name: of the file.
-        columns: of the file.
+        name: the file's name in messages.
+        columns: the file's column names.
         checked: column names that must not be misspelt.
         other: names of further columns that are read.
 
     Raises:
-        UserError: there is such a column; names it.
+        UserError: there is such a column; the message names it.
     """
     present = list(columns)
     missing = [column for column in checked if column not in present]

@@ -1,1 +1,1 @@
-"""Results on disk: one JSON file (row) and one Parquet file (records) for each cell."""
+"""Results on disk: for each cell a JSON file with its `ResultRow`, and a Parquet file with a record per question."""

@@ -13,17 +13,17 @@ from bench.results.files import FAILED, PARTIAL, RESERVED, path_of, read
 from bench.results.row import ResultRow
 
 _RESULT_NAME = re.compile(r".+--.+--s-?\d+(--[0-9a-f]{8})?(--n\d+)?(\.failed)?\.json")
-"""File names that `bench.results.files.path_of` builds."""
+"""Pattern of the file names that `bench.results.files.path_of` builds."""
 _MAX_REASON = 120
-"""Characters of a reason that a note shows."""
+"""Largest number of characters that a note shows of the reason of a failure."""
 
 
 def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
     """Read all rows below a results folder, in the order of their paths.
 
     Args:
-        folder: of results.
-        partial: also the rows of runs with `--limit`.
+        folder: the results folder.
+        partial: whether to read the rows of runs with `--limit`, too.
 
     Raises:
         UserError: there is no such folder, or a file in it is invalid.
@@ -35,7 +35,7 @@ def shown(path: Path) -> ResultRow:
     """Read the row of a JSON file, with a note where a later run of the cell failed or was skipped.
 
     Raises:
-        UserError: as `read`.
+        UserError: as `bench.results.files.read`, or the file of the failed run is of another cell.
     """
     row, failed = read(path), path.with_suffix(FAILED)
     if row.status != "ok" or not failed.is_file():
@@ -59,7 +59,7 @@ class ResultFiles(NamedTuple):
     """JSON files below a results folder."""
 
     cells: list[Path]
-    """One file for each cell, in the order of their paths: that with numbers, or else that of a failed run."""
+    """One file for each cell, in the order of their paths: the file with numbers, or else that of a failed run."""
     foreign: list[Path]
     """JSON files that are no results."""
 
@@ -86,10 +86,10 @@ def found(folder: Path, *, partial: bool = False) -> ResultFiles:
 
 
 def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
-    """Notes on files below a results folder that are not shown.
+    """Return notes on the files below a results folder that are not shown.
 
     Args:
-        folder: of results.
+        folder: the results folder.
         partial: whether rows of runs with `--limit` are shown.
 
     Raises:
@@ -108,7 +108,7 @@ def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a JSON file is a result, even a damaged one: by its name, or else by its content."""
+    """Return whether a JSON file is a result, even a damaged one, by its name or else by its content."""
     if _RESULT_NAME.fullmatch(path.name):
         return True
     try:

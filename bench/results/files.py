@@ -32,7 +32,7 @@ from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
-"""Separates a method and the recalibrator of its confidences, e.g. `ccps+isotonic`."""
+"""Separator between a method and the recalibration of its confidences, e.g. in `ccps+isotonic`."""
 PARTIAL = "partial"
 ANALYSES = "analyses"
 """Folder of tables and figures that `bench analyze` and `bench guard` write; it holds no results."""
@@ -99,7 +99,7 @@ def path_of(row: ResultRow, out: Path) -> Path:
 
 
 def stored_path(row: ResultRow, results: Path) -> Path:
-    """Path of a row's JSON file below a results folder, or below its folder `partial`."""
+    """Return the path of a row's JSON file, where `results` is the results folder or its subfolder `partial`."""
     limited = row.limit is not None and results.absolute().name == PARTIAL
     return path_of(row, results.absolute().parent if limited else results)
 
@@ -110,10 +110,10 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def ensure_writable(out: Path) -> None:
-    """Check that results can be written below `out`, before any work; leaves no file.
+    """Check before any work that results can be written below `out`; no file is left there.
 
     Raises:
-        UserError: they can't.
+        UserError: they can't be written.
     """
     existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
     try:
@@ -130,8 +130,8 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
     """Write the two files of a cell; return the JSON file's path.
 
     The write is atomic: a killed process leaves the old cell or the new one. The new Parquet file has a temporary name
-    with its digest until the JSON file with that digest is written; `read` then finishes the write if need be. Cells
-    that are not ok have no records, and delete none. Sets `records_digest`.
+    with its digest until the JSON file with that digest is written; `read` then finishes the write if need be. A cell
+    with another status than ok has no records, and deletes no stored ones. The JSON file gets the `records_digest`.
 
     Raises:
         UserError: the folder can't be written, or a name is not safe; the old cell stays.
@@ -165,7 +165,7 @@ def write(row: ResultRow, records: Records | None, out: Path) -> Path:
 
 
 def _pending(path: Path, digest: str) -> Path:
-    """Temporary path of a Parquet file until its JSON file is written."""
+    """Return the temporary path that a Parquet file has until its JSON file is written."""
     return path.with_name(f".{path.stem}.{digest[:8]}.parquet")
 
 
@@ -190,7 +190,7 @@ def to_json(row: ResultRow) -> str:
 
 
 def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Column types of a Parquet file, and of the extra column of methods with scores."""
+    """Return the column types of a Parquet file, and those of the extra column of a method that gives scores."""
     import pyarrow as pa
 
     columns = {
@@ -221,12 +221,12 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 
 
 def read(path: Path) -> ResultRow:
-    """Read one JSON file; validate its fields, its digest and that of its Parquet file.
+    """Read the row of a JSON file; validate its fields, its digest and the digest of its Parquet file.
 
     A write that was killed between the two files is finished here.
 
     Raises:
-        UserError: the file is invalid, or its Parquet file is missing or has another digest; names the file.
+        UserError: the file is invalid, or its Parquet file is missing or has another digest; the message names it.
     """
     parquet = path.with_suffix(".parquet")
     try:
@@ -284,7 +284,7 @@ def _digest_of(path: Path) -> str | None:
 
 
 def read_records(path: Path) -> Records:
-    """Read the records of a cell from its Parquet file (the path of its JSON file will do).
+    """Read the records of a cell from its Parquet file, given the path of its Parquet or its JSON file.
 
     Raises:
         UserError: the file is missing or no Parquet file, or has other columns, nulls, a confidence outside [0, 1], or

@@ -23,7 +23,7 @@ DISTRIBUTION = "confbench"
 METHODS = "methods"
 """Import package of the built-in methods."""
 PLUGIN = "method "
-"""Prefix of a plugin method in the revisions, whose value is the digest of its source."""
+"""Prefix of a plugin method's key in `revisions`, where the value is the digest of the method's source."""
 CODE = ("bench", METHODS, "tasks")
 """Import packages; changes in them or in pyproject.toml make a checkout dirty."""
 _PACKAGES = (
@@ -73,7 +73,7 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
     `record_digest`, over the file hashes in RECORD.
 
     Args:
-        root: folder that holds the packages; by default that of this one.
+        root: folder that holds the packages; by default the one that holds this package.
     """
     folder = (root or Path(__file__).parents[2]).resolve()
     info: dict[str, Any] = {"version": version_of(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
@@ -111,7 +111,7 @@ def record_digest(folder: Path) -> str | None:
 
 @functools.cache  # a look-up takes 50 ms, and every cell records the versions
 def packages() -> Mapping[str, str]:
-    """Versions of the installed ones of _PACKAGES; nothing is imported."""
+    """Return name -> version of each of _PACKAGES that is installed; nothing is imported."""
     versions = {name: version_of(name) for name in _PACKAGES}
     return {name: version for name, version in versions.items() if version is not None}
 

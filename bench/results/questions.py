@@ -26,7 +26,7 @@ FOLDER = "questions"
 SEVERAL = " \N{SYMBOL FOR RECORD SEPARATOR} "
 """Separator of the right answers to a question that has several."""
 _SEAL = b"seal"
-"""Key of the digest in the file's metadata."""
+"""Key in the Parquet file's metadata under which its digest is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Que
         question: from the task.
         style: prompt style of the task.
         fmt: choice or open.
-        letters: that name the options, in order (`Protocol.letters`).
+        letters: option letters, in order (`Protocol.letters`).
     """
     return QuestionText(
         id=question.id,
@@ -82,14 +82,14 @@ def path_of(task: str, version: int, out: Path) -> Path:
 def write(task: str, version: int, questions: Sequence[QuestionText], out: Path) -> Path:
     """Write the questions of a run beside its results; return the file's path.
 
-    Questions in an existing file stay, so that a run with `--limit` deletes none. If all are stored already, nothing is
-    written. The write is atomic.
+    Other questions in an existing file stay, so that a run with `--limit` deletes none. If all questions are stored
+    already, nothing is written. The write is atomic.
 
     Args:
-        task: as registered.
+        task: registered name of the task.
         version: `TaskCard.version`.
-        questions: of the test split, in the task's order.
-        out: folder of results.
+        questions: questions of the test split, in the task's order.
+        out: the results folder.
 
     Raises:
         UserError: the folder can't be written, or the file there is damaged.
@@ -116,15 +116,15 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
-    """Read the questions of a task by id; empty where no run has written them.
+    """Read the questions of a task, id -> question; empty where no run has written any.
 
     Args:
-        folder: of results.
-        task: as registered.
+        folder: the results folder.
+        task: registered name of the task.
         version: `TaskCard.version`.
 
     Raises:
-        UserError: the file is invalid; names it.
+        UserError: the file is invalid; the message names it.
     """
     path = path_of(task, version, folder)
     if not path.exists():

@@ -42,7 +42,7 @@ class Training:
     validation_nll: float | None = None
     """Loss on validation answers."""
     base_rate_nll: float | None = None
-    """Loss on validation answers of a constant confidence, the share of right answers in training."""
+    """Loss on validation answers of a constant confidence: the share of right answers in training."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -57,11 +57,11 @@ class Configuration:
     values: Mapping[str, str]
     """Searched constant -> value, as `--set` takes it."""
     validation_nll: float | None
-    """Loss on validation answers, in nats, at the chosen step; None where it has none."""
+    """Loss on validation answers, in nats, at the chosen training step; None where there is no loss."""
     seconds: float
-    """Time of its fit; 0 where it failed, or repeats an earlier configuration."""
+    """Duration of the fit; 0 where the fit failed, or the configuration repeats an earlier one."""
     failure: str | None = None
-    """Reason why its fit failed; None where it did not."""
+    """Reason why the fit failed; None where it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ResultRow:
     task: str
     """Name, as registered, or that of a task file, e.g. `bees-3fa9c1`."""
     preset: str
-    """Preset: the default constants of methods and protocol."""
+    """Name of the preset, which sets the default constants of methods and protocol."""
     seed: int
     """Seed of fits, hold-out splits and sampling."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -125,18 +125,18 @@ class ResultRow:
     status: Status
     """How the run ended: ok, skipped or failed."""
     reason: str | None = None
-    """Reason why it was skipped or failed; None where it is ok."""
+    """Reason why the run was skipped or failed; None where it is ok."""
     n: int | None = None
     """Number of questions, those without an answer included."""
     n_unparsed: int | None = None
     """Number of answers that could not be parsed."""
     n_empty: int | None = None
-    """Answers without text, or of white space only: their label is 0, their confidence is set by the protocol's
-    `empty_rule`."""
+    """Number of answers without text, or of white space only: their label is 0, their confidence is set by the
+    protocol's `empty_rule`."""
     n_undecided: int | None = None
-    """Open answers without a verdict of the judge; excluded from `n` and from all metrics."""
+    """Number of open answers without a verdict of the judge; excluded from `n` and from all metrics."""
     n_shots_dropped: int | None = None
-    """Exemplars dropped, over all prompts, because the context window was too short."""
+    """Number of exemplars dropped, over all prompts, because the context window was too short."""
     llm_accuracy: float | None = None
     """Accuracy of the model: the share of right answers."""
     letter_rule_disagreement: float | None = None
@@ -146,15 +146,15 @@ class ResultRow:
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     """Metrics by the names in `bench.metrics.METRICS`."""
     n_excluded: int | None = None
-    """Answers in no bin of `ece_ref` (top-label confidence exactly 1)."""
+    """Number of answers in no bin of the metric `ece_ref` (top-label confidence exactly 1)."""
     n_clipped: int | None = None
-    """Answers whose probability `nll` clips, so that a sure mistake has a finite loss."""
+    """Number of answers whose probability the metric `nll` clips, so that a sure mistake has a finite loss."""
     per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """Subject -> `n` and each metric; None where undefined."""
     n_parameters: int | None = None
     """Number of trained parameters."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds."""
+    """Stage of the run -> its duration in seconds."""
     peak_memory_mb: float | None = None
     """Peak memory of the process, in MiB."""
     cost: Mapping[str, StageCost] = field(default_factory=dict)

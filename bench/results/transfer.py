@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.results.row import ResultRow
 
 LEAVE_OUT = "leave_out"
-"""Key in `ResultRow.config`: the part of the training data that is left out for each question."""
+"""Key in `ResultRow.config`; the value says which part of the training data is left out for each question."""
 SUBJECT = "subject"
 """Value of LEAVE_OUT: the subject of the question."""
 AT_RANDOM = "as many at random"
@@ -34,7 +34,7 @@ class Corpus:
 
     @property
     def label(self) -> str:
-        """Name for a reader."""
+        """Name of the corpus in tables."""
         words = {SUBJECT: "the subject"}
         return f"{self.task} without {words.get(self.leaves_out, self.leaves_out)}" if self.leaves_out else self.task
 
@@ -45,20 +45,20 @@ class TransferCell:
 
     method: str
     test: str
-    """Test task."""
+    """Name of the task whose test questions are predicted."""
     corpus: Corpus | None
     """Training data; None for a method without labels, which has one cell for each test task."""
     row: ResultRow | None = None
-    """None where the cell was not computed."""
+    """Result of the cell; None where the cell was not computed."""
     path: Path | None = None
     """JSON file of the row."""
     missing: str = ""
-    """Reason why it has no numbers; empty where it has."""
+    """Reason why the cell has no numbers; empty where it has numbers."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Base rate of the training data, of all of it or of the fit for one subject."""
+    """Share of right answers in a corpus: in all of it, or in what is left of it for the fit of one subject."""
 
     corpus: Corpus
     subject: str
@@ -75,7 +75,7 @@ class About:
     model: str
     preset: str
     corpora: tuple[Corpus, ...]
-    """Rows of the matrix."""
+    """Training corpora, the rows of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
     """Test task -> reference training task: that of --home, or the default one, if it is among the corpora."""
@@ -87,13 +87,13 @@ class About:
     forward_tokens: int = 0
     """Token positions that the matrix fed to the model."""
     shares: tuple[Share, ...] = ()
-    """Base rates of the training data, for the first seed."""
+    """Shares of right answers in the corpora, for the first seed."""
 
     def home(self, test: str) -> Corpus | None:
         """Reference corpus of a test task; None where it is not among the corpora."""
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Base rate of a whole corpus, ignoring what is left out for a subject."""
+        """Return the share of right answers in a whole corpus, whatever is left out of it for a subject."""
         matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
         return next(matching, None)

@@ -35,12 +35,13 @@ def parsed(text: str) -> Any:
 
 
 def decoded(value: Any, record: type[Record]) -> Record:
-    """Convert a JSON value to a dataclass: exactly its keys and types; only an int may stand for a float.
+    """Convert a JSON value to a dataclass. Keys and types must match exactly, but an int may stand for a float.
 
     Args:
         value: result of `parsed`.
-        record: the dataclass: plain types, optional values, literals, mappings, `Any`, other dataclasses, tuples of one
-            element type and any length, and any of these with an `msgspec.Meta` that constrains and describes it.
+        record: the dataclass. Its fields may have plain types, optional values, literals, mappings, `Any`, other
+            dataclasses, tuples of one element type and any length, and any of these with an `msgspec.Meta` that
+            constrains and describes the value.
 
     Raises:
         RecordError: a value has another type, is not finite, or a key is unknown or missing.
@@ -51,7 +52,7 @@ def decoded(value: Any, record: type[Record]) -> Record:
 
 
 def _round_trips(value: Any, hint: Any) -> bool:
-    """Return whether converting to the type and back gives the same value: no key ignored, no default filled in."""
+    """Return whether converting a value to a type and back changes nothing: no key ignored, no default filled in."""
     try:
         back = msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
     except (msgspec.MsgspecError, UnicodeError):  # UnicodeError: half a surrogate pair
@@ -60,7 +61,7 @@ def _round_trips(value: Any, hint: Any) -> bool:
 
 
 def _describe_misfit(value: Any, hint: Any, where: str) -> str:
-    """Return the error message for the innermost part of a value that does not have its type."""
+    """Return the error message for the innermost part of a value that does not fit its type; `where` is its path."""
     if typing.get_origin(hint) in {types.UnionType, typing.Union}:
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
     parts = _typed_parts(value, hint)
@@ -88,7 +89,7 @@ def _describe_misfit(value: Any, hint: Any, where: str) -> str:
 
 
 def _typed_parts(value: Any, hint: Any) -> Mapping[Any, Any]:
-    """Map the keys or indices of a value to their types; empty for a value without parts."""
+    """Map each field, key or index of a JSON object or list to its type by `hint`; empty for other values."""
     if dataclasses.is_dataclass(hint):
         return typing.get_type_hints(hint, include_extras=True) if isinstance(value, dict) else {}
     arguments = typing.get_args(hint)

@@ -19,7 +19,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     Temporary files that dead processes of this machine left in the folder are removed.
 
     Raises:
-        OSError: it can't be written; the older file stays.
+        OSError: the file can't be written; an older one stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path.parent)
@@ -49,7 +49,7 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
     """Write a JSON file atomically; lone surrogates, as in undecodable file names, are escaped.
 
     Raises:
-        OSError: it can't be written; the older file stays.
+        OSError: the file can't be written; an older one stays.
         ValueError: a number is NaN or infinite.
     """
     write_atomic(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
@@ -58,10 +58,10 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
 def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary folder, then rename it to `path`; an existing folder is replaced.
 
-    Temporary folders that dead processes of this machine left beside it are removed.
+    Temporary folders that dead processes of this machine left beside `path` are removed.
 
     Raises:
-        OSError: it can't be written; the older folder stays.
+        OSError: the folder can't be written; an older one stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path.parent)
@@ -85,7 +85,7 @@ def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _temporary_path(path: Path) -> Path:
-    """Return a temporary path in the same folder, with machine and process ID: machines may share the folder."""
+    """Return a path for a temporary file beside `path`, with machine and process ID: machines may share the folder."""
     return path.with_name(f".{os.urandom(4).hex()}.{machine_id()}.{os.getpid()}.tmp")
 
 
@@ -106,7 +106,7 @@ def fsync_path(path: Path) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove temporary files and folders of dead processes of this machine."""
+    """Remove the temporary files and folders that dead processes of this machine left in a folder."""
     for leftover in folder.glob(".*.tmp"):
         name, _, pid = leftover.stem.rpartition(".")
         with contextlib.suppress(OSError):

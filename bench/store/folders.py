@@ -1,6 +1,7 @@
-"""Content-addressed store on disk: entries are folders under a cache key, with a manifest and checked SHA-256 digests.
+"""Content-addressed store on disk: entries are folders named by their cache key, with a manifest and checked digests.
 
-Layout: `<root>/<kind>/<key[:2]>/<key>/` with `manifest.json`, written last, with each file's SHA-256.
+Layout: `<root>/<kind>/<key[:2]>/<key>/`. The folder's `manifest.json`, written last, holds the SHA-256 of each other
+file. A kind is `fits`, `adapters`, `relations`, or, with a slash, `readings/<digest of a shard>`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from bench.store.processes import machine_id, process_exists
 
 MANIFEST = "manifest.json"
 DIGEST = "digest"
-"""Field of a JSON object: SHA-256 of all its other fields, which detects any change."""
+"""Key in a JSON object; the value is the SHA-256 of all its other fields, by which any change is detected."""
 _MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""Errors that mean a damaged entry; any other OSError may be temporary."""
+"""Errors in reading an entry that mean it is damaged; any other OSError may be temporary."""
 _OS_ERROR = re.compile(r"\(os error \d+\)")
-"""Operating-system error inside an exception of safetensors, which is no OSError."""
+"""Operating-system error in the message of a safetensors exception, which is no OSError."""
 _STALE_S = 7 * 86_400
 """Age in seconds from which a temporary folder of another machine counts as abandoned."""
 
@@ -44,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def key_of(fields: Mapping[str, Any]) -> str:
-    """Return the cache key of fields: SHA-256 of their canonical JSON, the same on every machine."""
+    """Return the cache key of an entry: SHA-256 of the canonical JSON of its fields, the same on every machine."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -55,7 +56,7 @@ def digest_file(path: Path) -> str:
 
 
 def digest_arrays(arrays: Sequence[npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of arrays in this order: their lengths and bytes, but not dtypes or further dimensions."""
+    """Return the SHA-256 of a sequence of arrays: of their lengths and bytes, but not dtypes or further dimensions."""
     digest = hashlib.sha256(np.asarray([len(array) for array in arrays], dtype=np.int64).tobytes())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -69,7 +70,7 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write a folder's manifest with these fields and the digests of its files, and flush all of it to the disk.
+    """Write a folder's manifest with these fields and the digests of its files; flush manifest and files to the disk.
 
     Raises:
         OSError: the manifest can't be written.
@@ -83,14 +84,16 @@ def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    """Verify a folder against its manifest; returns what is damaged (None if nothing is) and the manifest.
+    """Verify a folder against its manifest.
+
+    Returns a sentence on the damage, None if there is none, and the manifest, empty if the manifest itself is damaged.
 
     Args:
-        folder: written by `write_manifest`.
-        fields: values that the manifest must have.
+        folder: a folder whose manifest `write_manifest` wrote.
+        fields: manifest fields with the values that they must have, e.g. the key.
 
     Raises:
-        OSError: a file can't be read now, which is no damage.
+        OSError: a file can't be read at the moment, which does not count as damage.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -139,9 +142,9 @@ class Store:
     keep_damaged: bool = False
     """Whether damaged entries are left in place, as in a dry run."""
     reads: Callable[[str], object] = field(default=str, repr=False, compare=False)
-    """Callback that gets the model name in the manifest of each entry that `get` returns."""
+    """Called with the model name in the manifest of each entry that `get` has verified; empty if it names none."""
     _verified: dict[Path, tuple[_FileStats, Entry]] = field(default_factory=dict, init=False, repr=False)
-    """Folder -> verified entry, and the file stats at that time."""
+    """Folder of an entry -> its file stats when it was verified, and the entry."""
 
     def prepare(self) -> None:
         """Make the root folder, and remove temporary folders of dead processes.
@@ -156,7 +159,7 @@ class Store:
             raise UserError(
                 f"The cache folder can't be written: {error.strerror}. Set CONFBENCH_CACHE to a folder that can."
             ) from error
-        # those of dead processes of this machine, and old ones of other machines, whose process IDs mean nothing here
+        # folders of dead processes of this machine, and old folders of other machines, whose process IDs are unknown
         tmp_name = re.compile(rf"{re.escape(_machine_prefix())}(\d+)-\w+")
         for path in self.root.glob("tmp-*"):
             name = tmp_name.fullmatch(path.name)
@@ -166,12 +169,13 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """Return the entry if it exists and is intact; a damaged one is noted, and removed unless `keep_damaged`.
+        """Return an entry; None if it is missing or damaged.
 
-        Files are hashed once per process, and again if one was touched since.
+        Damage is noted in `notes`, and the entry removed unless `keep_damaged`. Its files are hashed once per process,
+        and again if one was written since.
 
         Raises:
-            UserError: the entry can't be read now, which is no damage: nothing is removed.
+            UserError: the entry can't be read at the moment; this does not count as damage, and nothing is removed.
         """
         folder = self._folder(kind, key)
         try:
@@ -201,12 +205,13 @@ class Store:
         return None
 
     def remove(self, kind: str, key: str, unless: Callable[[Path], bool] = lambda _: False) -> None:
-        """Remove an entry atomically, since another process may be reading it.
+        """Remove an entry: rename its folder away in one step, since another process may be reading it; then delete it.
 
         Args:
-            kind: the part of the store.
-            key: of the entry.
-            unless: predicate on the moved folder; if true the entry is put back, since another process has replaced it.
+            kind: the kind of the entry, e.g. `fits`.
+            key: the cache key of the entry.
+            unless: called with the renamed folder; if it returns true, another process has replaced the entry since,
+                and the folder is renamed back.
         """
         folder = self._folder(kind, key)
         away = self.root / f"{_process_prefix()}{os.urandom(4).hex()}"
@@ -221,11 +226,11 @@ class Store:
         return [entry for key in self.keys(kind) if (entry := self.get(kind, key)) is not None]
 
     def keys(self, kind: str) -> list[str]:
-        """Return the sorted keys of a kind; entries are neither read nor verified."""
+        """Return the cache keys of all entries of a kind, sorted; entries are neither read nor verified."""
         return sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
 
     def manifests(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the manifests of a kind without verifying their entries."""
+        """Yield the manifests of all entries of a kind; entries are not verified, unreadable manifests are left out."""
         for key in self.keys(kind):
             with contextlib.suppress(OSError, ValueError, RecursionError):
                 manifest = json.loads((self._folder(kind, key) / MANIFEST).read_text(encoding="utf-8"))
@@ -233,14 +238,17 @@ class Store:
                     yield manifest
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
-        """Let `write` fill a temporary folder, add its manifest, and rename it to its place atomically.
+        """Store an entry atomically and return it; an intact entry that another process stored first is kept instead.
 
         Args:
-            kind: the part of the store, e.g. `answers`.
-            key: `key_of(fields)`.
-            fields: what the key is the hash of; stored in the manifest.
-            write: writes the files into the folder it gets.
-            **extra: further manifest fields, not part of the key.
+            kind: the kind of the entry, e.g. `fits`, `adapters` or `readings/<digest of a shard>`.
+            key: the cache key, `key_of(fields)`.
+            fields: all that the entry depends on, of which the key is the hash; stored in the manifest.
+            write: called with a temporary folder, into which it writes the entry's files.
+            **extra: further manifest fields, which don't enter the key.
+
+        Raises:
+            UserError: the entry can't be written.
         """
         temporary = None
         try:
@@ -249,7 +257,7 @@ class Store:
             manifest = write_manifest(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
             folder = self._folder(kind, key)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            try:  # an entry that another process wrote first stays, since it may be reading it
+            try:  # an entry that another process wrote first stays, since that process may be reading it
                 if (existing := self.get(kind, key)) is None:
                     temporary.rename(folder)
             except OSError:

@@ -1,7 +1,7 @@
-"""File locks between processes, also on machines that share a folder, and the claims (lock files) of the store.
+"""File locks between processes, also on machines that share a folder, and the paths of the store's lock files (claims).
 
-Of several processes that need the same entry, one computes it while the others wait and then read it. The lock is the
-operating system's, so it ends with its process.
+Of several processes that need the same entry of the store, one computes it while the others wait and then read it. The
+operating system holds the lock, so it ends with its process.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def mark_in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
     """Mark a model's entries as in use within the context, so that `bench cache prune` keeps them.
 
-    Yields a function that marks a further model, since entries under another name of the same weights are read, too.
-    Where the cache folder can't be written, nothing is marked.
+    Yields a function that marks a further model, given its label: entries that were stored under another label of the
+    same weights are read, too. Where the cache folder can't be written, nothing is marked.
 
     Args:
         root: the cache folder.
@@ -147,9 +147,10 @@ def mark_in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
 
 
 def used_models(root: Path) -> Callable[[str], bool]:
-    """Return a predicate: does a running process use the entries of this model? Claims of dead processes are removed.
+    """Return a function that tells, for a model's label, whether a running process uses the model's entries.
 
-    The empty label, of entries that name no model, counts as used if any model is.
+    The empty label, of entries that name no model, counts as used if any model is. Claims of dead processes are
+    removed.
     """
     used: set[str] = set()
     for path in (root / "claims").glob(f"{_RUN_PREFIX}*.lock"):
@@ -162,17 +163,17 @@ def used_models(root: Path) -> Callable[[str], bool]:
 
 
 def shard_claim(root: Path, kind: str) -> Path:
-    """Return the lock file for reading one shard; `kind` is the part of the store that has its entries."""
+    """Return the lock file of a process that computes entries of one shard, i.e. of the kind `readings/<digest>`."""
     return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
 
 
 def judge_claim(root: Path, judge: str) -> Path:
-    """Return the lock file for calling a judge's server, so that each verdict is paid for once."""
+    """Return the lock file of the one process that calls a judge's server, so that each verdict is paid for once."""
     return root / "claims" / f"judge-{judge}.lock"
 
 
 def adapter_claim(root: Path, key: str) -> Path:
-    """Return the lock file for training an adapter."""
+    """Return the lock file of a process that trains an adapter; `key` is the cache key of the adapter's entry."""
     return root / "claims" / f"adapters-{key}.lock"
 
 

@@ -34,7 +34,7 @@ def process_exists(pid: int) -> bool:
 
 @cache
 def machine_id() -> str:
-    """Return the name of the process-ID namespace: this machine, or this container on it."""
+    """Return a name for the namespace in which process IDs are unique: this machine, or this container on it."""
     try:
         return f"{platform.node()[:64]}.{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:  # not Linux
@@ -77,7 +77,7 @@ def kill_process_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], 
 
 
 def ended(code: int) -> str:
-    """Describe how a child ended, from its exit code."""
+    """Describe how a child process ended; `code` is its `returncode`, negative for a signal."""
     if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

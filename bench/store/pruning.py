@@ -15,11 +15,11 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 @dataclass(frozen=True)
 class PruneResult:
-    """Entries to remove or removed, and those that were selected but stay."""
+    """Entries that can be removed, or were removed, and selected entries that stay."""
 
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
-    """Entries that a running process has locked, or whose model it uses."""
+    """Entries that a running process has locked, or whose model a running process uses."""
 
 
 def select_entries(
@@ -33,17 +33,17 @@ def select_entries(
 
     Args:
         root: the cache folder.
-        rows: entries and folders of the cache, see `list_usage`.
-        kinds: of entries to select.
-        model: label of their model; None: any.
-        seconds: least age in seconds; None: any.
+        rows: entries and other folders of the cache, from `list_usage`.
+        kinds: kinds of the entries to select.
+        model: label of the model whose entries are selected; None: of any model.
+        seconds: least number of seconds since an entry was written; None: any.
     """
     newest, is_used = time.time() - (seconds or 0.0), used_models(root)
     removable: list[UsageRow] = []
     in_use_rows: list[UsageRow] = []
     for row in rows:
         if row.kind in kinds and model in {None, row.model} and (seconds is None or row.written <= newest):
-            locked = False  # by another process; lock files that don't exist are not created here
+            locked = False  # whether another process locks the entry; missing lock files are not created here
             for path in _claims(root, row):
                 if path.exists() or path.with_name(f"{path.name}.lease").exists():
                     try:
@@ -60,7 +60,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
 
     Args:
         root: the cache folder.
-        gone: entries of `select_entries`; those that a process has locked meanwhile stay.
+        gone: entries that `select_entries` found removable; those that a process uses by now stay.
 
     Raises:
         UserError: the cache folder can't be written.
@@ -81,7 +81,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
                 skipped.append(row)
                 continue
             store.remove(row.store_kind, row.path.name)
-            if row.kind == READINGS:  # nobody else writes there while the lock is held
+            if row.kind == READINGS:  # nobody else writes into the shard's folder while the lock is held
                 for folder in row.path.parents[:2]:
                     with suppress(OSError):  # not empty
                         folder.rmdir()
@@ -93,7 +93,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
 
 
 def _claims(root: Path, row: UsageRow) -> list[Path]:
-    """Return the lock files that other processes hold while they write this entry."""
+    """Return the lock files that a process holds while it computes and writes this entry."""
     if row.kind == READINGS:
         return [shard_claim(root, row.store_kind)]
     return [adapter_claim(root, row.path.name)] if row.kind == ADAPTERS else []

@@ -1,4 +1,4 @@
-"""Digests of source code: part of cache keys, so that a value computed by other code is not reused."""
+"""Digests of source code: part of cache keys, so that results of code that has changed since are not reused."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def source_digest(paths: Iterable[Path]) -> str:
 def plugin_digest(plugin: type) -> str | None:
     """Return the digest of a method's or task's source; None for a class without a file, e.g. one of a notebook.
 
-    It covers the plugin's file and the user's files that it imports; for a plugin in a package the whole package; for a
-    built-in method its file or folder, and the modules that built-in methods share.
+    The digest covers the plugin's file and the user's files that it imports; for a plugin in a package the whole
+    package; for a built-in method its file or folder, and the modules that built-in methods share.
     """
     plugin = vars(plugin).get("__wrapped__", plugin)
     try:

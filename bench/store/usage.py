@@ -17,12 +17,12 @@ from bench.store.folders import MANIFEST
 
 READINGS, FITS, ADAPTERS = "readings", "fits", "adapters"
 ENTRIES = (READINGS, FITS, ADAPTERS)
-"""Folders of the store whose entries can be computed again; `readings` has answers and signals."""
+"""Top-level folders of the store, with entries that can be computed again; `readings` has answers and signals."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0
 _ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
-"""Folder name of an entry: its key. Other folders are not ours."""
+"""Folder name of an entry: its cache key. Folders with other names are no entries."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class UsageRow:
     """Disk usage of one entry, or of another folder in the cache."""
 
     kind: str
-    """Folder below the root, e.g. `fits`."""
+    """Name of the folder below the root, e.g. `fits`; `half-written` for a temporary folder."""
     path: Path
     bytes: int
     answers: int = 0
     """Bytes of answers among `bytes`, for an entry of `readings`."""
     store_kind: str = ""
-    """Part of the store, for an entry: `readings/<hash>`, else as `kind`."""
+    """Kind under which the store has an entry: `readings/<digest of a shard>`, else `kind`; empty for other folders."""
     model: str = ""
     """Label of the model; empty if unknown."""
     split: str = ""
@@ -46,7 +46,7 @@ class UsageRow:
 
     @property
     def corpus(self) -> str:
-        """The task without the split."""
+        """Name of the task, without the split."""
         return self.split.rpartition("/")[0] or self.split
 
 
@@ -80,7 +80,7 @@ def list_usage(root: Path) -> list[UsageRow]:
 def format_size(n: float) -> str:
     """Format a number of bytes.
 
-    >>> size_in_words(999), size_in_words(2_930_000), size_in_words(1.2e16)
+    >>> format_size(999), format_size(2_930_000), format_size(1.2e16)
     ('999 B', '2.9 MB', '12000.0 TB')
     """
     power = 0
@@ -90,14 +90,14 @@ def format_size(n: float) -> str:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """List the direct subfolders, sorted by name, without links."""
+    """List the direct subfolders of a folder, sorted by name; links are left out."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
 
 
 def _count_bytes(folder: Path) -> tuple[int, int]:
-    """Return the bytes of all files of a folder, and of its answers."""
+    """Return the bytes of all files below a folder, and the bytes of its answers alone."""
     size = answers = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -29,10 +29,11 @@ from bench.api import (
 from methods._shared.training import check_finite, check_fitted
 
 Arrays = dict[str, Any]
-"""Numpy arrays, or dicts of these."""
+"""What a fit learned: name -> numpy array, or dict of arrays."""
 
 Position = Literal["prompt_end", "answer_end", "query_end", "predicting_mean", "answer_mean"]
-"""Position of a hidden state: a single token, or a mean over the answer of states before or after each token."""
+"""Where a hidden state is read: at one token, or as the mean of the states before or after each of the answer's tokens.
+"""
 _POSITIONS: Mapping[str, tuple[At, Literal["mean"] | None]] = {
     "prompt_end": (At.PROMPT_END, None),
     "answer_end": (At.ANSWER_END, None),
@@ -47,7 +48,7 @@ _MAP_PENALTY = 1.0  # on the slope of a calibration map, to keep it finite if th
 
 @dataclass(kw_only=True, eq=False)
 class PenalisedMethod(ConfidenceMethod):
-    """A method whose one hyperparameter is a penalty, selected on validation as other methods select a step."""
+    """A method whose only hyperparameter is a penalty, selected on validation as others select a training step."""
 
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {}, "fixed": {}, "demo": {}}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
@@ -62,7 +63,7 @@ class PenalisedMethod(ConfidenceMethod):
 
     @abstractmethod
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Confidences `(n,)` within [0, 1] by the learned arrays."""
+        """Return the confidences `(n,)`, within [0, 1], that the learned arrays give for the answers of a batch."""
 
     def select_penalty(self, ctx: Context, fit_at: Callable[[float], Arrays]) -> Self:
         """Fit at each penalty and store the arrays with the smallest validation loss.
@@ -71,7 +72,8 @@ class PenalisedMethod(ConfidenceMethod):
 
         Args:
             ctx: holds the validation answers.
-            fit_at: penalty -> arrays; called from the strongest penalty on, until two in a row bring no improvement.
+            fit_at: fits at a penalty and returns the learned arrays; called from the strongest penalty on, until two
+                in a row bring no improvement.
         """
         limit = 1 << (self.points - 1)
         stopping = ctx.early_stopping(limit, name="1/penalty", points=self.points)
@@ -90,7 +92,7 @@ class PenalisedMethod(ConfidenceMethod):
 
 @dataclass(kw_only=True, eq=False)
 class HiddenStateMethod(PenalisedMethod):
-    """A penalised method on a hidden state of any layer; its class attribute `needs` is that of the default state."""
+    """A penalised method on a hidden state of any layer; its class attribute `needs` names the default state."""
 
     depth: float = 1.0
     """Layer as a fraction of the model's blocks. CHOSEN: that of `saplma-f` (docs/methods.md §2.40)."""
@@ -118,16 +120,18 @@ class HiddenStateMethod(PenalisedMethod):
 
 
 def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
-    """Penalised logistic regression of labels on standardised inputs, to be called with falling penalties.
+    """Return a function that fits a penalised logistic regression of labels on standardised inputs.
+
+    It should be called with falling penalties, since each fit starts at the solution of the one before.
 
     Args:
         who: name of the method, for errors.
         inputs: `(n, d)`; constant columns have no effect.
-        labels: `(n,)`.
+        labels: `(n,)`, true if the answer is of the class whose probability is fitted.
 
     Returns:
-        Function from penalty to `mean`, `scale`, `weight` `(d,)` and `bias` `(1,)`, which minimise
-        -log likelihood + penalty / 2 |weight|^2.
+        Function from a penalty to the scaler's `mean` and `scale` `(d,)`, and the `weight` `(d,)` and `bias` `(1,)`
+        that minimise -log likelihood + penalty / 2 |weight|^2.
 
     Raises:
         UserError: inputs are not finite.
@@ -156,7 +160,7 @@ def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[
 
 
 def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
-    """Log odds `(n,)` float64 of a fitted regression for inputs `(n, d)`.
+    """Return the log odds `(n,)`, float64, that a fitted regression gives for inputs `(n, d)`.
 
     Raises:
         UserError: inputs are not finite.
@@ -170,7 +174,7 @@ def probability(odds: FloatArray) -> FloatArray:
 
 
 def fit_scaler(who: str, inputs: FloatArray) -> Arrays:
-    """`mean` and `scale` `(d,)` of inputs, float64; the scale is the standard deviation, or 1 of a constant column.
+    """Return `mean` and `scale` `(d,)` of inputs, float64: standard deviations, but 1 for a constant column.
 
     Raises:
         UserError: inputs are not finite.
@@ -182,7 +186,7 @@ def fit_scaler(who: str, inputs: FloatArray) -> Arrays:
 
 
 def standardise(who: str, scales: Arrays, inputs: FloatArray) -> FloatArray:
-    """Inputs `(n, d)` standardised by a fitted scaler, float64.
+    """Return inputs `(n, d)` standardised by the `mean` and `scale` of `fit_scaler`, float64.
 
     Raises:
         UserError: inputs are not finite.
@@ -198,17 +202,18 @@ def calibrated(
     fit_on: Callable[[BoolArray], Callable[[float], Arrays]],
     score: Callable[[Arrays], FloatArray],
 ) -> Callable[[float], Arrays]:
-    """Function from penalty to the arrays of a score and of `map`, its calibration to a probability.
+    """Return a function that fits, at a penalty, a score and the map that calibrates the score to a probability.
 
-    The map is a logistic regression of the labels on held-out scores: the training rows are halved, and each half is
-    scored by a fit on the other one, since scores of fitted rows are too far apart.
+    The function returns the score's arrays, fitted on all rows, and the map's under `map`. The map is a logistic
+    regression of the labels on held-out scores: the training rows are halved, and each half is scored by a fit on the
+    other half, since a score separates the rows that it was fitted on too well.
 
     Args:
         who: name of the method, for errors.
-        strata: `(n,)`; both halves get the same share of each.
+        strata: `(n,)` whether a row is in the second of two strata; both halves get the same share of each stratum.
         correct: `(n,)` labels.
-        fit_on: rows as a mask `(n,)` -> penalty -> arrays fitted on these rows.
-        score: arrays -> scores `(n,)` of all rows.
+        fit_on: takes a mask `(n,)` of rows, and returns a function from a penalty to the arrays fitted on these rows.
+        score: takes the arrays of a fit, and returns the scores `(n,)` of all rows.
 
     Raises:
         UntrainableError: fewer than two rows in a stratum.
@@ -233,5 +238,5 @@ def calibrated(
 
 
 def apply_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
-    """Probabilities `(n,)` of scores `(n,)`, by the map of `calibrated`."""
+    """Return the probabilities `(n,)` to which the map of `calibrated` calibrates scores `(n,)`."""
     return probability(log_odds(who, arrays["map"], score[:, None]))

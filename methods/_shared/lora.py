@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERDICT = QueryLogits(Adapter.OWN)
-"""Signal that both methods read in `predict`."""
+"""Signal that IT and CT read in `predict`: logits of no and yes after the query, with the method's own adapter."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -68,7 +68,7 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
     (docs/methods.md §6 #58).
 
     Args:
-        model: the model with the adapter, and without.
+        model: the model, which is run with the adapter and without it.
         examples: `query` and `correct` as for `it_loss`; `prompt` and `gold`, Raggeds of token ids.
         settings: `divergence`, a name in `DIVERGENCES`, and `divergence_weight`.
 
@@ -96,7 +96,7 @@ def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
 
 def _cross_entropy(logits: Tensor, targets: Any) -> Tensor:
-    """Sum over rows of `(n, k)` logits; `targets` `(n,)` int64 numpy."""
+    """Return the cross-entropy summed over rows of logits `(n, k)`; `targets` are the right classes, `(n,)` int64."""
     log_p = logits.log_softmax(dim=-1)
     return -log_p[range(len(targets)), targets.tolist()].sum()
 
@@ -105,8 +105,8 @@ def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
     """Jensen-Shannon divergence of each row: half KL(p || m) + half KL(q || m), m = (p + q) / 2; nats in [0, ln 2].
 
     Args:
-        logits: `(n, v)` of the model in training, p.
-        reference: `(n, v)` of the frozen one, q.
+        logits: `(n, v)` logits of the model in training; p is their softmax.
+        reference: `(n, v)` logits of the frozen model; q is their softmax.
     """
     log_p, log_q = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
     log_m = log_p.logaddexp(log_q) - math.log(2.0)
@@ -114,12 +114,12 @@ def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def forward_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(frozen || trained) for each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(frozen || trained), i.e. KL(q || p), of each row, in nats; arguments as in `jensen_shannon`."""
     return reverse_kl(reference, logits)
 
 
 def reverse_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(trained || frozen) for each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(trained || frozen), i.e. KL(p || q), of each row, in nats; arguments as in `jensen_shannon`."""
     log_p, log_q = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -166,11 +166,13 @@ class LoraMethod(ConfidenceMethod):
     }
 
     steps: int = 10_000
-    """Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
+    """Steps of the training. Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
     batch_size: int = 32
-    """Over all processes. Paper, Training Details; code: 4 on each device (docs/methods.md §2.0, §6 #53)."""
+    """Answers in a step, over all processes. Paper, Training Details; code: 4 on each device
+    (docs/methods.md §2.0, §6 #53)."""
     learning_rate: float = 1e-4
-    """Paper, Training Details; along a half cosine without warm-up, as the code (docs/methods.md §0.8)."""
+    """Learning rate at the first step. Paper, Training Details; along a half cosine without warm-up, as the code
+    (docs/methods.md §0.8)."""
     weight_decay: float = 0.1
     """Weight decay of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
     beta1: float = 0.9
@@ -178,14 +180,14 @@ class LoraMethod(ConfidenceMethod):
     beta2: float = 0.999
     """Second decay rate of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
     clip: float = 0.0
-    """Longest gradient of a step; 0: none. Paper: unspecified; code: the trainer's default, 1.0
+    """Norm to which a step's gradient is clipped; 0: not clipped. Paper: unspecified; code: the trainer's default, 1.0
     (docs/methods.md §2.6)."""
     rank: int = 8
     """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (docs/methods.md §2.5, §2.6)."""
     alpha: int = 32
-    """Code: lora_alpha (docs/methods.md §2.5)."""
+    """LoRA's alpha: the adapter's product is multiplied by alpha / rank. Code: lora_alpha (docs/methods.md §2.5)."""
     dropout: float = 0.1
-    """Code: lora_dropout (docs/methods.md §2.5)."""
+    """Dropout on the adapter's input. Code: lora_dropout (docs/methods.md §2.5)."""
     target_modules: str = ""
     """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
     points: int = POINTS
@@ -220,8 +222,8 @@ def train_adapter(
         method: the method to train for.
         train: labelled answers.
         ctx: seed, trainer and validation answers.
-        loss: name of a function of this module.
-        columns: token ids that the loss reads, the query first; named by the values of `Of`.
+        loss: name of the loss function, one of this module.
+        columns: kinds of token ids that the loss reads, the query first; it gets each under the kind's value.
 
     Raises:
         UserError: training failed.

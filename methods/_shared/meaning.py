@@ -11,11 +11,13 @@ _ENTAILS = 2
 
 
 def group_by_meaning(related: FloatArray) -> npt.NDArray[np.int64]:
-    """Group of each text, `(n, m)`: it joins the first group whose first text it entails and is entailed by.
+    """Group m texts of each of n questions by meaning; return the number of each text's group, `(n, m)`.
+
+    A text joins the first group whose first text it entails and is entailed by, else it begins a new group.
 
     Args:
-        related: `(n, m, m, 3)` probabilities of contradiction, neutrality and entailment; one entails the other where
-            that is the likeliest.
+        related: `(n, m, m, 3)` probabilities of contradiction, neutrality and entailment between two texts; a text
+            entails another where entailment is the likeliest.
     """
     entails = related.argmax(axis=-1) == _ENTAILS
     same = entails & entails.swapaxes(1, 2)  # (n, m, m)
@@ -31,7 +33,10 @@ def group_by_meaning(related: FloatArray) -> npt.NDArray[np.int64]:
 
 
 def semantic_entropy(related: FloatArray) -> FloatArray:
-    """Semantic entropy of the samples in nats, `(n,)`; the last text of `related` is the answer and is left out."""
+    """Return the entropy of the samples' meanings in nats, `(n,)`.
+
+    `related` is as in `group_by_meaning`; its last text is the answer, which is left out.
+    """
     samples = group_by_meaning(related[:, :-1, :-1])
     sizes = (samples[:, :, None] == np.arange(samples.shape[1])).sum(axis=1)  # (n, groups)
     share = sizes / samples.shape[1]

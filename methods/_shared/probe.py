@@ -140,12 +140,12 @@ def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], feat
 
 
 def n_parameters(hidden_size: int, hidden_layers: Sequence[int]) -> int:
-    """Number of weights and biases of a probe on states of this size; the scaler is not counted."""
+    """Return the number of weights and biases of a probe on states of this size; the scaler is not counted."""
     return sum(a * b + b for a, b in pairwise((hidden_size, *hidden_layers, _CLASSES)))
 
 
 def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and population deviation of each column, `(d,)` float32, computed in float64; 1 if a column is constant.
+    """Return mean and standard deviation (ddof 0) of each column, `(d,)` float32; the deviation of a constant is 1.
 
     Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
     """
@@ -174,7 +174,7 @@ class StateProbe(ConfidenceMethod):
     batch_size: int = 32
     """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
-    """Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
+    """Learning rate of AdamW. Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §6 #51)."""
     standardise: bool = True

@@ -16,7 +16,7 @@ ENTAILS = 2
 
 @dataclass(kw_only=True, eq=False)
 class SampledMethod(ConfidenceMethod):
-    """Method that reads samples; its class attribute `needs` is that of the default arguments."""
+    """Method that reads samples; its class attribute `needs` names the signals of the default arguments."""
 
     n: int = 10
     """Samples of a question. CHOSEN: as self-consistency, so that all methods share their samples."""
@@ -42,7 +42,7 @@ class SampledMethod(ConfidenceMethod):
 
 
 def sample_log_probabilities(batch: Batch, samples: Samples) -> FloatArray:
-    """Log-probability of each sample, `(n, N)` float64: the sum over its tokens, 0 of an empty sample."""
+    """Return the log-probability of each of N samples, `(n, N)` float64: the sum over its tokens, 0 if it has none."""
     token_scores = batch[samples]
     assert token_scores.owner is not None  # noqa: S101  # for the type checker
     bins = np.repeat(np.arange(len(token_scores)), token_scores.lengths) * samples.n + token_scores.owner

@@ -1,4 +1,4 @@
-"""Means of token scores over each answer, the value of several methods."""
+"""Means of token scores over the tokens of each answer, which several methods return."""
 
 from __future__ import annotations
 

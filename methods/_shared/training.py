@@ -93,7 +93,7 @@ def limited_threads(network: torch.nn.Module) -> Iterator[None]:
 
 
 def check_fitted(method: ConfidenceMethod) -> None:
-    """Raise if a method has not been fitted.
+    """Raise an error if a method has not been fitted.
 
     Raises:
         ContractError: neither `fit` nor `load` was called.
@@ -105,14 +105,14 @@ def check_fitted(method: ConfidenceMethod) -> None:
 
 
 def check_fractions(who: str, **fractions: float) -> None:
-    """Raise if settings such as dropout are not in [0, 1).
+    """Raise an error if settings such as dropout are not in [0, 1).
 
     Args:
         who: name of the method, for the error.
         fractions: name of the setting -> value.
 
     Raises:
-        UserError: names the setting.
+        UserError: a value is not; the message names its setting.
     """
     for key, value in fractions.items():
         if not 0 <= value < 1:
@@ -120,10 +120,10 @@ def check_fractions(who: str, **fractions: float) -> None:
 
 
 def check_finite(who: str, states: FloatArray) -> None:
-    """Raise if hidden states `(n, d)` are not finite.
+    """Raise an error if hidden states `(n, d)` are not finite.
 
     Raises:
-        UserError: says how many are not.
+        UserError: some are not; the message says how many.
     """
     bad = ~np.isfinite(states).all(axis=1)
     if bad.any():

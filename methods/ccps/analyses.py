@@ -91,7 +91,7 @@ def prepare(data: AnalysisInput) -> PreparedData:
 
 
 def per_seed(data: AnalysisInput, compute: Callable[[Context], FloatArray], name: str) -> FloatArray:
-    """Results of a computation by seed, stacked to `(seeds, ...)`."""
+    """Run a computation once for each seed, and return the results stacked to `(seeds, ...)`."""
     results = []
     for seed, ctx in data.contexts.items():
         data.say(f"{data.method.name}, {name}: seed {seed}")
@@ -100,16 +100,16 @@ def per_seed(data: AnalysisInput, compute: Callable[[Context], FloatArray], name
 
 
 def retrain(prepared: PreparedData, columns: Sequence[int], ctx: Context) -> FloatArray:
-    """Confidences `(n,)` in the test answers by a network trained on these columns."""
+    """Train a network on these feature columns, and return its confidences `(n,)` in the test answers."""
     train, validation = (part and part._replace(features=part.features[..., columns]) for part in prepared.splits)
     network = prepared.method.train_network(Splits(train, validation), ctx)  # type: ignore[arg-type]
     return probabilities(network, prepared.test[..., columns])
 
 
 def retrain_stack(prepared: PreparedData, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
-    """Confidences `(k, n)` by k networks, each trained on a subset of columns of the same size.
+    """Train k networks, each on its own subset of the feature columns, and return their confidences `(k, n)`.
 
-    With dropout the networks are trained one by one, since each needs its own masks.
+    All subsets have the same size. With dropout the networks are trained one by one, since each needs its own masks.
     """
     stages = prepared.method.stage_settings(ctx.format)
     if any(stage.dropout for stage in stages):

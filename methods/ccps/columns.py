@@ -60,7 +60,7 @@ class Variant:
     js: Literal["true", "ref"] = "true"
     """Jensen-Shannon divergence, or the official code's mean of the reversed halves KL(m|P0) and KL(m|Ps)."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """First step that changes the argmax, or the exact distance to the change if it is within the radius."""
+    """Distance at which the argmax changes: that of the first step, or the exact one if it is within the radius."""
     eps_relative: bool = False
     """Measure steps and radius in units of the hidden state's norm instead of absolutely."""
     entropy_epsilon: float = 0.0

@@ -1,7 +1,8 @@
 """Compare impacts of content and function tokens: over all tokens, within answers, and adjusted for token position.
 
-Tokens of one answer are not independent, so answers are clusters. All estimates are linear in the impacts and have an
-influence per answer, its contribution to the error. The variance from questions is the sum of the squared influences,
+A token's impact is how far the confidence moves if the token is masked (`token_masking.py`). Tokens of one answer are
+not independent, so answers are clusters. All estimates are linear in the impacts; an answer's influence is its
+contribution to the error of an estimate. The variance from questions is the sum of the squared influences,
 times n / (n - 1) for n answers that have one (linearised, cluster-robust variance; Liang and Zeger, Biometrika 1986;
 for a mean of one number per answer it is the usual one). The variance between seeds (ddof 1) over their number is
 added, since impacts are means over seeds. Intervals and tests are Student's t with degrees of freedom after
@@ -27,7 +28,7 @@ MIN_ANSWERS = 10
 LEVEL = 0.95
 _TOLERANCE = 1e-9
 _MIN_STANDARD_ERROR = 1e-7
-"""Standard errors below it are float32 rounding."""
+"""Standard error below which differences are float32 rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +44,9 @@ class Impacts:
     content: BoolArray
     """`(t,)` whether the token is of a content word, else of a function word."""
     impact: FloatArray
-    """`(seeds, t)`."""
+    """`(seeds, t)` impact of each token on the network of each seed."""
     n: int
-    """Number of answers, including those without such tokens."""
+    """Number of answers, including those of which no token is here."""
 
     def take(self, mask: BoolArray) -> Impacts:
         """Select tokens by a mask `(t,)`."""
@@ -56,7 +57,7 @@ class Impacts:
 
     @property
     def has_both(self) -> BoolArray:
-        """`(n,)` whether an answer has tokens of both kinds."""
+        """`(n,)` whether an answer has both a content and a function token here."""
         content = self.sums(self.content.astype(np.float64))
         return (content > 0) & (content < self.sums(np.ones(len(self.content))))
 
@@ -70,15 +71,15 @@ class Linear:
     """Estimate that is linear in the impacts."""
 
     by_seed: FloatArray
-    """`(seeds,)`."""
+    """`(seeds,)` the estimate for the network of each seed."""
     influence: FloatArray
     """`(n,)` contribution of each answer to the error of the mean over seeds; answers not used may be omitted."""
     weight: FloatArray
-    """`(n,)` expected square of the influence for independent tokens of equal variance; 0 of answers not used."""
+    """`(n,)` expected square of the influence if tokens were independent with equal variance; 0 for unused answers."""
 
     @property
     def value(self) -> float:
-        """Mean over seeds."""
+        """Mean of the estimate over seeds."""
         return float(self.by_seed.mean())
 
     @property
@@ -88,7 +89,7 @@ class Linear:
 
     @property
     def counted(self) -> float:
-        """Effective number of answers (Kish): as many of equal weight give the same precision."""
+        """Effective number of answers (Kish): so many answers of equal weight would give the same precision."""
         return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
 
@@ -97,16 +98,16 @@ class Effect(NamedTuple):
 
     value: float
     low: float | None
-    """None if there are too few answers."""
+    """Lower end of the interval; None if there are too few answers or only one seed."""
     high: float | None
     p: float | None
-    """Two-sided p value of the hypothesis 0."""
+    """Two-sided p value of the hypothesis that the estimate is 0."""
     counted: int
     """Effective number of answers."""
 
 
 def mean_impact(tokens: Impacts) -> Linear | None:
-    """Mean over tokens; None without tokens."""
+    """Return the mean impact over tokens; None without tokens."""
     count = len(tokens.answer)
     if not count:
         return None
@@ -116,15 +117,19 @@ def mean_impact(tokens: Impacts) -> Linear | None:
 
 
 def over_all(tokens: Impacts) -> tuple[Linear, Linear] | None:
-    """Mean over content tokens minus that over function tokens, and the latter; None without tokens of both kinds."""
+    """Compare mean impacts over all tokens: content minus function tokens, and the mean of function tokens.
+
+    Returns both estimates; None if tokens of one kind are missing.
+    """
     content, function = (mean_impact(tokens.take(mask)) for mask in (tokens.content, ~tokens.content))
     return None if content is None or function is None else (_combine(content, function, -1.0), function)
 
 
 def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
-    """Mean over answers of the content tokens' mean minus the function tokens', and mean of the latter.
+    """Compare mean impacts within answers: content minus function tokens of an answer, and the mean of function tokens.
 
-    Each answer with both kinds counts once: apart from seeds, the test of the difference is the paired t test.
+    Returns the means of both over answers; None if no answer has both kinds. Each answer that has both counts once:
+    apart from seeds, the test of the difference is the paired t test.
     """
     both = tokens.has_both
     if not both.any():
@@ -137,16 +142,17 @@ def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
 
 
 def mean_of_answers(values: FloatArray) -> Linear:
-    """Mean of one number per answer, `(seeds, n)`."""
+    """Return the mean over answers of one number per seed and answer, `(seeds, n)`."""
     by_answer = values.mean(axis=0)
     n = len(by_answer)
     return Linear(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
 def within_places(tokens: Impacts) -> tuple[Linear, Linear] | None:
-    """Difference within answers adjusted for token positions, and the mean over function tokens.
+    """Compare impacts within answers, adjusted for token positions: the coefficient b of the module's docstring.
 
-    None if it is not identified: no position has both kinds, or the effective number of answers is too small.
+    Returns b and the mean impact of function tokens; None if b is not identified: no position has tokens of both kinds,
+    or the effective number of answers is too small.
     """
     from scipy.sparse import csr_array
 
@@ -196,7 +202,7 @@ def _combine(one: Linear, other: Linear, times: float) -> Linear:
 
 
 def lift(difference: Linear, floor: Linear) -> Linear | None:
-    """Difference relative to the mean of function words, linearised in answers and seeds; None if that mean is 0."""
+    """Return a difference divided by the mean of function words, linearised in answers and seeds; None if that is 0."""
     if floor.value <= 0:
         return None
     ratio = difference.value / floor.value
@@ -205,7 +211,7 @@ def lift(difference: Linear, floor: Linear) -> Linear | None:
 
 
 def estimate(linear: Linear) -> Effect:
-    """Value with interval and test."""
+    """Return the value of an estimate with its interval and test."""
     from scipy.special import stdtr, stdtrit
 
     n, seeds, value, counted = linear.answers, len(linear.by_seed), linear.value, int(linear.counted + _TOLERANCE)

@@ -1,6 +1,6 @@
-"""Train CCPS networks on its columns and on noise columns, and compute SHAP values of test answers.
+"""Train CCPS networks on the 75 feature columns and on noise columns, and compute SHAP values for test answers.
 
-Noise is standard normal and sampled once: all networks get the same. Training treats columns symmetrically, so an
+Noise is standard normal and sampled once: all networks get the same noise. Training treats columns symmetrically, so an
 uninformative column is as likely as each of the 19 noise columns to have the largest importance: it exceeds all of them
 with probability 1/20. This calibrates small importances. (Boruta's shadow columns are a similar reference; Kursa and
 Rudnicki, 2010.)
@@ -37,11 +37,11 @@ class Sizes(NamedTuple):
     """Sample sizes per network."""
 
     background: int
-    """Training answers in the background."""
+    """Number of training answers in the background."""
     answers: int
-    """Test answers explained by gradients."""
+    """Number of test answers explained by gradients."""
     kernel_answers: int
-    """How many of the first of these are also explained by kernel SHAP."""
+    """Number of these test answers, from the first on, that kernel SHAP explains, too."""
     coalitions: int
     """Coalitions that kernel SHAP evaluates per answer."""
     points: int
@@ -61,13 +61,13 @@ class Explanations:
     scaled: FloatArray
     """`(n, columns)`: standardised features of the explained answers; for open answers means over explained tokens."""
     gradients: FloatArray
-    """`(seeds, n, columns)` in logits."""
+    """`(seeds, n, columns)`: SHAP values by expected gradients, in logits."""
     gaps: FloatArray
     """`(seeds, n)`: errors of the quadrature."""
     kernel: FloatArray
-    """`(seeds, r, columns)` of the first r answers."""
+    """`(seeds, r, columns)`: SHAP values of the first r answers by kernel SHAP."""
     kernel_of_logits: FloatArray
-    """The same for the game that gradients explain."""
+    """`(seeds, r, columns)`: kernel SHAP values of the game that gradients explain, the mean of logits."""
     kernel_again: FloatArray
     """`(1, r, columns)`: `kernel` of the first network with other coalitions, to estimate its sampling error."""
     constant: BoolArray
@@ -76,11 +76,11 @@ class Explanations:
     """Number of the 75 features whose correlation with another one exceeds `NEAR` in training."""
     sizes: Sizes
     tokens: bool
-    """Whether a column stands for several tokens (open answers)."""
+    """Whether a column's SHAP value is that of the column at several tokens together (open answers)."""
 
 
 def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explanations:
-    """Train a network per seed and explain test answers by both methods.
+    """Train a network per seed, and explain test answers by expected gradients and by kernel SHAP.
 
     Raises:
         UserError: the package `shap` is missing, or there are too few answers; raised before training.
@@ -128,7 +128,7 @@ def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explana
 def _explain_network(
     network: Network, x: Tensor, background: Tensor, sizes: Sizes, seeds: Sequence[int]
 ) -> tuple[Gradients, list[Kernel]]:
-    """SHAP values of answers by expected gradients, and by kernel SHAP for each of these seeds."""
+    """Return the SHAP values of answers by expected gradients, and by kernel SHAP with the coalitions of each seed."""
     for parameter in network.parameters():
         parameter.requires_grad = False
     if isinstance(network.encoder, TokenEncoder):

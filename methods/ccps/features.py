@@ -2,15 +2,18 @@
 
 The state H_0 that predicts token t is perturbed along the direction d in which the token's log-probability falls
 fastest, by steps eps_s; the features describe how the head's logits change (arXiv:2505.21772; docs/methods.md §2.8,
-§3). The head is linear up to a soft cap, so the direction has a closed form and all perturbed logits lie on one line:
+§3). W with rows w_j is the head's weight matrix, scale a factor of its logits, u_0 = scale * W H_0 (plus a bias) the
+logits before the soft cap, and p the softmax after it. As the head is linear up to the cap, the direction has a closed
+form, and all perturbed logits lie on one line before the cap:
 
     J   = scale * sum over j != t of p_j (g_j w_j - g_t w_t)      gradient of -log p_t; g = slope of the soft cap, or 1
     Z_s = cap(u_0 + eps_s * scale * W d),  d = J / |J|            no backward pass, one more product per token
 
-Tokens are processed in chunks, large enough for efficient matrix products. Z_s and its softmax exist for one block of r
-tokens at a time, as they take a dozen buffers. States are copied to the device, and features back, once per chunk.
-The complement of the largest probability is the sum of all others, never 1 minus it: a token with probability 1 - 1e-9
-keeps its digits in float32.
+Tokens are processed in chunks, large enough for efficient matrix products. Within a chunk, Z_s and its softmax exist
+for one block of r tokens at a time, as they take a dozen buffers. States are copied to the device, and features back,
+once per chunk.
+1 minus the largest probability is computed as the sum of all others, so that a token with probability 1 - 1e-9 keeps
+its digits in float32.
 """
 
 from __future__ import annotations
@@ -32,25 +35,25 @@ from methods.ccps.columns import FEATURES, Array, Variant, assemble
 __all__ = ["FEATURES", "Variant", "perturbation_features"]
 
 ZERO_JACOBIAN = 1e-9
-"""With a gradient of at most this norm the state is not moved (docs/methods.md §6 #30)."""
+"""Largest norm of the gradient J with which a state is not moved (docs/methods.md §6 #30)."""
 
 
 class _Sizes(NamedTuple):
-    """Sizes of the large matrices, in elements."""
+    """Largest sizes of the large matrices."""
 
     chunk: int
-    """Tokens x vocabulary of a product."""
+    """Elements of a product with the head, tokens x vocabulary."""
     block: int
-    """Tokens x steps x vocabulary."""
+    """Elements of the perturbed logits of a block, tokens x steps x vocabulary."""
     copied_blocks: int
-    """Blocks whose features are copied to the host at once."""
+    """Number of blocks whose features are copied to the host at once."""
 
 
-# On a CPU 32 MiB, as much narrower products run at half speed, and what fits into the cache. Features are copied after
-# each block: between its freed buffers they would fragment the memory (300 MB).
+# On a CPU a product has 32 MiB, as much narrower ones run at half speed, and a block fits into the processor's cache.
+# Features are copied after each block: between the block's freed buffers they would fragment the memory (300 MB).
 _SIZES = {"cpu": _Sizes(1 << 23, 1 << 19, 1)}
 _ACCELERATED = _Sizes(1 << 25, 1 << 24, 1 << 10)  # small blocks would wait for kernel launches
-_FEWEST_ROWS = 8  # padded to so many rows with zeros: a product of one row is rounded differently
+_FEWEST_ROWS = 8  # fewer tokens are padded with rows of zeros: a product of one row is rounded differently
 _DEFAULT = Variant()
 _norm = partial(torch.linalg.vector_norm, dim=-1)
 
@@ -65,7 +68,7 @@ def perturbation_features(
     variant: Variant = _DEFAULT,
     directions: Tensor | None = None,
 ) -> Tensor:
-    """The features `FEATURES` of each answer token (docs/methods.md §3), with natural logarithms.
+    """Compute the features `FEATURES` of each answer token (docs/methods.md §3), with natural logarithms.
 
     Args:
         hidden: `(t, d)` float states after the final norm; row i predicts token i. Preferably on the host.
@@ -74,8 +77,8 @@ def perturbation_features(
         radius: largest distance by which a state is moved.
         steps: number of equal steps up to the radius.
         variant: options of the definitions.
-        directions: `(t, d)` float directions of the perturbation, of any norm but 0; None: that of the gradient. The
-            step lengths and the feature of the gradient's norm do not depend on it.
+        directions: `(t, d)` float directions of the perturbation, of any norm but 0; None: along the gradient. The
+            step lengths and the feature of the gradient's norm do not depend on them.
 
     Returns:
         `(t, 75)` float32 on the host. The distance to the flip is the radius if the argmax never changes. With zero
@@ -112,7 +115,7 @@ def perturbation_features(
                 readings = [_features(_Line(*(x[group][rows] for x in line)), head.softcap, variant) for rows in blocks]
                 out[chunk][group] = assemble(_copy_to_host(readings))
                 del readings
-            del line  # frees its memory for the next one
+            del line  # frees its memory for the next chunk's line
     return torch.from_numpy(out)
 
 
@@ -151,9 +154,10 @@ class _Line(NamedTuple):
 def _compute_line(
     hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: Variant, directions: Tensor | None
 ) -> _Line:
-    """Perturbation line of n tokens with states `(n, d)` and ids `(n,)`, at the distances grid `(s,)`.
+    """Compute the perturbed states of n tokens, with states `(n, d)` and ids `(n,)`, at the distances `grid` `(s,)`.
 
-    The direction is the gradient's, or `directions` `(n, d)`; in both cases a token without gradient is not moved.
+    States are moved along the gradient, or along `directions` `(n, d)`; in both cases a token without gradient is not
+    moved.
     """
     n, n_pad = len(hidden), max(0, _FEWEST_ROWS - len(hidden))
     hidden, ids = pad(hidden, (0, 0, 0, n_pad)), pad(ids, (0, n_pad))[:, None]
@@ -183,7 +187,7 @@ def _cap(u: Tensor, softcap: float | None) -> Tensor:
 
 
 def _times_transposed(states: Tensor, weight: Tensor) -> Tensor:
-    """States `(n, d)` times the transpose of weight `(v, d)`."""
+    """Return states `(n, d)` times the transpose of a weight `(v, d)`, without a float32 copy of the whole weight."""
     out = states.new_empty(len(states), len(weight))
     for rows in _weight_slices(weight):
         torch.mm(states, weight[rows].float().T, out=out[:, rows])
@@ -191,7 +195,7 @@ def _times_transposed(states: Tensor, weight: Tensor) -> Tensor:
 
 
 def _times(factors: Tensor, weight: Tensor) -> Tensor:
-    """Factors `(n, v)` times weight `(v, d)`."""
+    """Return factors `(n, v)` times a weight `(v, d)`, without a float32 copy of the whole weight."""
     out = factors.new_zeros(len(factors), weight.shape[1])
     for rows in _weight_slices(weight):
         out.addmm_(factors[:, rows], weight[rows].float())
@@ -199,7 +203,7 @@ def _times(factors: Tensor, weight: Tensor) -> Tensor:
 
 
 def _weight_slices(weight: Tensor) -> Iterator[slice]:
-    """All rows at once in float32; else slices, to avoid a float32 copy of the whole matrix."""
+    """Return slices of the weight's rows: all at once in float32, else parts, to avoid a float32 copy of the whole."""
     whole = weight.dtype == torch.float32
     return _slices(len(weight), len(weight) if whole else _sizes(weight).chunk // weight.shape[1])
 
@@ -225,7 +229,7 @@ def _states(z: Tensor) -> _States:
 
 
 def _features(line: _Line, softcap: float | None, variant: Variant) -> dict[str, Tensor]:
-    """Inputs of `assemble`: `(r, 1)` of the original state, `(r, s)` of the perturbed states."""
+    """Compute the inputs of `assemble`: arrays `(r, 1)` of the original state, and `(r, s)` of the perturbed states."""
     original = _states(_cap(line.u_0, softcap))
     perturbed = _states(_cap(line.u_0 + line.epsilons * line.slope, softcap))
     argmax = original.top_ids[:, :, :1]
@@ -264,7 +268,7 @@ def _features(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
 
 
 def _state_features(states: _States, ids: Tensor, prefix: str, variant: Variant) -> dict[str, Tensor]:
-    """Features of original and perturbed states alike, `(r, s)` each."""
+    """Compute the features that original and perturbed states both have, `(r, s)` each; s is 1 for original states."""
     epsilon = variant.entropy_epsilon
     return {
         f"{prefix}_log_prob_actual": _gather(ids, states.log_p),
@@ -279,7 +283,7 @@ def _state_features(states: _States, ids: Tensor, prefix: str, variant: Variant)
 
 
 def _gather(ids: Tensor, x: Tensor) -> Tensor:
-    """Elements `(r, s)` of x `(r, s, v)` at ids `(r, s or 1, 1)`."""
+    """Return the elements `(r, s)` of x `(r, s, v)` at the token ids `(r, s, 1)`, or `(r, 1, 1)` for all s alike."""
     return torch.take_along_dim(x, ids, dim=2)[:, :, 0]
 
 

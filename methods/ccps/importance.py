@@ -19,7 +19,7 @@ GROUPS: Mapping[str, Sequence[int]] = {
     "together: perturbed states": OF_PERTURBED,
     "together: noise": range(ALL, ALL + NOISE),
 }
-"""Columns of a group; an answer's SHAP values are summed over them (docs/methods.md §3)."""
+"""Group -> its columns, over which an answer's SHAP values are summed (docs/methods.md §3)."""
 NOISE_MEAN = "one noise column: mean"
 NOISE_MOST = "one noise column: largest"
 N_SHOWN = 12
@@ -61,18 +61,18 @@ def build_measures(data: Explanations) -> Measures:
 
 
 class Mean(NamedTuple):
-    """Mean over answers and seeds, with its interval."""
+    """Mean of an importance over answers and seeds, with its interval."""
 
     value: float
     low: float | None
-    """None if there is no interval, with few answers or one seed."""
+    """Lower end of the interval; None if there are too few answers or only one seed."""
     high: float | None
     between: float
     """Standard deviation between seeds."""
 
 
 def importance(values: FloatArray) -> Mean:
-    """Mean |SHAP value| of values `(seeds, n)`, with an interval over answers and seeds."""
+    """Return the mean |SHAP value| of values `(seeds, n)`, with an interval for other answers and seeds."""
     mean = contrasts.mean_of_answers(np.abs(values))
     effect = contrasts.estimate(mean)
     low = None if effect.low is None else max(0.0, effect.low)
@@ -80,9 +80,13 @@ def importance(values: FloatArray) -> Mean:
 
 
 def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
-    """Pearson correlation of each column's standardised values `(n, k)` with its SHAP values `(seeds, n, k)`.
+    """Return, for each of k columns, Pearson's correlation of its standardised values with its SHAP values.
 
-    Mean over seeds; None if either is constant for some seed.
+    The correlations are means over seeds; None where, for some seed, one of the two is constant.
+
+    Args:
+        scaled: `(n, k)` standardised values of the columns.
+        values: `(seeds, n, k)` SHAP values.
     """
     mean_correlations: list[float | None] = []
     for k in range(scaled.shape[1]):
@@ -96,16 +100,16 @@ class MeanAndRange(NamedTuple):
 
     mean: float
     low: float
-    """The smallest."""
+    """The smallest of the numbers."""
     high: float
-    """The largest."""
+    """The largest of the numbers."""
 
 
 def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:
-    """Agreement of two estimates `(seeds, n, k)` of the same values, by seed.
+    """Compare two estimates `(seeds, n, k)` of the same SHAP values, seed by seed.
 
     Returns:
-        Pearson correlation over all values; Spearman's of the columns' importances.
+        Pearson's correlation of the values, and Spearman's correlation of the columns' importances.
     """
     pairs = list(zip(one, other, strict=True))
     of_values = [pearson(a.ravel(), b.ravel()) for a, b in pairs]
@@ -113,7 +117,10 @@ def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAnd
 
 
 def stability(values: FloatArray) -> MeanAndRange:
-    """Spearman's correlation of the columns' importances between seeds, over all pairs, of values `(seeds, n, k)`."""
+    """Return Spearman's correlation of the columns' importances in two seeds, over all pairs of seeds.
+
+    `values` are SHAP values `(seeds, n, k)`.
+    """
     return _spread([spearman(a, b) for a, b in combinations(np.abs(values).mean(1), 2)])
 
 
@@ -139,19 +146,19 @@ def _spread(values: Sequence[float]) -> MeanAndRange:
 
 
 def _noise_importances(data: Explanations) -> FloatArray:
-    """Importances of the noise columns, `(NOISE,)`."""
+    """Return the importances of the noise columns, `(NOISE,)`."""
     sizes: FloatArray = np.abs(data.gradients[:, :, ALL:]).mean((0, 1))
     return sizes
 
 
 def _exceeds_noise(data: Explanations) -> list[bool]:
-    """Whether the importance of each feature exceeds that of all noise columns."""
+    """Return for each feature whether its importance exceeds those of all noise columns."""
     exceeds: list[bool] = (np.abs(data.gradients[:, :, :ALL]).mean((0, 1)) > _noise_importances(data).max()).tolist()
     return exceeds
 
 
 def _build_row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
-    """Row with the importances of values by gradients `(seeds, n)` and by kernel `(seeds, r)`."""
+    """Build a feature's or group's table row from SHAP values `(seeds, n)` by gradients and `(seeds, r)` by kernel."""
     one, other = importance(gradients), importance(kernel)
     return {
         "feature": name, "importance": one.value, "low": one.low, "high": one.high, "between": one.between,
@@ -160,7 +167,7 @@ def _build_row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
 
 
 def _build_rows(data: Explanations) -> list[_Row]:
-    """Rows of groups, noise, and the 75 features by falling importance."""
+    """Build the table rows: of groups, of noise, and of the 75 features by falling importance."""
     gradients, kernel = data.gradients, data.kernel
     # importances of groups have separate columns, which the figure doesn't draw
     names = {"importance": "together", "low": "together_low", "high": "together_high"}

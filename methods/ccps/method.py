@@ -145,32 +145,37 @@ class Ccps(ConfidenceMethod):
     classifier_dropout: float = 0.0
     """Dropout in the encoder, classification stage. Paper: none mentioned; code: 0.1 (docs/methods.md §2.12)."""
     classifier_dropout_open: float = 0.0
-    """The same for open answers. Paper: none mentioned; code: 0.2 (docs/methods.md §2.12)."""
+    """Dropout in the encoder, classification stage, open answers. Paper: none mentioned; code: 0.2
+    (docs/methods.md §2.12)."""
     margin: float = 1.0
     """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (docs/methods.md §2.11)."""
     optimiser: Literal["adamw", "adam"] = "adamw"
-    """Paper, Training Details: AdamW; code: Adam with L2 (docs/methods.md §6 #11)."""
+    """Optimiser of both stages. Paper, Training Details: AdamW; code: Adam with L2 (docs/methods.md §6 #11)."""
     weight_decay: float = 0.1
-    """Paper, Training Details: 0.1; code: 0.01 (docs/methods.md §6 #11)."""
+    """Weight decay in both stages. Paper, Training Details: 0.1; code: 0.01 (docs/methods.md §6 #11)."""
     learning_rate: float = 1e-4
-    """Classification stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
+    """Learning rate of the classification stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_learning_rate: float = 1e-4
-    """Contrastive stage, constant. Paper, Training Details (docs/methods.md §2.12)."""
+    """Learning rate of the contrastive stage, constant; single-token answers. Paper, Training Details
+    (docs/methods.md §2.12)."""
     contrastive_learning_rate_open: float = 1e-4
-    """The same for open answers. Paper, Training Details; code: 1e-3 (docs/methods.md §6 #13)."""
+    """Learning rate of the contrastive stage, constant; open answers. Paper, Training Details; code: 1e-3
+    (docs/methods.md §6 #13)."""
     batch_size: int = 32
-    """Classification stage. Paper, Training Details (docs/methods.md §2.12)."""
+    """Answers in a step of the classification stage. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_batch_size: int = 32
-    """Contrastive stage, single-token answers. Paper, Training Details; code: 64 (docs/methods.md §6 #12)."""
+    """Pairs in a step of the contrastive stage, single-token answers. Paper, Training Details; code: 64
+    (docs/methods.md §6 #12)."""
     contrastive_batch_size_open: int = 32
-    """The same for open answers. Paper, Training Details; code: 32 (docs/methods.md §2.12)."""
+    """Pairs in a step of the contrastive stage, open answers. Paper, Training Details; code: 32
+    (docs/methods.md §2.12)."""
     contrastive_steps: int = 5000
-    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps of the contrastive stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
-    """Most steps. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Most steps of the classification stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def __post_init__(self) -> None:
-        """Raise on settings out of range."""
+        """Raise an error if a dropout or the radius is out of range."""
         check_fractions(
             self.name,
             contrastive_dropout=self.contrastive_dropout,
@@ -226,7 +231,7 @@ class Ccps(ConfidenceMethod):
         return Splits(train_data, _data(inputs, ctx.validation.correct, ctx.device))
 
     def test_inputs(self, batch: Batch) -> Array:
-        """Network inputs of validation and test answers, `(n, 75)` or `(n, max_tokens, 75)`."""
+        """Return the network inputs of validation or test answers: `(n, 75)`, or `(n, max_tokens, 75)` if open."""
         answer_format = Format(self.format_)
         features, lengths = self._tokens(batch, answer_format)
         if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
@@ -234,7 +239,7 @@ class Ccps(ConfidenceMethod):
         return self._network_inputs(features, lengths)
 
     def train_network(self, splits: Splits, ctx: Context) -> Network:
-        """Train a network on these splits in both stages.
+        """Train a network in both stages, contrastive and classification.
 
         Raises:
             UserError: training diverged, i.e. weights are not finite.
@@ -278,7 +283,7 @@ class Ccps(ConfidenceMethod):
         )
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor | None:
-        """Perturbation directions; None: along the gradient, against the answer. Overridden in analyses.
+        """Return the directions in which hidden states are perturbed; analyses override this.
 
         Args:
             ids: question ids of the n answers.
@@ -286,7 +291,7 @@ class Ccps(ConfidenceMethod):
             width: hidden size.
 
         Returns:
-            None, or `(sum of lengths, width)`.
+            `(sum of lengths, width)`; None: along the gradient, in which the answer's log-probability falls fastest.
         """
         del ids, lengths, width
         return None
@@ -302,7 +307,10 @@ class Ccps(ConfidenceMethod):
         return sum(parameter.numel() for parameter in network.parameters())
 
     def _tokens(self, batch: Batch, answer_format: Format) -> tuple[Array, IntArray]:
-        """Features `(tokens, 75)` of the answers' first token or first `max_tokens`, and their counts `(n,)`."""
+        """Return the features `(tokens, 75)` of the tokens that are read, and the number of these per answer `(n,)`.
+
+        They are the first token of a choice answer, and the first `max_tokens` of an open one.
+        """
         import torch
 
         from methods.ccps.features import perturbation_features
@@ -330,7 +338,7 @@ class Ccps(ConfidenceMethod):
         return array, lengths
 
     def _network_inputs(self, features: Array, lengths: IntArray) -> Array:
-        """Standardised features `(n, 75)`, or `(n, max_tokens, 75)` padded with zeros; the same in fit and predict."""
+        """Return standardised features `(n, 75)`, or of open answers `(n, max_tokens, 75)`, padded with zeros."""
         scaled: Array = ((features - self.mean_) / self.scale_).astype(np.float32)
         if Format(self.format_) is Format.CHOICE:
             return scaled
@@ -346,7 +354,7 @@ class Ccps(ConfidenceMethod):
 
 
 def _scaler(features: Array) -> tuple[FloatArray, FloatArray]:
-    """Mean and population standard deviation per column, float64; 1 if a column is constant (docs/methods.md §2.9).
+    """Return mean and standard deviation (ddof 0) per column, float64; 1 if it is constant (docs/methods.md §2.9).
 
     Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
     """

@@ -24,17 +24,17 @@ from methods._shared.training import iterate_batches, limited_threads, run_steps
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
-"""Optimiser with decoupled weight decay, or with L2."""
+"""Optimiser: AdamW, with decoupled weight decay, or Adam, with an L2 penalty."""
 Weights = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
 """Forward pass of a network, or of its encoder."""
 Evaluate = Callable[[Callable[[Forward, Tensor], Tensor], Tensor], Tensor]
-"""Evaluates a function of (network, rows) on rows, for one network or, as `(k, ...)`, for k networks at once."""
+"""Calls a function of (network, rows) with given rows: for one network, or for k at once with a result `(k, ...)`."""
 MaxRows = Callable[[Tensor], int]
-"""Number of rows per evaluation pass, from the features; bounds the memory."""
+"""Returns, for features, the number of rows per evaluation pass, which bounds the memory."""
 
 CHOICE_ENCODER = (64, 32, 16, 8)
-"""Widths after the features (paper, architecture appendix; docs/methods.md §2.9)."""
+"""Widths of the encoder's layers after the features (paper, architecture appendix; docs/methods.md §2.9)."""
 CHOICE_CLASSIFIER = (8, 48, 24, 12, 2)
 OPEN_EMBEDDING = 16
 """Width of the open-ended embedding (paper, architecture appendix; docs/methods.md §2.10)."""
@@ -66,7 +66,7 @@ class Mlp(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Convolutions over the tokens of an answer, maximum over tokens, and a linear layer."""
+    """Encoder of open answers: convolutions over an answer's tokens, maximum over tokens, and a linear layer."""
 
     def __init__(self, channels: Sequence[int], *, pool_mask: bool) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Network(nn.Module):
         self.classifier = classifier
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features -> logits `(n, 2)`."""
+        """Features `(n, 75)` or `(n, tokens, 75)` -> logits `(n, 2)`."""
         logits: Tensor = self.classifier(self.encoder(x))
         return logits
 
@@ -138,7 +138,7 @@ class StageSettings(NamedTuple):
     """Margin of the contrastive loss."""
 
     def stopping(self, ctx: Context, n: int) -> EarlyStopping:
-        """Early stopping of a training on n answers."""
+        """Return the early stopping of this stage in a training on n answers."""
         return ctx.early_stopping(self.steps, name=self.name, epochs_per_step=min(self.batch_size, n) / n)
 
 
@@ -252,13 +252,13 @@ def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor,
 
 
 def draw_pairs(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Pairs `(2, len(anchors))` of each anchor with a partner sampled from the n - 1 other rows."""
+    """Return pairs `(2, len(anchors))` of row numbers: each anchor and a partner sampled from the n - 1 other rows."""
     partners = torch.randint(n - 1, anchors.shape, generator=generator)
     return torch.stack([anchors, partners + (partners >= anchors)])
 
 
 def predict_proba(evaluate: Evaluate, features: Tensor, at_once: MaxRows) -> Tensor:
-    """Probability that the answer is right, `(n,)` or `(k, n)` float64."""
+    """Return the probability that the answer is right, float64: `(n,)`, or `(k, n)` by k networks."""
     parts = torch.split(features, at_once(features))
     logits = torch.cat([evaluate(lambda network, x: network(x), part).cpu() for part in parts], -2)
     return logits.double().softmax(dim=-1)[..., 1]

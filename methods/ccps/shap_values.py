@@ -51,7 +51,7 @@ class Kernel(NamedTuple):
     values: FloatArray
     """`(r, columns)` in logits, for the logit of the mean probability, as with link logit."""
     of_logits: FloatArray
-    """The same for the mean of logits, the game that expected gradients explain."""
+    """`(r, columns)` in logits, for the mean of logits, the game that expected gradients explain."""
 
 
 def expected_gradients(
@@ -63,8 +63,8 @@ def expected_gradients(
 
     Args:
         logit: the network's logit.
-        x: `(r, columns)` or `(r, tokens, columns)`.
-        background: the same of b answers.
+        x: features of the r explained answers, `(r, columns)` or `(r, tokens, columns)`.
+        background: features of the b background answers, in the same shape.
         points: number of quadrature points; exact for a gradient that is a polynomial of degree `2 points - 1`.
         explained: number of explained tokens; later tokens keep the answer's values.
         tolerance: while the gap of an answer is larger, the number of points is multiplied by 4, up to 1,024.
@@ -81,7 +81,7 @@ def expected_gradients(
 
 
 def _explain_row(logit: Logit, x: Tensor, background: Tensor, points: int) -> tuple[Tensor, Tensor]:
-    """Values `(columns,)` and gap of one answer."""
+    """Return the expected gradients `(columns,)` of one answer, and their gap as in `Gradients`."""
     nodes, weights = (torch.from_numpy(part).to(x.device, x.dtype) for part in np.polynomial.legendre.leggauss(points))
     positions, weights = (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
     difference = x - background  # (b, ..., columns)
@@ -108,9 +108,9 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
 
     Args:
         logit: the network's logit.
-        x: `(r, columns)` or `(r, tokens, columns)`.
-        background: the same of b answers.
-        coalitions: number evaluated per answer, each on the whole background.
+        x: features of the r explained answers, `(r, columns)` or `(r, tokens, columns)`.
+        background: features of the b background answers, in the same shape.
+        coalitions: number of coalitions evaluated per answer, each on the whole background.
         explained: number of explained tokens; later tokens keep the answer's values.
         seed: seed of the coalitions.
 
@@ -138,7 +138,7 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
 
 
 def _game(logit: Logit, x: Tensor, background: Tensor, is_player: Tensor) -> Callable[[FloatArray], FloatArray]:
-    """Game on coalitions `(m, players)` with values `(m, 2)`: logit of the mean probability, and mean logit."""
+    """Return the game: coalitions `(m, players)` -> `(m, 2)`, the logit of the mean probability and the mean logit."""
     n_rows = max(1, _VALUES_AT_ONCE // background.numel())
 
     def value(coalitions: FloatArray) -> FloatArray:
@@ -160,7 +160,7 @@ def _game(logit: Logit, x: Tensor, background: Tensor, is_player: Tensor) -> Cal
 
 
 def fix_later_tokens(background: Tensor, x: Tensor, explained: int) -> Tensor:
-    """Background for one answer, with tokens after the first `explained` from the answer; unchanged without tokens."""
+    """Return the background with the answer's tokens after the first `explained`; features without tokens stay."""
     if x.ndim == 1 or len(x) <= explained:
         return background
     return torch.cat([background[:, :explained], x[explained:].expand(len(background), -1, -1)], dim=1)
@@ -170,7 +170,7 @@ def kernel_explainer() -> Any:
     """Import `shap.KernelExplainer`.
 
     Raises:
-        UserError: it is not installed.
+        UserError: the package `shap` is not installed.
     """
     try:
         with warnings.catch_warnings():

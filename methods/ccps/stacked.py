@@ -1,4 +1,4 @@
-"""Train many CCPS networks on different columns at once by `vmap`, with the same results as one by one.
+"""Train many CCPS networks, each on its own feature columns, at once by `vmap`; results are those of one by one.
 
 The networks have the same shape, initial weights, batches and pairs, as a seed determines them. Their weights are
 stacked, so a layer of all networks is one batched product; the optimisers work element by element. Each network has its
@@ -39,8 +39,8 @@ class Stack:
         """Start all networks from the weights of this one.
 
         Args:
-            network: a network of m features.
-            columns: `(k, m)` int64.
+            network: a network that reads m features.
+            columns: `(k, m)` int64 indices of the columns that each network reads.
         """
         self.template = network.eval()  # train mode would change only dropout, which is not used
         self.columns = columns
@@ -99,7 +99,7 @@ def _evaluate(module: nn.Module, weights: Weights, columns: Tensor) -> Evaluate:
 
 
 def _n_rows(k: int) -> MaxRows:
-    """Rows per evaluation pass through k networks."""
+    """Return a function from features to the number of rows per evaluation pass through k networks."""
     return lambda features: max(1, _VALUES_AT_ONCE // (k * features[0].numel()))
 
 

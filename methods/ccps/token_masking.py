@@ -92,7 +92,7 @@ class TokenWords:
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
     def tokens(self, impact: FloatArray) -> Impacts:
-        """Impacts of the tokens of content and function words, from impacts `(seeds, t)` of all."""
+        """Return the impacts of the tokens of content and function words, given those of all tokens, `(seeds, t)`."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
         all_tokens = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
         return all_tokens.take((kind == "content") | (kind == "function"))
@@ -104,7 +104,7 @@ def tokens(data: AnalysisInput) -> Measures:
 
 
 def tokens_raw(data: AnalysisInput) -> Measures:
-    """The same, with raw features of a masked token set to 0 instead of the mean of train."""
+    """Impact of single tokens as in `tokens`, but with raw features of a masked token set to 0, not to train's mean."""
     return _mask_tokens(data, is_raw=True)
 
 
@@ -151,12 +151,12 @@ def read_tokens(data: AnalysisInput, limit: int) -> TokenWords:
 
 
 def token_impacts(network: Network, x: Tensor, mask: FloatArray, tagged: TokenWords) -> tuple[FloatArray, FloatArray]:
-    """Confidences `(n,)` and impacts `(t,)` of one network.
+    """Return the confidences `(n,)` of one network, and the impacts `(t,)` of masking each token on them.
 
     Args:
-        network: trained.
-        x: `(n, places, features)` standardised, 0 on padding.
-        mask: `(features,)` that replace those of the masked token.
+        network: a trained network.
+        x: `(n, places, features)` standardised features, 0 on padding.
+        mask: `(features,)` values that replace the features of the masked token.
         tagged: the t tokens.
     """
     confidence, impact = probabilities(network, x), np.zeros(len(tagged.answer))
@@ -178,8 +178,8 @@ def build_measures(tagged: TokenWords, confidence: FloatArray, impact: FloatArra
 
     Args:
         tagged: the t tokens of n answers.
-        confidence: `(seeds, n)`.
-        impact: `(seeds, t)`.
+        confidence: `(seeds, n)` confidences in the answers.
+        impact: `(seeds, t)` impacts of the tokens.
     """
     impacts = tagged.tokens(impact)
     later, both = impacts.take(impacts.place > 0), impacts.has_both
@@ -221,7 +221,7 @@ def _contrast(what: str, impacts: Impacts, estimates: tuple[Linear, Linear] | No
 
 
 def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
-    """Rows of the classes of words, then of the comparisons."""
+    """Build the table rows: of the classes of words, then of the comparisons."""
 
     def values(key: str, effect: Effect) -> _Row:
         return {key: effect.value, f"{key}_low": effect.low, f"{key}_high": effect.high}
@@ -281,14 +281,14 @@ def _build_notes(tagged: TokenWords, impacts: Impacts, compared: Sequence[Contra
 
 
 def build_answer(compared: Sequence[Contrast], both: int, n: int) -> str:
-    """Verdict in sentences on the comparisons over all tokens, within answers, and at the same places.
+    """Build the verdict in sentences on the comparisons over all tokens, within answers, and at the same places.
 
     "More" requires significance both within answers and at the same places, each at 5 %, which is a joint test at 5 %
     (an intersection-union test; Berger, Technometrics 1982).
 
     Args:
-        compared: all tokens, within answers, the same without first tokens, at the same places, and the same with words
-            by their first token; the last one may be missing.
+        compared: the comparisons over all tokens, within answers, within answers without first tokens, at the same
+            places, and at the same places with the first token of each word alone; the last one may be missing.
         both: number of answers with both kinds of words.
         n: number of all answers.
     """
@@ -351,7 +351,7 @@ def _format_effect(effect: Effect, unit: str = "points", decimals: int = 2) -> s
 
 
 def _build_strips(tagged: TokenWords, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
-    """Random answers, coloured by impact; from those with both kinds of words if there are any."""
+    """Build strips of random answers, coloured by impact; of answers with both kinds of words if there are any."""
     pool = np.flatnonzero(both) if both.any() else np.arange(len(both))
     count = min(N_STRIPS, len(pool))
     mean = 100 * impact.mean(axis=0)

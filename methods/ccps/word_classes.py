@@ -34,13 +34,13 @@ CLASS_OF_TAG: dict[str, WordClass] = {
     **dict.fromkeys(_NUMERAL.split(), "numeral"),
     **dict.fromkeys(_OTHER.split(), "other"),
 }
-"""Tags of CLAWS C5, and the five more that HanTa's English model has (NN, IN, !!!, UNKNOWN)."""
+"""Tag -> class of its words: tags of CLAWS C5, and four more that HanTa's English model has (NN, IN, !!!, UNKNOWN)."""
 
 _WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
 _CLITIC = re.compile(r"(?<=\w)(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _CANNOT = re.compile(r"(?<=^can)not$", re.IGNORECASE)
 _ENGLISH = re.compile(r"[0-9A-Za-z\u00c0-\u024f]")
-"""An English word has one of these characters; the tagger takes words of other scripts for names."""
+"""Characters of which an English word has at least one; the tagger takes words of other scripts for names."""
 _LONGEST = 60
 """Longest word that is tagged, in characters: time grows with the square, and no English word is longer."""
 _MODEL = "morphmodel_en.pgz"
@@ -104,7 +104,7 @@ def tag_words(text: str, tag: Tag) -> list[Word]:
 
 
 def align_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
-    """Index of the word that each token belongs to; None if it has no character of a word.
+    """Return the index of the word that each token belongs to; None for a token without a character of a word.
 
     A token belongs to the word with which it shares most characters, the first on ties. A token that ends within a
     character has no text and belongs to the word of that character.

@@ -44,7 +44,7 @@ _ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
 
 
 class _Corpus(NamedTuple):
-    """Training data: distinct hidden states and tokens of each question. The states are views of the batch's arrays."""
+    """Training data: distinct hidden states (views of the batch's arrays) and tokens of each question."""
 
     gold: npt.NDArray[np.float32]
     """(., d) states that predict tokens of gold answers."""
@@ -113,7 +113,7 @@ class LitCab(ConfidenceMethod):
     batch_size: int = 32
     """Questions per step at most. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
     learning_rate: float = 1e-4
-    """Constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
+    """Learning rate, constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
 
@@ -170,12 +170,12 @@ class LitCab(ConfidenceMethod):
         return np.asarray(np.exp(np.bincount(owner, weights=log_p, minlength=len(ids)) / ids.lengths))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """D x V weights and V biases."""
+        """Weights d x v and v biases, for hidden size d and v tokens in the vocabulary."""
         return facts.model.hidden_size * facts.model.vocab_size + facts.model.vocab_size
 
 
 def _sample_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
-    """Mask over the tokens of wrong options that selects at most `negatives` options per question."""
+    """Return a mask over the tokens of wrong options that selects at most `negatives` options per question."""
     mask = np.ones(len(wrong.values), dtype=np.bool_)
     if negatives is None:
         return mask
@@ -214,7 +214,7 @@ def _corpus(train: Batch, option_mask: BoolArray) -> _Corpus:
 
 
 def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:
-    """Tokens of these questions, and a mask of those of wrong options."""
+    """Return the tokens of these questions with their states, and a mask `(t,)` of the tokens of wrong options."""
     from methods.litcab.networks import Targets
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)

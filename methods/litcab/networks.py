@@ -1,14 +1,15 @@
 """The LitCab layer: adjusted logits Z' = Z + B h + b, their loss and its gradient (docs/methods.md §2.7).
 
-The loss of a step, over all tokens of its questions, with c the mean cross-entropy of right answers' tokens and w that
-of wrong options' tokens:
+Z are the frozen head's logits for the hidden state h, B `(v, d)` and b `(v,)` the layer's weights and biases. The loss
+of a step, over all tokens of its questions, with c the mean cross-entropy of right answers' tokens and w that of wrong
+options' tokens:
 
     c - w + cap + penalty |B|     where w < cap
     c     + cap + penalty |B|     elsewhere, and where the step has no wrong option
 
-Memory limits this method: for d = 4,096 and V = 128,256 the layer has 525 million weights. Weights, gradient
-and the two moments of AdamW take 16 bytes each in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
-d = 5,120 and V = 152,064). No other array of that size is allocated: the gradient is written in place, logits exist
+Memory limits this method: for d = 4,096 and v = 128,256 the layer has 525 million weights. For each of them value,
+gradient and the two moments of AdamW take 16 bytes in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
+d = 5,120 and v = 152,064). No other array of that size is allocated: the gradient is written in place, logits exist
 for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39 GB) and are recomputed from the hidden states,
 and a head in half precision is cast to float32 slice by slice. The training states stay on the host; those of a step
 are copied to the device.
@@ -45,9 +46,9 @@ class Layer(NamedTuple):
     """The trained layer, float32, on the device of the head."""
 
     weight: Tensor
-    """B, (v, d)"""
+    """B of the module's docstring, (v, d)."""
     bias: Tensor
-    """b, (v,)"""
+    """b of the module's docstring, (v,)."""
 
     @classmethod
     def zeros(cls, head: OutputHead) -> Layer:
@@ -56,7 +57,7 @@ class Layer(NamedTuple):
         return cls(*(torch.zeros(shape, device=head.weight.device) for shape in ((rows, width), (rows,))))
 
     def arrays(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Copies on the host."""
+        """Return copies of weight and bias on the host."""
         return self.weight.cpu().numpy().copy(), self.bias.cpu().numpy().copy()
 
 
@@ -64,11 +65,11 @@ class Targets(NamedTuple):
     """Tokens and the hidden states that predict them, on the host."""
 
     states: npt.NDArray[np.float32]
-    """(m, d); options with a common prefix share its states."""
+    """(m, d) hidden states; options with a common prefix share those of the prefix."""
     state: IntArray
     """(t,) row of `states` that predicts each token."""
     ids: IntArray
-    """(t,)"""
+    """(t,) token ids."""
 
 
 class Objective(NamedTuple):
@@ -90,7 +91,7 @@ class _Chunk(NamedTuple):
     rows: Tensor
     """(t,) state of each token, within the chunk."""
     ids: Tensor
-    """(t,)"""
+    """(t,) token ids."""
     tokens: IntArray
     """(t,) indices of these tokens among all; on the host."""
 
@@ -144,7 +145,7 @@ def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_inpu
 
 
 def _is_split(states: Tensor) -> bool:
-    """Whether float32 factors multiplied with these states are split into bfloat16 halves."""
+    """Return whether float32 matrices that these states are multiplied with are split into bfloat16 halves."""
     return states.dtype == torch.bfloat16 and len(states) >= _SPLIT_MIN_STATES
 
 
@@ -187,7 +188,7 @@ def log_probabilities(layer: Layer, head: OutputHead, tokens: Targets, *, relu_i
 
 
 def _softmax_and_log_p(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> tuple[Tensor, Tensor]:
-    """Softmax `(m, v)` of the adjusted logits, and each token's log-probability `(t,)`."""
+    """Return the softmax `(m, v)` of a chunk's adjusted logits, and the log-probabilities `(t,)` of its tokens."""
     log_p = _adjusted_logits(layer, head, chunk, relu_input=relu_input).log_softmax(dim=1)
     token_log_p = log_p[chunk.rows, chunk.ids]
     return log_p.exp_(), token_log_p
@@ -196,18 +197,19 @@ def _softmax_and_log_p(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_in
 def write_gradient(
     layer: Layer, gradient: Layer, head: OutputHead, tokens: Targets, wrong: npt.NDArray[np.bool_], objective: Objective
 ) -> float:
-    """Overwrite `gradient` with that of one step's loss, and return the loss.
+    """Overwrite `gradient` with the gradient of one step's loss in the layer, and return the loss.
 
-    Without autograd, which would hold two more matrices of the layer's size. The softmax's gradient in a token's logits
-    is p - e_t; the norm's in B is B / |B|, and 0 at B = 0.
+    Autograd is not used, as it would hold two more matrices of the layer's size. A token's cross-entropy has the
+    gradient p - e_t in its logits, where p is their softmax and e_t is 1 at the token, else 0; |B| has the gradient
+    B / |B| in B, and 0 at B = 0.
 
     Args:
-        layer: the weights; unchanged.
-        gradient: of the layer's shapes.
+        layer: the trained layer, which stays unchanged.
+        gradient: tensors of the layer's shapes.
         head: the frozen head.
         tokens: all tokens of the step.
         wrong: `(t,)` mask of the tokens of wrong options.
-        objective: constants.
+        objective: constants of the loss.
     """
     norm = torch.linalg.vector_norm(layer.weight)
     # the branch with norm 0 may be NaN: it is not selected
@@ -216,7 +218,7 @@ def write_gradient(
     gradient.bias.zero_()
 
     def add_chunk(softmax: Tensor, chunk: _Chunk) -> None:
-        """Add sum over tokens of weight * (p - e_t), times the layer's input; overwrites the softmax `(m, v)`."""
+        """Add to `gradient` the part of a chunk's tokens, from their softmax `(m, v)`, which is overwritten."""
         weight = torch.tensor(weights[chunk.tokens], device=softmax.device)
         state_weights = torch.zeros(len(chunk.states), device=weight.device).index_add_(0, chunk.rows, weight)
         softmax.mul_(state_weights[:, None]).index_put_((chunk.rows, chunk.ids), -weight, accumulate=True)
@@ -256,7 +258,10 @@ def train_layer(
     learning_rate: float,
     weight_decay: float,
 ) -> None:
-    """Train a layer from zeros, one AdamW step per (tokens, wrong); `callback` gets the layer after each step."""
+    """Train a layer from zeros by AdamW; `callback` gets the layer after each step.
+
+    `steps` gives the tokens of each step, and the mask `(t,)` of the tokens of wrong options among them.
+    """
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     adamw = torch.optim.AdamW(list(layer), lr=learning_rate, weight_decay=weight_decay, betas=(0.9, 0.999), fused=True)
     for parameter, grad in zip(layer, gradient, strict=True):

@@ -54,7 +54,7 @@ COMMONSENSE_QA = DataSet(
 def _two_options(
     question: str, texts_of_options: tuple[str, str], options: tuple[str, ...], gold: int, how: ReadOptions
 ) -> DraftQuestion:
-    """Question with two lettered options; in the open format with both shown and the answers "1" and "2"."""
+    """Build a question with two lettered options; in the open format it shows both, and the answer is "1" or "2"."""
     if how.format is Format.CHOICE:
         return DraftQuestion(question, options, gold)
     return DraftQuestion(question, ("1", "2"), gold, (("first", texts_of_options[0]), ("second", texts_of_options[1])))
@@ -89,7 +89,7 @@ COPA = DataSet(
 
 def _hellaswag(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
-    # `ctx` contains the other two; the official prompt repeats them
+    # `ctx` contains `ctx_a` and `ctx_b`; the official prompt repeats them
     context = " ".join([text(row, "ctx"), piece(row, "ctx_a"), piece(row, "ctx_b")])
     return DraftQuestion(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
 
@@ -131,7 +131,7 @@ NOT_ONE_BLANK = FilterVerdict(keep=False, why="sentences without exactly one bla
 
 
 def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
-    """Filter for labelled sentences whose number of blanks fits."""
+    """Build a filter that keeps labelled sentences whose number of blanks `fits`; the verdict on others is `why`."""
 
     def judge(row: Row) -> FilterVerdict:
         sentence = row.values["sentence"]

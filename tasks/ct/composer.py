@@ -36,13 +36,13 @@ LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.O
 
 
 class CtCorpus(Task):
-    """Several data sets joined; base class of the four tasks."""
+    """Base class of the four tasks: several data sets joined to a training corpus."""
 
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
-    """Most train rows per data set."""
+    """Largest number of train rows taken from each data set."""
     style = knowledge.ARC.style(Format.CHOICE)
-    """Style of one of the data sets; see `style_of` for each question's."""
+    """Prompt style of one of the data sets; `style_of` gives the style of each question."""
     draws_exemplars = True
     prompt_tokens = 1600
     is_published = False
@@ -69,7 +69,7 @@ class CtCorpus(Task):
         return next(each for each in self._sets if each.name == question.subject).style(self.format)
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """The data sets with their splits of questions and of exemplars."""
+        """The cards of the data sets, each with the splits from which its questions and its exemplars come."""
         return [(each.card, origin) for each, used in self._parts(split) for origin in dict.fromkeys((used, each.pool))]
 
     def _parts(self, split: Split) -> list[tuple[DataSet, Split]]:
@@ -220,7 +220,7 @@ class CTLocalChoice(CtCorpus):
 
 @task("ct-local-oe")
 class CTLocalOpen(CtCorpus):
-    """The same rows without options."""
+    """The rows of ct-local-choice without options."""
 
     format = Format.OPEN
     sets = LOCAL_SETS

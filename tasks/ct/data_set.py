@@ -39,7 +39,7 @@ class DraftQuestion(NamedTuple):
 
 
 Reader = Callable[[Row, ReadOptions], DraftQuestion]
-"""Converts a row to a question; raises a UserError that names the row if it is invalid."""
+"""Function that converts a row to a question; it raises a UserError that names the row if the row is invalid."""
 
 
 class FilterVerdict(NamedTuple):
@@ -69,24 +69,24 @@ class DataSet:
     """One data set in both formats (docs/methods.md §1.4)."""
 
     name: str
-    """Subject of its questions."""
+    """Name of the data set, which is the subject of its questions."""
     card: DataCard
     columns: tuple[str, ...]
     read: Reader
     choice: PromptStyle
     open: PromptStyle | None = None
-    """None if it is not part of the open corpus."""
+    """Prompt style without options; None if the data set is no part of the open corpus."""
     filter: Filter | None = None
     pool: Split = "train"
     """Split from which exemplars come."""
     published: DataSet | None = None
-    """The data set as the published corpus reads it, if different."""
+    """The data set as the published corpus reads it; None if that is the same."""
 
     def style(self, fmt: Format) -> PromptStyle:
-        """Prompt style of its questions.
+        """Return the prompt style of the data set's questions in a format.
 
         Raises:
-            ContractError: it is not part of the open corpus.
+            ContractError: the format is open, and the data set is no part of the open corpus.
         """
         style = self.choice if fmt is Format.CHOICE else self.open
         if style is None:
@@ -103,12 +103,12 @@ def card_of(
     splits: Mapping[Split, str] | None = None,
     is_script: bool = False,
 ) -> DataCard:
-    """The card of a data set whose folder is named after its repository and configuration.
+    """Build the card of a data set whose folder is named after its repository and configuration.
 
     Args:
-        hub: the repository.
-        config: the configuration.
-        revision: the commit.
+        hub: id of the repository on the Hub.
+        config: name of the configuration.
+        revision: commit of the repository.
         license: license of the rows.
         splits: our split -> its name in the source; None: train and validation under these names.
         is_script: the data set is a script on the Hub, so that its files come from the Parquet branch.
@@ -177,7 +177,7 @@ class SplitQuestions(Sequence[Question]):
         return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
     def count_up_to(self, most: int) -> int:
-        """Number of questions, at most `most`; filters no more rows than needed.
+        """Return the number of questions, or `most` if there are more; no more rows are filtered than needed.
 
         Raises:
             UserError: all rows are filtered out.
@@ -209,12 +209,12 @@ class SplitQuestions(Sequence[Question]):
 
 
 def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]], *parts: str) -> Reader:
-    """Build a reader of rows with the question in one column.
+    """Build a reader of rows whose question is the text of one column.
 
     Args:
-        question: the column of the question.
-        options: reads the options and the index of the right one.
-        parts: columns of further prompt parts, of the same names.
+        question: name of the question's column.
+        options: function that reads a row's options and the index of the right one.
+        parts: columns with further parts of the prompt, which have the columns' names.
     """
 
     def read(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -229,10 +229,10 @@ HIDDEN = ("", "-1", "None")
 
 
 def piece(row: Row, column: str) -> str:
-    """Text of a column, possibly empty.
+    """Return the text of a column, which may be empty.
 
     Raises:
-        UserError: it is not a text; names the row and the column. So do the readers below.
+        UserError: the value is not a text; the message names row and column, as in the functions below.
     """
     value = row.values[column]
     if not isinstance(value, str):
@@ -241,12 +241,12 @@ def piece(row: Row, column: str) -> str:
 
 
 def pieces(row: Row, *columns: str) -> tuple[str, ...]:
-    """Texts of several columns, one per option."""
+    """Return the options of a row, each the text of one column."""
     return tuple(piece(row, column) for column in columns)
 
 
 def label(row: Row, column: str, labels: str) -> int:
-    """Index of the right option, from a label that is one of these characters, as text or as number."""
+    """Return the index of a column's label, a text or number, among the characters of `labels`: the right option."""
     value = row.values[column]
     label_text = str(value).strip()
     if label_text in HIDDEN:
@@ -269,7 +269,10 @@ def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[
 
 
 def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
-    """Options and the right one's index from `choices` (texts with labels) and `answerKey` (a letter or a digit)."""
+    """Return a row's options and the index of the right one.
+
+    They are read from the columns `choices` (texts with labels) and `answerKey` (the label of the right option).
+    """
     choices, key = row.values["choices"], piece(row, "answerKey").strip()
     if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
         raise wrong(row, "choices", "texts with labels", choices)
@@ -296,12 +299,12 @@ REPEATED = FilterVerdict(keep=False, why="rows with two equal options, left out"
 
 
 def labelled(column: str, labels: Sequence[int]) -> Filter:
-    """Filter for rows with one of these labels."""
+    """Build a filter that keeps rows with one of these labels in a column."""
     return Filter((column,), lambda row: KEEP if row.values[column] in labels else UNLABELLED)
 
 
 def distinct(*columns: str) -> Filter:
-    """Filter for rows whose options, in these columns, differ."""
+    """Build a filter that keeps rows whose options, one in each of these columns, all differ."""
     return Filter(columns, lambda row: differing([row.values[column] for column in columns]))
 
 

@@ -57,7 +57,7 @@ SNLI = DataSet(
 
 
 def _anli(n: int) -> DataSet:
-    """Data set of a round; its dev split provides the exemplars, so there is no validation split."""
+    """Build the data set of round n of ANLI; its dev split provides the exemplars, so there is no validation split."""
     return DataSet(
         name=f"anli_r{n}",
         card=card_of(

@@ -69,7 +69,7 @@ OBQA = DataSet(
 # --- SciQ -------------------------------------------------------------------------------------------------------------
 
 SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
-"""Columns in the order in which they are permuted; in the file `distractor3` comes first."""
+"""Columns of the options, in the order to which a random permutation is applied; the file has `distractor3` first."""
 
 
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -113,7 +113,7 @@ READ_AS_PUBLISHED = FilterVerdict(keep=True, why="rows whose options are not wha
 
 
 def by_letters(options: str) -> list[str]:
-    """Text after each letter up to the next one; empty if a letter from a to e is missing.
+    """Return the options as the text after each letter up to the next one; empty if a letter from a to e is missing.
 
     >>> by_letters("a ) 1,200 , b ) ( 3 ) x , c ) 7 , d ) 0.5 , e ) none of these")
     ['1,200', '( 3 ) x', '7', '0.5', 'none of these']
@@ -126,7 +126,7 @@ def by_letters(options: str) -> list[str]:
 
 
 def by_commas(options: str) -> list[str]:
-    """Options as the official code reads them: split at commas, the text after the last bracket of each part.
+    """Return the options as the official code reads them: between commas, the text after the last bracket.
 
     >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
     ['1', '200', 'x']
@@ -137,9 +137,10 @@ def by_commas(options: str) -> list[str]:
 def _math(
     split: Callable[[str], list[str]], other: Callable[[str], list[str]], unfit: FilterVerdict, odd: FilterVerdict
 ) -> tuple[Reader, Filter]:
-    """Reader that splits options by `split`, and filter: `unfit` rows can't be split, on `odd` rows `other` differs.
+    """Build a reader of MathQA that splits the options by `split`, and the filter that fits it.
 
-    Commas within numbers make more than five options; the official code keeps such rows.
+    The filter's verdict is `unfit` on a row whose options can't be split, and `odd` where `other` splits them
+    otherwise. Commas within numbers make more than five options; the official code keeps such rows.
     """
 
     def judge(row: Row) -> FilterVerdict:

@@ -25,9 +25,9 @@ from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
-"""Suffix of a problem that `bench.run.rerun` can clear."""
+"""End of the message of a problem that only running the cell again (`bench.run.rerun`) can refute."""
 LONGEST = 400
-"""Largest number of characters of a finding that are shown."""
+"""Largest number of characters that are shown of a finding."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SubmissionVerdict:
     """Findings about one file."""
 
     file: str
-    """Its path below the folder of results."""
+    """Path of the file below the results folder."""
     problems: tuple[str, ...]
     """Reasons not to commit the file; empty where it may be committed."""
     unchecked: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ def check_results(folder: Path, data_dir: Path | None = None) -> list[Submission
     """Check each file below a folder of results, partial runs included.
 
     Args:
-        folder: of results.
+        folder: the results folder.
         data_dir: folder of the tasks' data sets as Parquet files, to check questions against.
 
     Raises:
@@ -65,7 +65,7 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
         path
         for path in sorted(folder.rglob(pattern))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        # transfer cells are checked elsewhere, and analyses write no results
+        # results in the folder of transfer cells are not checked here, and analyses write no results
         and path.relative_to(folder).parts[0] not in {FOLDER, results.ANALYSES}
         and not path.name.endswith(MATRIX)
     ]
@@ -80,7 +80,7 @@ class _Check:
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[SubmissionVerdict]:
-        """Verdicts on these JSON files, and on Parquet files without a JSON file."""
+        """Return the verdicts on these JSON files, on Parquet files without a JSON file, and on question files."""
         findings: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             findings[path] = list(self._file_findings(path))

@@ -1,4 +1,4 @@
-"""Shared by the checks of results: a cell with its records, the built-in methods and tasks, and findings."""
+"""What all checks of results use: a cell with its records, the built-in methods and tasks, and findings."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class SubmittedCell:
     """A cell with status ok, with its records sorted by id."""
 
     path: Path
-    """Path of its JSON file."""
+    """Path of the cell's JSON file."""
     row: ResultRow
     records: Records
 
     @property
     def base(self) -> str:
-        """Name of its method, without the recalibration."""
+        """Name of the cell's method, without the recalibration."""
         return base_of(self.row.method)
 
     @property
     def recalibration(self) -> str:
-        """Name of its recalibration; empty without one."""
+        """Name of the cell's recalibration; empty without one."""
         return recalibration_of(self.row.method)
 
     @cached_property
     def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
-        """Question id -> subject, label, answer, and whether it was parsed: equal for all methods."""
+        """Question id -> subject, label, answer, and whether the answer was parsed; the same for all methods."""
         columns = self.records
         values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
         return dict(zip(columns.id, values, strict=True))
@@ -66,7 +66,7 @@ class SubmittedCell:
 
     @property
     def confidences_digest(self) -> str:
-        """Digest of ids and rounded confidences, or scores, so that a copy with noise is detected."""
+        """Digest of ids and rounded confidences (or scores), by which a copy with added noise is detected."""
         rounded = np.round(self.records.order, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
@@ -79,13 +79,13 @@ class Known:
     tasks: Registry[Task]
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
-        """Method class of a name, without its recalibration; None where it is not built in."""
+        """Return the class of the built-in method of a name, whatever its recalibration; None if there is none."""
         with suppress(UserError):
             return self.methods.get(base_of(name))
         return None
 
     def task(self, name: str) -> type[Task] | None:
-        """Task class of a name; None where it is not built in."""
+        """Return the class of the built-in task of a name; None if there is none."""
         with suppress(UserError):
             return self.tasks.get(name)
         return None
@@ -98,7 +98,7 @@ def draws(method: type[ConfidenceMethod]) -> bool:
 
 
 def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
-    """Build the protocol of a result: its preset with the deviations `protocol.FIELD`; others are ignored.
+    """Build the protocol of a result: its preset, changed by the deviations named `protocol.FIELD`.
 
     Raises:
         UserError: there is no such preset or field, or a value is invalid.

@@ -36,7 +36,7 @@ def findings(row: ResultRow, built_in: Known) -> Iterator[Finding]:
     """Check the metadata of one row.
 
     Args:
-        row: status ok or not.
+        row: a row of any status.
         built_in: the built-in methods and tasks.
     """
     method, task = built_in.method(row.method), built_in.task(row.task)
@@ -193,8 +193,8 @@ def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterat
     """Check the training losses of a row.
 
     Args:
-        row: status ok.
-        method: of the row.
+        row: a row with status ok.
+        method: method of the row.
     """
     if not method.trains():
         if row.training is not None or row.base_rate is not None:
@@ -233,8 +233,8 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
     """Check the hyperparameter search of a row.
 
     Args:
-        row: status ok or not.
-        method: of the row; None where it is not built in.
+        row: a row of any status.
+        method: method of the row; None where it is not built in.
     """
     tuning, requested = row.tuning, row.config.get("tune")
     if (n := tuning and tuning.n) != requested:
@@ -278,8 +278,8 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
     """Check that the code of a result was committed, and that the repository has the commit.
 
     Args:
-        row: any.
-        folder: of results; its repository and that of this code are searched.
+        row: a row of any status.
+        folder: the results folder; its git repository and that of this code are searched for the commit.
     """
     code = row.provenance.get("code", {})
     sha, digest = code.get("git_sha"), code.get("record_digest")
@@ -300,6 +300,6 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
 
 @cache
 def _has_commit(folder: Path, sha: str) -> bool | None:
-    """Whether the repository of this code or of the results has a commit; None where unknown."""
+    """Return whether the repository of this code or of the results has a commit; None where that is not known."""
     answers = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
     return any(answers) if any(answers) or False in answers else None

@@ -18,15 +18,15 @@ from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
 _MIN_CLASS = 10
-"""Size of each class, right and wrong, from which on a perfect separation is suspicious."""
+"""Number of right and of wrong answers from which on their perfect separation by confidence is suspicious."""
 
 
 def recompute_row(row: ResultRow, records: Records) -> ResultRow:
     """Recompute every number of a row that follows from its records.
 
     Args:
-        row: with status ok.
-        records: of the row, at least one.
+        row: a row with status ok.
+        records: records of the row, at least one.
 
     Raises:
         UserError: the row's deviations from its preset are invalid.
@@ -43,11 +43,11 @@ def recompute_row(row: ResultRow, records: Records) -> ResultRow:
 def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
     """Compare the numbers of a row with those of its records.
 
-    A metric that only one of the two has is skipped: other versions have other metrics.
+    A metric that only one of the two rows has is skipped: other versions of this package have other metrics.
 
     Args:
-        row: from its JSON file.
-        expected: the same row from `recompute_row`.
+        row: the row as its JSON file has it.
+        expected: the same row, recomputed by `recompute_row`.
     """
     for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
         yield from differs(name, getattr(row, name), getattr(expected, name))
@@ -74,7 +74,7 @@ def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]
 
 
 def too_good_reason(records: Records) -> str | None:
-    """Reason why confidences are implausibly good; None where they are plausible. Only `--rerun` can clear it."""
+    """Return why confidences are implausibly good, which only `--rerun` can refute; None where they are plausible."""
     right, wrong = records.order[records.correct], records.order[~records.correct]
     if not right.size or not wrong.size:
         return None

@@ -25,7 +25,7 @@ FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet"
 
 @dataclass(frozen=True)
 class Questions:
-    """Question texts of one task and version: those stored in the folder, and those of the task."""
+    """Question texts of one version of a task: those stored in the results folder, and those that the task gives."""
 
     folder: Path
     """Folder of results."""
@@ -37,7 +37,7 @@ class Questions:
 
     @cached_property
     def stored(self) -> Mapping[str, QuestionText] | str:
-        """Questions in the folder, by id; empty without a file; an error message where it can't be read."""
+        """Stored questions, by id; empty without a file; an error message where the file can't be read."""
         try:
             return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
@@ -45,7 +45,7 @@ class Questions:
 
     @cached_property
     def official(self) -> Mapping[str, QuestionText] | str:
-        """Questions of the task, by id; a reason where they can't be loaded without the network."""
+        """Questions of the task, by id; a text that says why where they can't be loaded without the network."""
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)
@@ -59,7 +59,7 @@ class Questions:
 
     @property
     def reference(self) -> Mapping[str, QuestionText]:
-        """Questions to check results against: those of the task, else those in the folder; empty without both."""
+        """Questions to check results against: those of the task, else the stored ones; empty without both."""
         return next((texts for texts in (self.official, self.stored) if not isinstance(texts, str)), {})
 
     @cached_property
@@ -68,7 +68,7 @@ class Questions:
         return question_texts.digest(self.reference.values())
 
     def findings(self) -> Iterator[Finding]:
-        """Check the file in the folder."""
+        """Check the stored questions against those of the task."""
         if isinstance(self.stored, str):
             yield self.stored
         elif isinstance(self.official, str):
@@ -85,7 +85,7 @@ class Questions:
 
 
 def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
-    """Check the ids, subjects and digest of a cell against the questions, and its labels against a new grading."""
+    """Check a cell's ids, subjects and digest of questions against the questions, and its labels by grading again."""
     row = cell.row
     if row.answers_source != "generate":
         yield Unchecked("its answers and labels are a release's: they are compared with other cells only")
@@ -120,7 +120,7 @@ def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
 
 
 def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
-    """Grade again: option letters, and open answers where the judge is `match`."""
+    """Grade answers again and compare the labels; open answers only where the judge is `match`."""
     answers = [(key, *values) for key, values in cell.answered.items() if key in reference]
     wrong, misread = [], []
     for key, _, correct, answer, parsed in answers:

@@ -1,4 +1,4 @@
-"""Checks across cells: equal answers for all methods, no copies under other names or seeds, valid recalibrations."""
+"""Checks across cells: all methods have the same answers, no cell copies another one, recalibrations are valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchec
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
-"""Fewest distinct confidences of a cell for its equality with another cell to count as a copy."""
+"""Fewest distinct confidences with which a cell that equals another one counts as a copy."""
 ROUNDING = 1e-9
 
 
@@ -30,11 +30,11 @@ class Trace:
     answers: str
     """Digest of ids, subjects, labels and answers."""
     confidences: str | None
-    """Digest of ids and confidences; None with fewer than MIN_DISTINCT distinct ones."""
+    """Digest of ids and confidences; None where fewer than MIN_DISTINCT confidences are distinct."""
 
 
 def trace(cell: SubmittedCell) -> Trace:
-    """Summarise a cell."""
+    """Summarise a cell for the checks across cells."""
     is_distinctive = np.unique(cell.records.order).size >= MIN_DISTINCT
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
@@ -43,7 +43,7 @@ def trace(cell: SubmittedCell) -> Trace:
 
 
 def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, Finding]]:
-    """Check cells against each other; yields the path of a cell and its problem."""
+    """Check cells against each other; yield the path of a cell with each problem that it has."""
     for group in _grouped(traces, _answer_key).values():
         # the answers of the majority are the reference; in a tie every cell is reported
         counts = Counter(cell.answers for cell in group)
@@ -96,7 +96,7 @@ def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping
 
 
 def _answer_key(cell: Trace) -> object:
-    """Key of the answers: cells with the same key must have the same answers."""
+    """Return a key by which cells are grouped: cells with the same key must have the same answers."""
     row = cell.row
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
@@ -106,7 +106,7 @@ def _answer_key(cell: Trace) -> object:
 
 
 def _method_key(cell: Trace) -> object:
-    """Key of a method: cells with the same key are its seeds."""
+    """Return a key by which cells are grouped: cells with the same key are seeds of one method."""
     row = cell.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
 
@@ -115,7 +115,7 @@ def _method_key(cell: Trace) -> object:
 
 
 def score_findings(cell: SubmittedCell, built_in: Known) -> Iterator[str]:
-    """Check the scores of a cell, that they are there if its method has scores, and their scaling to confidences."""
+    """Check that a cell has scores if its method gives scores, and that its confidences rise with them."""
     method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:
@@ -145,9 +145,9 @@ def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records:
     """Check a recalibrated cell against the cell of its method.
 
     Args:
-        recalibrated: e.g. `ccps+isotonic`.
-        row: e.g. of `ccps`.
-        records: of that row, in the order of ids.
+        recalibrated: the recalibrated cell, e.g. of `ccps+isotonic`.
+        row: the row of the cell that was recalibrated, e.g. of `ccps`.
+        records: the records of `row`, sorted by id.
     """
     seen, base = recalibrated.row.labels_seen, row.labels_seen
     if (seen.train, seen.gold) != (base.train, base.gold) or seen.validation < base.validation:

@@ -28,7 +28,7 @@ ROWS: dict[Split, list[tuple[str, str, tuple[str, ...], int]]] = {
 
 @task("my-task")
 class MyTask(Task):
-    """Rivers, with three options each."""
+    """Questions about rivers, with three options each."""
 
     format = Format.CHOICE
     card = TaskCard(

@@ -1,4 +1,4 @@
-"""Tests of my-task: the rules that `bench check` knows, and that its rows are read as they are meant."""
+"""Tests of my-task: the rules that `bench check` knows, and that the task's rows are read as they are meant."""
 
 from __future__ import annotations
 

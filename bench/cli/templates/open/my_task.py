@@ -28,7 +28,7 @@ ROWS: dict[Split, list[tuple[str, str, str, tuple[str, ...]]]] = {
 
 @task("my-task")
 class MyTask(Task):
-    """Rivers, to be answered in a few words."""
+    """Questions about rivers, to be answered in a few words."""
 
     format = Format.OPEN
     card = TaskCard(

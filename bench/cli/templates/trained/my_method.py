@@ -26,16 +26,16 @@ class MyMethod(ConfidenceMethod):
     """C of the regression, 1 over the penalty. CHOSEN: few answers, many inputs."""  # where each value is from
 
     def fit(self, train: Batch, ctx: Context) -> MyMethod:
-        """Fit the probe; what is learned ends in an underscore."""
+        """Fit the probe; names of learned attributes end in an underscore."""
         # a fit that draws at random gets its numbers from `ctx.rng`, or from `random_state=ctx.seed % 2**32`
         self.probe_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.strength, max_iter=1_000))
         self.probe_.fit(train[STATE], train.correct)
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Probability that the answer is right, shape (n,); each of its own answer alone."""
+        """Probability that the answer is right, shape (n,); it may depend on no other answer of the batch."""
         return self.probe_.predict_proba(batch[STATE])[:, 1]
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """A weight for each number of a state, and a bias."""
+        """One weight for each dimension of the state, and a bias."""
         return facts.model.hidden_size + 1

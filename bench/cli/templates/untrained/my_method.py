@@ -1,4 +1,4 @@
-"""A method that learns nothing: from numbers that the model gave with its answer to one number for each answer."""
+"""A method that learns nothing: it maps numbers that the model gave with an answer to one score for the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MyMethod(ConfidenceMethod):
     """Way from tokens to one number: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Scores, shape (n,); each of its own answer alone."""
+        """Scores, shape (n,); the score of an answer may depend on no other answer of the batch."""
         pool = {"mean": np.mean, "max": np.max}[self.pool]
         tokens = batch[TokenScores()]  # tokens[i]: one record for each token of answer i
         return np.array([-pool(tokens[i]["entropy"]) for i in range(len(batch))])

@@ -1,4 +1,4 @@
-"""Tests of my-method: the rules that `bench check` knows, and what it is there for."""
+"""Tests of my-method: the rules that `bench check` knows, and what the method is there for."""
 
 from __future__ import annotations
 
