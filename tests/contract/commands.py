@@ -118,8 +118,8 @@ CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
     "a", {"metrics": {}}, {"constants": {}}, {"protocol": {}}
 )
 USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
-FINDING = Fake(threshold=0.5, bound=0.1, accepted=1, mistakes=0, row=Fake(records_digest="d"), calibration=Fake(values=[1]),
-               request=Fake(risk=0.1, level=0.9))  # fmt: skip
+FINDING = Fake(threshold=0.5, bound=0.1, accepted=1, mistakes=0, row=Fake(records_digest="d"),
+               calibration=Fake(values=[1]), request=Fake(risk=0.1, level=0.9))  # fmt: skip
 
 
 def shown_as(kind: str) -> str:
@@ -317,7 +317,8 @@ TABLE = [
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
             replaced={"bench.model.training_memory.configuration": lambda _settings: None},
             changes={"model": {"facts_from_settings.name": same, "stdout": Holding("llama8b")},
-                     "memory": {"reading_footprint": {"config": None, "budget": 1024}, "stdout": Holding("GB of 1e9 bytes")}},
+                     "memory": {"reading_footprint": {"config": None, "budget": 1024},
+                                "stdout": Holding("GB of 1e9 bytes")}},
         )
         for given in ({}, {"memory": True})
     ),
