@@ -1,4 +1,4 @@
-"""Methods by their worst cell: tests that stand on the fewer degrees of freedom."""
+"""Methods by their worst cell: how often ranks are wrong, and tests that stand on the fewer degrees of freedom."""
 
 import numpy as np
 import pytest
@@ -14,3 +14,16 @@ def test_a_difference_is_held_to_the_fewer_degrees_of_freedom(freedom: tuple[flo
     draws = np.random.default_rng(0).normal(0, error, (20_000, 2))
     cells = Cells("brier", np.array(["good", "bad"]), value, np.eye(2) * error**2, np.array(freedom), draws)
     assert cells.ranks(["good", "bad"]) == {"good": 1, "bad": rank}
+
+
+@pytest.mark.parametrize(("decoy", "error"), [(-0.3, 1.0), (-0.5, 3.0)])
+def test_a_precise_cell_beside_a_noisy_worst_one_decides_no_more_often_than_by_chance(decoy: float, error: float) -> None:
+    """Both methods are 0 at worst; where the noisy cell looks good, the other one's observed worst is below 0."""
+    rng, errors = np.random.default_rng(3), np.array([0.05, error, 0.05])
+    draws, method = rng.normal(0, errors, (4_000, 3)), np.array(["one", "two", "two"])
+    decided = 0
+    for _ in range(400):
+        value = np.array([0.0, 0.0, decoy]) + rng.normal(0, errors)
+        cells = Cells("brier", method, value, np.diag(errors**2), np.full(3, 1e6), draws)
+        decided += max(cells.ranks(["one", "two"]).values()) > 1
+    assert decided <= 30  # more come with a chance of 0.01 where the level is 0.05
