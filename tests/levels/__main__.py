@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = "docs/levels.md"
 READS = (
     *(f"bench/stats/{name}.py" for name in ("comparison", "influence", "intervals", "settings", "strata", "summary")),
-    *(f"bench/metrics/{name}.py" for name in ("answers", "calibration", "paper")), "tests/performance/judging.py",
+    *(f"bench/metrics/{name}.py" for name in ("validation", "calibration", "paper")), "tests/performance/judging.py",
     *(f"tests/levels/{name}.py" for name in ("measure", "populations", "power")),
 )  # fmt: skip
 """Code on which the numbers depend."""
