@@ -43,7 +43,7 @@ def calibrated_p(
     Raises:
         ValueError: as `bench.metrics.accuracy`.
 
-    A mistake at confidence 1 can't be chance, so the p value is the smallest possible one:
+    Both confidences are 1, so no draw has a mistake, and the observed one gives the smallest possible p value:
 
     >>> calibrated_p([1.0, 1.0], [False, True], ["art", "art"])
     0.001

@@ -39,8 +39,8 @@ class Comparison(Generic[K]):
     clustered: Interval
     """Interval of the difference over other subjects like these."""
     p: float | None
-    """Two-sided p value of the null of no difference, uncorrected, over other questions of the same subjects; None
-    without a test."""
+    """Two-sided p value of the null of no difference, uncorrected, over other questions of the same subjects and these
+    trained seeds; None without a test, 1 where nothing varies or too few questions differ."""
     p_corrected: float | None = None
     """`p` corrected for all pairs of its family: those of the methods' block, or all pairs if they share no block."""
     error: float | None = None
@@ -98,7 +98,9 @@ def compare(
     influences = np.stack([influence.by_question for influence in defined.values()])
     spread = sampling.spread(metric, influences, weights)
     values, scales = np.array([influence.value for influence in defined.values()]), np.ones(len(pairs))
-    if METRICS[metric].is_root:  # a - b is (a^2 - b^2) / (a + b), and its error and interval scale alike
+    # a - b is (a^2 - b^2) / (a + b). Error and interval are scaled alike, as if a + b were known: right for the test,
+    # and for the interval as long as a and b are not far apart in standard errors of their sum.
+    if METRICS[metric].is_root:
         values = np.maximum(0.0, values)
         scales = np.sqrt(values[first]) + np.sqrt(values[second])
     differences = values[first] - values[second]

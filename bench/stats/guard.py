@@ -108,7 +108,7 @@ def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
 
 
 def enough(wrong: float, risk: float, level: float) -> int | None:
-    """Return about how many answers certify a risk if a share `wrong` of them are mistakes.
+    """Return how many answers certify a risk if exactly a share `wrong` of them are mistakes.
 
     None where that share is not below the risk, or so near to it that more than 10^9 answers would be needed.
 
@@ -248,7 +248,7 @@ def guard(grid: FloatArray, values: npt.ArrayLike, correct: npt.ArrayLike, *, ri
     """Test thresholds on labelled answers, strictest first, until one fails.
 
     With probability at least `level` over the labelled sample, the error rate of new answers at or above the chosen
-    threshold is at most `risk`.
+    threshold is at most `risk`, as long as they are drawn like the labelled ones.
 
     Args:
         grid: thresholds, shape (k,), descending; chosen without the labelled answers.

@@ -37,7 +37,8 @@ class Influence(NamedTuple):
     by_subject: FloatArray = np.empty(0)
     """The metric in each of S subjects, shape (S,), NaN where undefined; empty if pooled over all questions."""
     second_order: float = 0.0
-    """Second-order variance, added to that of the influences; above 0 for RMSCE only, see `_rmsce`."""
+    """Second-order variance, added to that of the influences in intervals of single methods; above 0 for RMSCE only, see
+    `_rmsce`."""
     inputs: FloatArray = np.empty(0)
     """Number of each question that the metric is computed from, e.g. its confidence, shape (n,): two methods differ on
     a question where these numbers do; empty if unknown."""

@@ -5,7 +5,7 @@ labels; the seed of a draw also seeds training. Standard errors are those of `be
 of questions and of draws, with Satterthwaite's degrees of freedom. A point with a missing draw has a value, but neither
 interval nor test, because the draws that are left are a selection.
 
-There are three kinds of claims, each with a family-wise error rate of 1 - level of its own:
+There are three kinds of claims; each correction is for one metric, and its family-wise error rate is 1 - level:
 
 - `Gain`: a trained method is better or worse than an untrained one. P values are corrected by Holm's method over sizes,
   for each pair and metric.
@@ -91,7 +91,7 @@ class Gain:
     """Difference, positive where the trained method is better, for any metric; None where a draw of either method is
     missing."""
     p: float | None
-    """Two-sided p value of the null of no difference; None without an interval."""
+    """Two-sided p value of the null of no difference; None without a test, 1 where nothing varies."""
     p_holm: float | None = None
     """`p` corrected by Holm's method over the sizes of this pair and metric."""
     p_all: float | None = None

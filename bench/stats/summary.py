@@ -28,7 +28,7 @@ class Estimate:
     """One metric of one method, averaged over seeds; in each seed pooled over questions, or a mean over subjects."""
 
     value: float | None
-    """Mean over seeds; None where the metric is undefined for a seed."""
+    """Mean over seeds, for RMSCE the root of the mean square; None where the metric is undefined for a seed."""
     fixed: Interval
     """Interval over other questions of these subjects."""
     clustered: Interval

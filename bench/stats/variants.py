@@ -4,7 +4,7 @@ The variance of a difference has two components. That of questions is the square
 from influences (`bench.stats.influence`). That of seeds is the variance (ddof 1) of the difference over seeds, divided
 by their number. The interaction of seeds and questions is in both, which makes intervals conservative. Intervals are
 Student's t, with Satterthwaite's degrees of freedom. P values are corrected by Holm's method over all variants and
-steps.
+steps, for each metric.
 
 A path leads from a variant through others to the reference; a step is the change from one variant of the path to the
 next. The share of a step in the whole difference (reference minus first variant) is a ratio of two differences; its
@@ -67,9 +67,9 @@ class VariantRow:
     difference: SeedMean | None = None
     """Reference minus this variant; None for the reference, and where the metric is undefined for one of the two."""
     p: float | None = None
-    """Two-sided p value of the null of no difference; None without an interval."""
+    """Two-sided p value of the null of no difference; None without a test, 1 where nothing varies."""
     p_corrected: float | None = None
-    """`p` corrected by Holm's method, over all variants and steps."""
+    """`p` corrected by Holm's method, over all variants and steps of this metric."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StepRow:
     """End variant minus start variant; None where the metric is undefined for one of the two."""
     p: float | None = None
     p_corrected: float | None = None
-    """`p` corrected by Holm's method, over all variants and steps."""
+    """`p` corrected by Holm's method, over all variants and steps of this metric."""
     share: SeedMean | None = None
     """Share of the step in the path's whole difference; None where that is no significant gain, or without interval."""
 
