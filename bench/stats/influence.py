@@ -37,7 +37,7 @@ class Influence(NamedTuple):
     by_subject: FloatArray = np.empty(0)
     """The metric in each of S subjects, shape (S,), NaN where undefined; empty if pooled over all questions."""
     second_order: float = 0.0
-    """Second-order variance, added to that of the influences in intervals of single methods; above 0 for RMSCE only, see
+    """Second-order variance, added to that of the influences in a single method's interval; above 0 for RMSCE only, see
     `_rmsce`."""
     inputs: FloatArray = np.empty(0)
     """Number of each question that the metric is computed from, e.g. its confidence, shape (n,): two methods differ on

@@ -1,9 +1,9 @@
 """Worst-case comparison: rank methods by their worst cell, with an interval of its true value.
 
 A cell is one method on one task, or trained on one corpus, with the value of a metric. The observed worst value of
-several cells tends to be worse than the true one, and the truly worst cell may be another one. So a method is worse than
-another only if one of its cells is worse than every cell of the other, by more standard errors than any two cells of
-different methods differ by in 95 % of simultaneous draws.
+several cells tends to be worse than the true one, and the truly worst cell may be another one. So a method is worse
+than another only if one of its cells is worse than every cell of the other, by more standard errors than any two cells
+of different methods differ by in 95 % of simultaneous draws.
 """
 
 from __future__ import annotations
