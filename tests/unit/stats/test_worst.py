@@ -17,7 +17,9 @@ def test_a_difference_is_held_to_the_fewer_degrees_of_freedom(freedom: tuple[flo
 
 
 @pytest.mark.parametrize(("decoy", "error"), [(-0.3, 1.0), (-0.5, 3.0)])
-def test_a_precise_cell_beside_a_noisy_worst_one_decides_no_more_often_than_by_chance(decoy: float, error: float) -> None:
+def test_a_precise_cell_beside_a_noisy_worst_one_decides_no_more_often_than_by_chance(
+    decoy: float, error: float
+) -> None:
     """Both methods are 0 at worst; where the noisy cell looks good, the other one's observed worst is below 0."""
     rng, errors = np.random.default_rng(3), np.array([0.05, error, 0.05])
     draws, method = rng.normal(0, errors, (4_000, 3)), np.array(["one", "two", "two"])
