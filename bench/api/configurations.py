@@ -17,7 +17,7 @@ from bench.api.search import Search, Times
 def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
     """Return the searched fields of a method, by name.
 
-    These are the fields of `search`, without those that the user set and without `Times` of a preset value of 0.
+    These are the fields of `search`, but those that the user set, and multiples (`Times`) of a preset value that is 0.
 
     Args:
         method: the method with its preset's constants.

@@ -181,8 +181,8 @@ class Session:
         Args:
             ids: `(t,)` token ids.
             positions: `(t,)` position of each token in its sequence.
-            visible: returns the attention mask `(t, row's length + t)` bool on the device; called after ids and
-                positions are queued, so that one copy uploads them with the mask's arrays.
+            visible: builds the attention mask `(t, row's length + t)` bool on the device. It is called when ids and
+                positions are queued, so that they and the mask's arrays go up in one copy.
             read: number of a block -> indices of the tokens whose hidden states after this block are returned; those of
                 the last block are taken after the final norm.
 

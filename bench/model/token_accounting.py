@@ -88,7 +88,7 @@ class CountingModel(LanguageModel):
         vars(self).update(session=session, unsupported_reason=unsupported_reason, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
-        """Return the number of the only block."""
+        """Return the number of the transformer block at a depth: the stand-in model has only this one."""
         del depth
         return 1
 

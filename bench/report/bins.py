@@ -42,7 +42,10 @@ class DiagramBins(NamedTuple):
 
 
 def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
-    """Return mean confidences and rates of the non-empty bins, to be joined by a line; NaN where answers are few."""
+    """Return the points of a calibration line: mean confidence and share of right answers of each non-empty bin.
+
+    They are NaN in bins of few answers, where the line is interrupted.
+    """
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])

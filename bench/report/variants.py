@@ -102,7 +102,7 @@ def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]
 
 
 def step_rows(variants: Variants) -> list[dict[str, str]]:
-    """Return the rows of the table of the path's steps, label -> text; empty without a path."""
+    """Return the table of the steps from one variant to the next, as rows label -> text; empty if there are none."""
     rows = []
     for step in variants.steps:
         metric, share = METRICS[step.metric], step.share

@@ -94,7 +94,7 @@ def tokens_alone(
 
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
-    """Return the signals of a split that a run stores if it runs only a method that reads `signals`."""
+    """Return what a run of one method alone would store of a split, given the signals that the method reads there."""
     return stored_sources(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
 
 

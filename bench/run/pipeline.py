@@ -208,7 +208,7 @@ def in_order(
     Args:
         steps: steps of the run, in topological order.
         trainings: trainings on other machines; None: adapters are trained on this one, and no step is deferred.
-        fitter: fits the methods; told here whether a fit is put off while its adapter is being trained.
+        fitter: fits the methods; this function sets whether it defers a fit whose adapter is still being trained.
         results: results of the finished steps.
         progress: reports how far the trainings are.
     """

@@ -211,9 +211,10 @@ def _metric_mean(row: ResultRow, name: str) -> float | None:
 
 
 def _differences(one: Records, other: Records) -> FloatArray:
-    """Return the absolute differences `(n,)` of confidences, or of scores divided by the largest if they have no scale.
+    """Return the absolute differences `(n,)` between the confidences of two runs of a cell.
 
-    Infinite if the scores of only one of the two were scaled.
+    Scores that were not mapped to probabilities are divided by the largest first. The differences are infinite if only
+    one of the runs mapped its scores.
     """
     p, q = one.probabilities, other.probabilities
     if p is not None and q is not None:

@@ -116,7 +116,7 @@ class ReadableModel:
 
     @property
     def verdict_ids(self) -> tuple[int, int]:
-        """See `AdapterModel.verdict_ids`."""
+        """Token ids of the two verdict words, no and yes; see `AdapterModel.verdict_ids`."""
         return self.job.verdict_ids
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:

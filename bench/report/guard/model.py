@@ -135,12 +135,15 @@ class GuardedLine:
 
     @property
     def done(self) -> tuple[GuardedCell, ...]:
-        """Guards of the seeds that have a threshold."""
+        """The seeds for which a threshold was found."""
         return tuple(seed for seed in self.seeds if seed.threshold is not None)
 
     @property
     def coverage(self) -> float:
-        """Coverage on the answers that didn't choose the threshold, mean over seeds; 0 for a seed without threshold."""
+        """Share of the held-out answers that reach the threshold, mean over seeds; 0 for a seed without threshold.
+
+        Held out are the answers that the threshold was not chosen on.
+        """
         coverages = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
         return float(np.mean(coverages)) if coverages else 0.0
 

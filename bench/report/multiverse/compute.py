@@ -176,7 +176,7 @@ def _rank_methods(
 def _build_options(
     universes: Sequence[Universe], reference: Setting, effects: Mapping[tuple[str, str], str]
 ) -> Iterator[Option]:
-    """Yield the options of all dimensions; metric definitions are listed for the families that have several.
+    """Yield the options of each choice that universes differ in; metric definitions are options of their family only.
 
     Args:
         universes: all universes.

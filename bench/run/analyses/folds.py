@@ -255,7 +255,7 @@ class Folds:
 
 
 def subjects_of(*data_by_split: SplitData) -> list[str]:
-    """Return the distinct subjects of splits, in the order of the questions; those left out don't count."""
+    """Return the distinct subjects of the questions that take part in splits, in the order of the questions."""
     counted = (
         question
         for split_data in data_by_split
