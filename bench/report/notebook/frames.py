@@ -42,8 +42,8 @@ def long(tables: Sequence[Table]) -> DataFrame:
 
     `value` and `std` (over subjects) are those of the seed, `n_undefined` is the number of subjects that `value` leaves
     out, `mean` the mean over seeds, and `low` and `high` are the ends of the mean's 95 % interval over other
-    questions of these subjects. Missing numbers are NaN. The estimate of `rmsce` can be negative: `value` is then, `mean`
-    is 0.
+    questions of these subjects. Missing numbers are NaN. The estimate of `rmsce` can be negative: `value` is then,
+    `mean` is 0.
     """
     records = []
     for table in tables:
