@@ -45,7 +45,7 @@ class RandomDirections(Ccps):
     seed: int = 0
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor:
-        """Return a random direction for each token of all answers, `(tokens, width)` float32: isotropic normal samples."""
+        """Return a random direction for each token of all answers, `(tokens, width)` float32: isotropic and normal."""
         directions = np.empty((int(lengths.sum()), width), dtype=np.float32)
         ends = np.cumsum(lengths)
         for question, start, end in zip(ids, ends - lengths, ends, strict=True):
