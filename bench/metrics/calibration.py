@@ -264,7 +264,7 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
 
 
 def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Miscalibration part of `brier`; see `corp`.
+    """Miscalibration part of `brier`: what isotonic recalibration of these answers would take off (CORP).
 
     A constant confidence of 0.9, where one half of the answers is right, is off by (0.9 - 0.5)^2.
 
@@ -275,7 +275,7 @@ def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Discrimination part of `brier`; see `corp`.
+    """Discrimination part of `brier`: gain of the isotonically recalibrated confidences over a constant (CORP).
 
     A constant confidence separates no answers; a right answer above a wrong one separates all.
 
@@ -286,7 +286,7 @@ def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Uncertainty part of `brier`, which no method can change; see `corp`.
+    """Uncertainty part of `brier`, that of a constant, which no method can change (CORP).
 
     One of four is right: 1/4 * 3/4.
 
