@@ -234,13 +234,13 @@ def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
     value = row.values.get(column)
     if value is None:
         return None
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            require_text(text, f"{row.where}, column {column!r}")
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         raise row_error(row, column, expected, value) from None
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str):
-            require_text(text, f"{row.where}, column {column!r}")
     return value
 
 
