@@ -160,7 +160,7 @@ GROUPS = ("paper", "untrained", "trained", "all")
 
 
 @cache
-def paper() -> frozenset[str]:
+def paper_methods() -> frozenset[str]:
     """Return the names of the built-in methods that the paper compares, from `methods/groups.toml`."""
     table = tomllib.loads((resources.files("methods") / "groups.toml").read_text(encoding="utf-8"))
     return frozenset(table["paper"])
@@ -168,7 +168,7 @@ def paper() -> frozenset[str]:
 
 def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
     """Return the names of a method's groups except `all`; tables list the method under the first."""
-    return (*["paper"] * (method.name in paper()), "trained" if method.trains() else "untrained")
+    return (*["paper"] * (method.name in paper_methods()), "trained" if method.trains() else "untrained")
 
 
 @cache
@@ -178,7 +178,7 @@ def groups_built_in() -> Mapping[str, str]:
     return {name: groups_of(known.get(name))[0] for name in known.names()}
 
 
-def chosen(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
+def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
     """Expand group names to the names of their methods; each method is named once, in the given order.
 
     Raises:

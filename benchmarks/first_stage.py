@@ -35,7 +35,7 @@ def nested(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
 
     def by_others(others: BoolArray, own: BoolArray) -> FloatArray:
         ctx = made.fitter.context(name, learned, held.take(others), seed)
-        return outputs_of(made.resolved.fresh(name).fit(train, ctx), held.take(own))
+        return outputs_of(made.resolved.new_method(name).fit(train, ctx), held.take(own))
 
     return _by_folds(held.correct, made.fitter.seed, by_others)
 

@@ -55,7 +55,7 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
     if isinstance(fields.choices, str):
         options = row.values[fields.choices]
         if not isinstance(options, list | tuple):
-            raise wrong(row, fields.choices, "a list of options", options)
+            raise column_error(row, fields.choices, "a list of options", options)
         if not FEWEST <= len(options) <= MOST:
             raise UserError(
                 f"{row.where}: expected {FEWEST} to {MOST} options in column {fields.choices!r}, got {len(options)};"
@@ -63,7 +63,7 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
             )
         for i, option in enumerate(options):
             if not isinstance(option, str):
-                raise wrong(row, fields.choices, f"a text as option {i}", option)
+                raise column_error(row, fields.choices, f"a text as option {i}", option)
         choices = tuple(options)
     else:
         choices = tuple(text(row, column) for column in fields.choices)
@@ -74,12 +74,12 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
             f" all are in the Hub's split {fields.hidden!r}; take the file of a split with labels"
         )
     if isinstance(gold, bool) or not isinstance(gold, int) or not 0 <= gold < len(choices):
-        raise wrong(row, fields.gold, expected, gold)
+        raise column_error(row, fields.gold, expected, gold)
     subject = one_of(row, fields.subject, fields.subjects) if fields.subjects else text(row, fields.subject)
     return Question(question_id, subject, text(row, fields.text), choices, gold)
 
 
-def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
+def require_unique_ids(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
     """Yield the questions of rows in order, and check that their ids differ.
 
     Raises:
@@ -96,7 +96,7 @@ def unique(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
         yield question
 
 
-def key(row: Row, column: str) -> str:
+def row_id(row: Row, column: str) -> str:
     """Return the id that a row has in a column of the source, as text.
 
     Raises:
@@ -106,7 +106,7 @@ def key(row: Row, column: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value.strip():
-        raise wrong(row, column, "an id, a whole number or a text", value)
+        raise column_error(row, column, "an id, a whole number or a text", value)
     return value
 
 
@@ -134,7 +134,7 @@ def letter(row: Row, column: str, n_options: int) -> int:
     """
     value, letters = row.values[column], string.ascii_uppercase[:n_options]
     if not isinstance(value, str) or len(value) != 1 or value not in letters:
-        raise wrong(row, column, f"an answer letter from A to {letters[-1]}", value)
+        raise column_error(row, column, f"an answer letter from A to {letters[-1]}", value)
     return letters.index(value)
 
 
@@ -146,11 +146,11 @@ def text(row: Row, column: str) -> str:
     """
     value = row.values[column]
     if not isinstance(value, str) or not value.strip():
-        raise wrong(row, column, "a text that is not empty", value)
+        raise column_error(row, column, "a text that is not empty", value)
     return value
 
 
-def wrong(row: Row, column: str, expected: str, value: object) -> UserError:
+def column_error(row: Row, column: str, expected: str, value: object) -> UserError:
     """Build the error for a column whose value is not as expected."""
     shown = "null" if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")

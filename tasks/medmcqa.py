@@ -55,7 +55,7 @@ class MedMCQA(Task):
         if split == "dev":
             rows = _exemplars(rows, f"{self.card.folder}/{self.card.splits[split]}")
         counts: Counter[str] = Counter()
-        yield from _choices.unique((row, _question(row, counts)) for row in rows)
+        yield from _choices.require_unique_ids((row, _question(row, counts)) for row in rows)
         self.counts |= counts
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
@@ -68,7 +68,7 @@ class MedMCQA(Task):
 def _question(row: Row, counts: Counter[str]) -> Question:
     if _choices.one_of(row, "choice_type", TYPES) == MULTI:
         counts[MULTIS] += 1
-    return _choices.question(row, FIELDS, f"medmcqa/{_choices.key(row, 'id')}")
+    return _choices.question(row, FIELDS, f"medmcqa/{_choices.row_id(row, 'id')}")
 
 
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:

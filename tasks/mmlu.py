@@ -51,7 +51,7 @@ class MMLU(Task):
     def questions(self, split: Split) -> Iterator[Question]:
         """The questions of `test` or `dev`, with ids `mmlu/<split>/<row>`, shared by every format of MMLU."""
         rows = self.source.rows(self.card, split, FIELDS.columns)
-        return _choices.unique(
+        return _choices.require_unique_ids(
             (row, _choices.question(row, FIELDS, f"{self.card.folder}/{split}/{row.index}")) for row in rows
         )
 

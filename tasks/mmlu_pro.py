@@ -53,13 +53,13 @@ class MMLUProChoice(Task):
         """The questions of `test` or `dev`, with ids `mmlu-pro/<question_id>`."""
         counts: Counter[str] = Counter()
         rows = self.source.rows(self.card, split, (*FIELDS.columns, "question_id", "answer"))
-        yield from _choices.unique((row, _question(row, counts)) for row in rows)
+        yield from _choices.require_unique_ids((row, _question(row, counts)) for row in rows)
         if split != "dev":
             self.counts |= +counts
 
 
 def _question(row: Row, counts: Counter[str]) -> Question:
-    question = _choices.question(row, FIELDS, f"mmlu-pro/{_choices.key(row, 'question_id')}")
+    question = _choices.question(row, FIELDS, f"mmlu-pro/{_choices.row_id(row, 'question_id')}")
     choices = tuple(option.strip() for option in question.choices)
     counts[STRIPPED] += sum(map(str.__ne__, choices, question.choices))
     counts[CONFLICTS] += _choices.letter(row, "answer", len(choices)) != question.gold

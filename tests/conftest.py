@@ -96,4 +96,4 @@ def trained_here(monkeypatch: pytest.MonkeyPatch) -> None:
             loop.main(config)
         yield SimpleNamespace(stdout=out.getvalue().splitlines(keepends=True), wait=lambda: 0)
 
-    monkeypatch.setattr(child, "started", here)
+    monkeypatch.setattr(child, "start_child", here)

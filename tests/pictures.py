@@ -18,7 +18,7 @@ from rich.terminal_theme import TerminalTheme
 
 from bench.report.selection import ReportRequest, View
 from bench.report.tables import formats
-from bench.report.tables.request import shown
+from bench.report.tables.request import build_views
 from bench.report.write import write
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ FONTS = re.compile(r"@font-face \{\{.*?\}\}\s*", flags=re.DOTALL)
 
 def table(into: Path) -> None:
     """What `bench table --tasks atlas-oe` prints, without the sentences below it, as SVG."""
-    views = shown(View(RESULTS, tasks=(TASK,)), None)
+    views = build_views(View(RESULTS, tasks=(TASK,)), None)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False, force_terminal=True)
     formats.print_terminal([replace(grid, legend=()) for grid in views.grids], console)
     form = FONTS.sub("", _export_format.CONSOLE_SVG_FORMAT).replace("Fira Code", "monospace")

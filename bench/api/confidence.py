@@ -12,7 +12,9 @@ import numpy.typing as npt
 from bench.api.errors import ContractError
 
 
-def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
+def check_confidences(
+    who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = False
+) -> npt.NDArray[np.float64]:
     """Check confidences `(n,)` and return them as float64.
 
     Args:
@@ -35,7 +37,7 @@ def checked(who: str, confidence: npt.ArrayLike, n: int, *, allow_nan: bool = Fa
     return array
 
 
-def checked_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
+def check_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
     """Check scores `(n,)` and return them as float64.
 
     Args:

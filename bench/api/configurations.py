@@ -14,7 +14,7 @@ from bench.api.methods import ConfidenceMethod
 from bench.api.search import Search, Times
 
 
-def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
+def search_fields(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
     """Return the searched fields of a method, by name.
 
     These are the fields of `search`, but those that the user set, and multiples (`Times`) of a preset value that is 0.
@@ -31,12 +31,12 @@ def searched(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str,
     }
 
 
-def configuration(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
+def configuration_values(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
     """Return the values of the searched fields in configuration `k`; configuration 0 has the preset's values.
 
     Args:
         method: the method with its preset's constants.
-        fields: fields from `searched`.
+        fields: fields from `search_fields`.
         seed: seed of the run.
         k: index of the configuration.
     """

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.batch import Batch
-from bench.api.confidence import checked
+from bench.api.confidence import check_confidences
 from bench.api.errors import UserError
 from bench.api.protocol import NLL_CLIP
 
@@ -146,7 +146,7 @@ class EarlyStopping:
 
         def loss(validation: Batch) -> float:
             batch = validation.own() if validation.is_own else validation
-            confidence = checked("validation confidences", predict(batch), len(validation), allow_nan=True)
+            confidence = check_confidences("validation confidences", predict(batch), len(validation), allow_nan=True)
             self.confidences.append(confidence)
             return validation_loss(confidence, validation.correct)
 

@@ -79,7 +79,7 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
     return f"{text if isinstance(error, ContractError) else f'{type(error).__name__}: {text}'}{place}"
 
 
-def plain(error: BaseException, home: Path | None = None) -> Exception:
+def without_traceback(error: BaseException, home: Path | None = None) -> Exception:
     """Return an exception with the same message in one line and no traceback; types of `bench.api` are preserved.
 
     Args:

@@ -31,7 +31,7 @@ def is_part(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == _PACKAGE or isinstance(value, np.random.RandomState)
 
 
-def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
+def encode_estimator(value: Any, path: str, convert: Convert) -> dict[str, Any]:
     """Serialise an object of scikit-learn as plain values.
 
     Args:
@@ -63,8 +63,8 @@ def written(value: Any, path: str, convert: Convert) -> dict[str, Any]:
     return {KIND: kind, VERSION: _version(), STATE: convert(state, path)}
 
 
-def read(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
-    """Deserialise an object that `written` returned.
+def decode_estimator(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
+    """Deserialise an object that `encode_estimator` returned.
 
     Args:
         value: the serialised object.

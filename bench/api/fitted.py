@@ -57,7 +57,7 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
             f"fitted attribute {path.lstrip('/')!r} is a {kind}; only numbers, strings, arrays, adapters,"
             " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
         )
-    return estimators.written(value, path, lambda item, where: _split_arrays(item, where, arrays))
+    return estimators.encode_estimator(value, path, lambda item, where: _split_arrays(item, where, arrays))
 
 
 def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:
@@ -78,8 +78,8 @@ _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
     frozenset({_SCALAR}): lambda value, arrays, _: arrays[value[_SCALAR]][()],
     frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
     frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
-    frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: estimators.read(
-        value, path, lambda item, where: _join_arrays(item, arrays, where)
+    frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: (
+        estimators.decode_estimator(value, path, lambda item, where: _join_arrays(item, arrays, where))
     ),
 }
 """Keys of a JSON object that encodes another type -> its decoder."""

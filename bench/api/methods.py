@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bench.api.adapters import TrainAdapter
 from bench.api.batch import Batch, BoolArray, FloatArray
-from bench.api.confidence import checked, checked_scores
+from bench.api.confidence import check_confidences, check_scores
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError
 from bench.api.facts import RunFacts
@@ -270,7 +270,7 @@ def outputs_of(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = Fals
     Args:
         method: a fitted method, or one without `fit`.
         batch: n answers.
-        allow_nan: as for `checked`.
+        allow_nan: as for `check_confidences`.
 
     Raises:
         ContractError: the output is invalid.
@@ -278,5 +278,5 @@ def outputs_of(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = Fals
     """
     caller, values = f"{method.name}.predict", method.predict(batch)
     if method.output == "score":
-        return checked_scores(caller, values, batch.ids)
-    return checked(caller, values, len(batch), allow_nan=allow_nan)
+        return check_scores(caller, values, batch.ids)
+    return check_confidences(caller, values, len(batch), allow_nan=allow_nan)

@@ -27,7 +27,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Flag:
+class OptionName:
     """Annotation of an option whose name differs from that of its field."""
 
     name: str
@@ -64,7 +64,7 @@ def words_of(options: object, without: Collection[str] = ()) -> list[str]:
 
 def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
     """Return the name of a field's option on the command line."""
-    flag = next((mark.name for mark in marks if isinstance(mark, Flag)), None)
+    flag = next((mark.name for mark in marks if isinstance(mark, OptionName)), None)
     return flag or "--" + (name.removesuffix("s") if several else name).replace("_", "-")
 
 

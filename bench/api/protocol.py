@@ -175,7 +175,7 @@ def get_preset(preset: str) -> Protocol:
     return PRESETS[preset]
 
 
-def changed(preset: str, values: Mapping[str, object]) -> Protocol:
+def with_fields(preset: str, values: Mapping[str, object]) -> Protocol:
     """Return a preset's protocol with some fields replaced.
 
     Args:

@@ -87,7 +87,7 @@ class Signal:
     @property
     def drawn(self) -> bool:
         """Whether the signal depends on the seed, as samples do, and signals that are computed from them."""
-        of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _places(self))
+        of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _positions_and_texts(self))
         return of_samples or isinstance(self, Samples | SampleAgreement)
 
     def __repr__(self) -> str:
@@ -371,7 +371,7 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 def leaks_label(signal: Signal) -> bool:
     """Return whether a signal reveals the right answer: such signals are for `fit` alone (docs/methods.md §0.21)."""
-    return any(place in _GOLD for place in _places(signal))
+    return any(place in _GOLD for place in _positions_and_texts(signal))
 
 
 def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
@@ -379,7 +379,7 @@ def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
         raise ContractError(f"{what}: expected one of {', '.join(map(str, expected))}, got {got}")
 
 
-def _places(signal: Signal) -> list[At | Of]:
+def _positions_and_texts(signal: Signal) -> list[At | Of]:
     """Return the positions (`At`) and texts (`Of`) among the values of a signal's fields."""
     return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
@@ -388,4 +388,4 @@ def _is_plain(signal: Signal) -> bool:
     """Return whether a signal's class is defined here: a plugin's subclass could pass a check and then change."""
     is_known = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
     samples = type(getattr(signal, "samples", Samples())) is Samples
-    return is_known and samples and all(type(place) in {At, Of} for place in _places(signal))
+    return is_known and samples and all(type(place) in {At, Of} for place in _positions_and_texts(signal))

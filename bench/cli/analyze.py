@@ -112,7 +112,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
     matrix = compute_matrix(report.cells, report.about, announcer())
     print_analyses([build_analysis(matrix)], configs[0].out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)
-    raise typer.Exit(1 if report.failed else 0)
+    raise typer.Exit(1 if report.any_failed else 0)
 
 
 @app.command("labels", cls=GroupedHelp)
@@ -125,8 +125,8 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
 
     Example: bench analyze labels --model tiny --task atlas-choice --method combined,pik,untrained
     """
-    from bench.report.labels import build_analysis, read_counts
-    from bench.run.analyses.labels import run_labels
+    from bench.report.label_budgets import build_analysis, read_counts
+    from bench.run.analyses.label_budgets import run_labels
 
     report = run_labels(config, verbosity.progress())
     counts = read_counts(Path("results"))

@@ -37,13 +37,7 @@ from bench.cli.run import run
 from bench.report.selection import ReportRequest, View
 from bench.run.config import RunConfig
 
-app = Commands(
-    name="bench",
-    callback=root,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = Commands(name="bench", callback=root, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
 app.command()(heads.score)
@@ -132,7 +126,9 @@ def params(
     """Count trained parameters, beside the paper's numbers."""
     from bench.cli import parameter_counts
 
-    records = (parameter_counts.memory if memory else parameter_counts.sizes)(split_list(model), plugin or ())
+    records = (parameter_counts.memory_records if memory else parameter_counts.parameter_records)(
+        split_list(model), plugin or ()
+    )
     if as_json:
         print_json(records)
     elif memory:
@@ -152,12 +148,12 @@ def table(
 ) -> None:
     """Print the comparison from result files."""
     from bench.report.tables import formats
-    from bench.report.tables.request import shown
+    from bench.report.tables.request import build_views
     from bench.results.cells import skipped_notes
     from bench.store.folders import cache_folder
 
     print_notes(skipped_notes(view.results, partial=view.partial))
-    sheet = shown(view, cache_folder(), announcer())
+    sheet = build_views(view, cache_folder(), announcer())
     if format_ is TableFormat.TERMINAL:
         formats.print_terminal(sheet.grids, console())
     else:
@@ -220,7 +216,7 @@ def import_(
     with plugin_errors(f"task {task_object.name!r}, questions of {task_split}"):
         questions = list(task_object.questions(task_split))
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
-    imported = logs.imported(records, questions, task_object.format)
+    imported = logs.import_records(records, questions, task_object.format)
     if not imported.rows:
         raise UserError(
             f"{log.name}: none of its {len(imported.unmatched):,} questions is one of {where}, e.g."

@@ -49,8 +49,7 @@ app = Commands(callback=with_verbosity(show), invoke_without_command=True)
 def prune(
     *,
     model: Annotated[
-        str | None,
-        typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=MODEL),
+        str | None, typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=MODEL)
     ] = None,
     older_than: Annotated[str | None, typer.Option(help="What was written before so long, e.g. 12h, 30d, 8w.")] = None,
     fits: Annotated[bool, typer.Option("--fits", help="Fitted methods and adapters alone.")] = False,

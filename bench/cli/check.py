@@ -14,7 +14,7 @@ from bench.cli.printing import console, print_json, print_line
 from bench.data.sources import open_folder
 from bench.results.submissions import check_results
 from bench.run.isolation.log import RunLog
-from bench.run.rerun import rerun, settled
+from bench.run.rerun import final_verdicts, rerun
 from bench.store.folders import cache_folder
 from bench.testing import check_plugin
 
@@ -33,8 +33,8 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
     """
     path = Path(target)
     if path.suffix == ".py" or path.is_file():
-        log = RunLog.below(cache_folder())
-        with log.opened():
+        log = RunLog.create(cache_folder())
+        with log.redirect():
             results = check_file(path, data_dir, seconds, log)
     else:
         log, results = None, check_plugin(target, open_folder(data_dir))
@@ -48,7 +48,7 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
         console().print(mark, Text(result.name), Text(result.message, style="dim"), soft_wrap=True)
     rest = "" if len(shown) == len(results) else "; -v lists each"
     console().print(f"{sum(result.ok for result in results)} of {len(results)} checks passed{rest}")
-    if log is not None and log.written:
+    if log is not None and log.has_text:
         print_line(f"what it printed is in {log.path}")
     return all(result.ok for result in results)
 
@@ -68,7 +68,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     verdicts, again = check_results(folder, data_dir), None
     if cell is not None:
         again = rerun(cell, folder, data_dir, verbosity.progress())
-        verdicts = settled(verdicts, again)
+        verdicts = final_verdicts(verdicts, again)
     if as_json:
         files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]
         print_json(files if again is None else {"files": files, "rerun": asdict(again)})

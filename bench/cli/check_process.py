@@ -28,19 +28,19 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
     names: list[str] | str = []
     results: list[CheckResult] = []
     try:
-        with child.limited(seconds):
+        with child.kill_after(seconds):
             names = child.connection.recv()
         if isinstance(names, str):
             raise UserError(names)
         while len(results) < len(names):
-            with child.limited(seconds):
+            with child.kill_after(seconds):
                 result = child.connection.recv()
             results.append(result)
         return without_repeats(results)
     except TimeoutError:
         why = f"it took longer than {seconds:g} s"
     except (EOFError, OSError):
-        why = f"its process ended ({child.ending()})"
+        why = f"its process ended ({child.describe_end()})"
     finally:
         child.end()
     if not names:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
-from bench.api.configurations import searched
+from bench.api.configurations import search_fields
 from bench.api.constants import constants
 from bench.api.errors import plugin_errors
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
@@ -114,7 +114,7 @@ def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
             by_search: dict[str, list[str]] = {}  # constant and its search space -> presets
             for preset, arguments in (cls.presets or {"defaults": {}}).items() if cls.trains() else ():
                 instance = cls(**arguments)
-                for field, search in searched(instance, {}).items():
+                for field, search in search_fields(instance, {}).items():
                     by_search.setdefault(f"{field}: {search.words(instance.params()[field])}", []).append(preset)
             tuned = [f"{words} ({', '.join(presets)})" for words, presets in sorted(by_search.items())] or ["nothing"]
             return {

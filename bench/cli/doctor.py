@@ -113,7 +113,8 @@ def run_checks(out: Path) -> list[Finding]:
         out: folder of results.
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
-        python, packages, other_bench, torch, others, memory, lambda: folders(out), hub,
+        check_python, check_packages, other_bench, check_torch, check_libraries, check_memory,
+        lambda: check_folders(out), check_hub,
     ]  # fmt: skip
 
     def findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -130,7 +131,7 @@ def run_checks(out: Path) -> list[Finding]:
 # --- Python and what is installed in it -------------------------------------------------------------------------------
 
 
-def python() -> Iterator[Finding]:
+def check_python() -> Iterator[Finding]:
     """Check the version of Python."""
     version_text = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info >= _MIN_PYTHON:
@@ -140,7 +141,7 @@ def python() -> Iterator[Finding]:
         yield Finding("Python", State.BAD, f"{version_text}, older than {least}", f"install Python {least} or newer")
 
 
-def packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[Finding]:
     """Check the required packages by their metadata, without importing them."""
     from packaging.requirements import Requirement  # comes with transformers
 
@@ -192,7 +193,7 @@ def other_bench() -> Iterator[Finding]:
 # --- libraries and the accelerator ------------------------------------------------------------------------------------
 
 
-def torch() -> Iterator[Finding]:
+def check_torch() -> Iterator[Finding]:
     """Check the torch build, the accelerator and bfloat16."""
     try:
         report = python_json(_TORCH)
@@ -262,7 +263,7 @@ def _index_option() -> str:
     return f" --index-url {_INDEX}/{names[0]}" if names else ""
 
 
-def others() -> Iterator[Finding]:
+def check_libraries() -> Iterator[Finding]:
     """Check transformers, which every run needs, and libraries that some runs need."""
     for name, state_if_missing, fix in (
         ("transformers", State.BAD, "pip install --force-reinstall transformers"),
@@ -332,7 +333,7 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
 # --- memory, Hub and folders ------------------------------------------------------------------------------------------
 
 
-def memory() -> Iterator[Finding]:
+def check_memory() -> Iterator[Finding]:
     """Check the free main memory, within the limit of a container."""
     limits = []
     with suppress(OSError, ValueError, IndexError):
@@ -354,7 +355,7 @@ def memory() -> Iterator[Finding]:
     yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")
 
 
-def hub() -> Iterator[Finding]:
+def check_hub() -> Iterator[Finding]:
     """Check whether the Hub can be reached, and whether there is a token."""
     switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     offline = next((name for name in switches if os.environ.get(name, "").upper() in _TRUE_VALUES), None)
@@ -396,7 +397,7 @@ def hub() -> Iterator[Finding]:
         yield Finding("Hub", State.OK, f"{address} answers, {token}", fix)
 
 
-def folders(out: Path) -> Iterator[Finding]:
+def check_folders(out: Path) -> Iterator[Finding]:
     """Check that the folders for cache, results and temporary files can be written, and the free space there.
 
     Args:

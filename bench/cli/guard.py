@@ -39,7 +39,7 @@ def guard(
     """
     from bench.cli.printing import announcer, print_analyses, print_notes
     from bench.report.guard import build_analysis, compute_guards
-    from bench.report.guard.verdict import share, why_failed
+    from bench.report.guard.verdict import format_share, why_failed
     from bench.results.cells import skipped_notes
     from bench.run.scorers.card import GuardCard, read_card, write_guard
     from bench.store.folders import cache_folder
@@ -67,13 +67,13 @@ def guard(
         table, seed = matches[0]
         if seed.threshold is None:
             raise UserError(
-                f"--head {head}: no threshold of {card.name} keeps mistakes to {share(seed.request.risk)}:"
+                f"--head {head}: no threshold of {card.name} keeps mistakes to {format_share(seed.request.risk)}:"
                 f" {why_failed(seed)}. Its card stays as it was."
             )
         is_split = table.request.calibrate_on is None
         guard_card = GuardCard(
             threshold=seed.threshold, risk=seed.request.risk, level=seed.request.level, bound=seed.bound,
-            task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.accepted, mistakes=seed.mistakes,
+            task=table.calibrated_on, answers=len(seed.calibration.values), kept=seed.accepted, mistakes=seed.n_wrong,
             share=table.request.share if is_split else None, split_seed=table.request.split_seed if is_split else None,
         )  # fmt: skip
     print_analyses([build_analysis(tables)], request.out, format_)

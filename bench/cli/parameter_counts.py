@@ -45,7 +45,7 @@ def facts_of(name: str) -> ModelFacts:
     return facts_from_settings(name, shipped)
 
 
-def sizes(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+def parameter_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """Return trained parameters as one record per model and method (docs/methods.md §6 #48, #49).
 
     If a method's number depends on the format of answers, there is a record for each format.
@@ -86,7 +86,7 @@ def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, i
         return {fmt: int(cls().n_parameters(RunFacts(facts, "", fmt, 0))) for fmt in Format}
 
 
-def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
+def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """Return the device memory in GB (1e9 bytes) as one record per model and kind of work: reading, or a fit.
 
     Args:
@@ -108,7 +108,7 @@ def memory(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str,
         if shipped is None:
             config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
         else:
-            config = training_memory.configuration(shipped)
+            config = training_memory.config_from_settings(shipped)
         reading = training_memory.reading_footprint(config, dtype, READING_TOKENS)
         records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}

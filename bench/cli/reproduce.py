@@ -88,7 +88,9 @@ def reproduce(
     codes = []
     for i, run in enumerate(todo, start=1):  # each in a child process, which frees all memory at its end
         print_line(f"[{i} of {len(todo)}] {run.command(ctx.args)}")
-        process = subprocess.Popen([sys.executable, "-P", "-m", "bench.cli", *run.words(ctx.args), *verbosity.flags()])
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bench.cli", *run.arguments(ctx.args), *verbosity.flags()]
+        )
         try:
             code = process.wait()
         except BaseException:
@@ -122,7 +124,9 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Repr
     tasks = registry.tasks(plugins)
     task_names = dict.fromkeys([*grid.tasks, *(tasks.get(task).train_on for task in grid.tasks)])
     cards: Mapping[str, Any] = {task: tasks.get(task) for task in task_names if task}
-    methods = {method: methods_by_name.get(method)() for method in registry.chosen(grid.methods, methods_by_name)}
+    methods = {
+        method: methods_by_name.get(method)() for method in registry.expand_groups(grid.methods, methods_by_name)
+    }
     judge = options["judge"] if "--judge" in ctx.args else grid.judge
     return Reproduction(
         grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"])

@@ -75,11 +75,11 @@ def run(
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
-        for line in [] if report.failed else next_steps(configs[0], report.heads):
+        for line in [] if report.any_failed else next_steps(configs[0], report.heads):
             print_line(line)
     if report.stopped:
         raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
-    raise typer.Exit(1 if report.failed else 0)
+    raise typer.Exit(1 if report.any_failed else 0)
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:

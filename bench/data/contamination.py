@@ -8,10 +8,10 @@ from functools import lru_cache
 from bench.api import Question
 
 
-def normalised(text: str) -> str:
+def normalise_wording(text: str) -> str:
     r"""Casefold a text and collapse white space (docs/methods.md §0.18).
 
-    >>> normalised("  Which  BONE is\nlongest? ")
+    >>> normalise_wording("  Which  BONE is\nlongest? ")
     'which bone is longest?'
     """
     return " ".join(text.casefold().split())
@@ -23,7 +23,7 @@ def contaminated_ids(train_questions: Iterable[Question], tested: Iterable[Quest
     return frozenset(question.id for question in train_questions if _wording(question) in texts)
 
 
-def oddities(questions: Sequence[Question]) -> dict[str, int]:
+def count_duplicates(questions: Sequence[Question]) -> dict[str, int]:
     """Count questions that repeat an earlier one's text and options, by whether the right answer is the same.
 
     Kinds that don't occur are left out. No question is removed.
@@ -31,8 +31,8 @@ def oddities(questions: Sequence[Question]) -> dict[str, int]:
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
     for question in questions:
-        key = (_wording(question), *sorted(map(normalised, question.choices)))
-        answer = normalised(question.answer)
+        key = (_wording(question), *sorted(map(normalise_wording, question.choices)))
+        answer = normalise_wording(question.answer)
         if key in answers:
             repeated += answers[key] == answer
             contradictory += answers[key] != answer
@@ -52,4 +52,4 @@ def count_in_own_prompt(prompted: Iterable[tuple[Question, Sequence[Question]]])
 
 @lru_cache(maxsize=2**16)  # an exemplar stands in many prompts
 def _wording(question: Question) -> str:
-    return "\n".join(normalised(text) for text in (question.text, *(value for _, value in question.parts)))
+    return "\n".join(normalise_wording(text) for text in (question.text, *(value for _, value in question.parts)))

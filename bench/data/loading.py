@@ -13,7 +13,7 @@ from bench.api.question import Released
 from bench.data.answer_files import AnswerFile
 from bench.data.question_files import FEWEST, MOST
 from bench.data.released import Release
-from bench.data.splits import TaskSplit, held_out, spread
+from bench.data.splits import TaskSplit, held_out, limit_by_subject
 
 _TRAIN_LIMIT = 320
 """Most questions of a training split in a run with --limit (or the limit itself, where that is larger)."""
@@ -88,7 +88,7 @@ class Loader:
                 tests = [self.load(test) for test in self.scaled_by[where.task]]
                 share = sum(len(t.questions) for t in tests) / sum(len(t.whole) - t.unanswered for t in tests)
                 n = max(math.ceil(share * len(answered)), _MIN_TRAIN)
-            answered = spread(answered, n)
+            answered = limit_by_subject(answered, n)
         split_answers = {question.id: released[question.id] for question in answered} if released else {}
         self._cache[where] = LoadedSplit(answered, whole, split_answers, unanswered)
         return self._cache[where]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Format, Question, Row, UserError
-from bench.data.contamination import normalised
+from bench.data.contamination import normalise_wording
 from bench.data.tables import json_lines, read_file
 
 _MAX_ENTRY_BYTES = 256 * 2**20
@@ -81,7 +81,7 @@ class LogRecord:
             row["samples"] = self.outputs[1:]
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
-    def fits(self, question: Question, fmt: Format) -> bool:
+    def identifies_option(self, question: Question, fmt: Format) -> bool:
         """Return whether the record's options tell without doubt which option of the question was chosen."""
         if fmt is not Format.CHOICE or not self.choices:
             return True
@@ -104,21 +104,21 @@ class Imported:
     """Whether grades were dropped, because some records have none."""
 
 
-def imported(records: Iterable[LogRecord], questions: Sequence[Question], fmt: Format) -> Imported:
+def import_records(records: Iterable[LogRecord], questions: Sequence[Question], fmt: Format) -> Imported:
     """Match records to the questions of a task, and build the rows of a file of answers."""
     by_id = {question.id: question for question in questions}
     by_text: dict[str, list[Question]] = {}
     for question in questions:
-        by_text.setdefault(normalised(question.text), []).append(question)
+        by_text.setdefault(normalise_wording(question.text), []).append(question)
     result, seen = Imported(), set()
     for record in records:
         # match by id, else by text, and among several questions of one text by options
-        candidates = [question for text in record.texts for question in by_text.get(normalised(text), ())]
+        candidates = [question for text in record.texts for question in by_text.get(normalise_wording(text), ())]
         same_options = [question for question in candidates if question.choices == tuple(record.choices)]
         chosen = {question.id: question for question in (same_options if len(candidates) > 1 else candidates)}
         by_name = (by_id[name] for name in record.names if name in by_id)
         matched = next(by_name, next(iter(chosen.values())) if len(chosen) == 1 else None)
-        if matched is None or not record.fits(matched, fmt):
+        if matched is None or not record.identifies_option(matched, fmt):
             result.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:
             result.repeated += 1

@@ -46,7 +46,7 @@ def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.N
     return mask
 
 
-def spread(questions: Sequence[Question], limit: int) -> list[Question]:
+def limit_by_subject(questions: Sequence[Question], limit: int) -> list[Question]:
     """Take the first questions of each subject in turn (round-robin) up to `limit`; keep the source's order."""
     turns: dict[str, int] = {}
     keyed = []

@@ -56,12 +56,12 @@ class RayConnection:
     """Whether this object has connected, and so has to disconnect."""
 
     @property
-    def cards(self) -> bool:
+    def on_gpus(self) -> bool:
         """Whether workers compute on GPUs."""
         return self.lm.device.startswith("cuda")
 
     @property
-    def witness(self) -> str:
+    def store_check_file(self) -> str:
         """Name of a file in the store, by which a worker checks that its store is the run's."""
         return f".seen-by-workers-{platform.node()[:64]}-{os.getpid()}"
 
@@ -91,16 +91,16 @@ class RayConnection:
                     f" ({first_line(error)}). Start one (ray start --head), or name it with --address."
                 ) from error
         self._connected = True
-        kind = "GPU" if self.cards else "CPU"
+        kind = "GPU" if self.on_gpus else "CPU"
         nodes = [node for node in _nodes() if node.get(kind)]
-        n_devices = int(sum(node["GPU"] for node in nodes)) if self.cards else len(nodes)
+        n_devices = int(sum(node["GPU"] for node in nodes)) if self.on_gpus else len(nodes)
         if not n_devices:
             raise UserError(f"--engine ray: expected a machine with a {kind} in the cluster, found none; add one.")
         self.workers = self.requested_workers or n_devices
         self._cores = int(min(node["CPU"] for node in nodes))
         self.threads = threads_per_worker(min(self._cores, self._cores * len(nodes) // self.workers))
-        (self.store.root / self.witness).write_text("", encoding="utf-8")
-        spec = WorkerSpec.of(self.lm, self.store, self.threads, self.witness)
+        (self.store.root / self.store_check_file).write_text("", encoding="utf-8")
+        spec = WorkerSpec.of(self.lm, self.store, self.threads, self.store_check_file)
         device = self.lm.device.partition(":")[0]  # Ray assigns the card
         self.spec = pickle.dumps(replace(spec, options=replace(spec.options, device=device)))
 
@@ -111,7 +111,7 @@ class RayConnection:
         import ray
 
         with suppress(OSError):
-            (self.store.root / self.witness).unlink()
+            (self.store.root / self.store_check_file).unlink()
         ray.shutdown()
         self._connected = False
 
@@ -122,7 +122,7 @@ class RayConnection:
         """
         import ray
 
-        if self.cards:
+        if self.on_gpus:
             self.lm.release()
         return ray.remote(work).options(
             **options, **self.resources(devices), scheduling_strategy="SPREAD",
@@ -131,7 +131,7 @@ class RayConnection:
 
     def resources(self, devices: int) -> dict[str, int]:
         """Return the Ray options that request this many devices."""
-        return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.cards else 0}
+        return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.on_gpus else 0}
 
     def has_room(self, devices: int) -> bool:
         """Return whether a machine of the cluster has this many devices, be they free or in use."""

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 
 from bench.engine.pool import Event, Failed, Lost, Ready
 from bench.signals.worker import ShardTask, WorkerSpec
-from bench.store.processes import ended
+from bench.store.processes import describe_exit
 
 _START = """
 import json, sys
@@ -117,4 +117,4 @@ class _Process:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        return "killed" if code is None else ended(code)
+        return "killed" if code is None else describe_exit(code)

@@ -45,7 +45,7 @@ class Trainings:
     @property
     def on_cards(self) -> bool:
         """Whether trainings use GPUs, which may be the GPU of the run's own process."""
-        return self.link.cards
+        return self.link.on_gpus
 
     def is_running(self) -> bool:
         """Return whether a training is running or waiting for devices."""
@@ -104,7 +104,7 @@ class Trainings:
         reported, last_with_room = 0, time.monotonic()
         while running := [job for job in trainings if not job.finished]:
             self._poll(running)
-            steps = sum(job.work.steps if job.finished else job.work.taken(self.link.store) for job in trainings)
+            steps = sum(job.work.steps if job.finished else job.work.steps_done(self.link.store) for job in trainings)
             advance(max(0, steps - reported))
             reported = max(steps, reported)
             without_room = [job for job in running if not job.finished and not self.link.has_room(job.work.processes)]
@@ -127,7 +127,7 @@ class Trainings:
 
 
 def _no_room(work: Assignment, link: RayConnection) -> str:
-    needed = f"{work.processes} cards" if link.cards else f"{link.resources(work.processes)['num_cpus']} processors"
+    needed = f"{work.processes} cards" if link.on_gpus else f"{link.resources(work.processes)['num_cpus']} processors"
     return (
         f"Training the adapter of {work.method}: expected a machine with {needed} in the cluster, found none. Add one,"
         " or have the run see fewer cards (CUDA_VISIBLE_DEVICES): it trains on as many as it sees."

@@ -23,7 +23,7 @@ from bench.api import UserError
 from bench.grading import prompt
 from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all, unjudged
+from bench.grading.verdicts import VerdictCache, VerdictCollector, cases_to_judge, judge_all
 from bench.progress import Progress
 from bench.store.folders import key_of
 
@@ -127,12 +127,12 @@ class OpenAIJudge:
         """See `Judge.verdicts`; after a failure the next run goes on from the stored verdicts."""
         self.cached.refresh()
         with ExitStack() as locks:
-            if unjudged(cases, self.cached):
+            if cases_to_judge(cases, self.cached):
                 self.address.key()
                 waiting = f"{what}: waits for the verdicts of another run that asks the same judge"
                 if locks.enter_context(self.cached.locked(lambda other: progress.say(f"{waiting} ({other})"))):
                     progress.say(f"{what}: the last run that asked this judge was killed; {_INTERRUPTED_CALLS}")
-            if todo := unjudged(cases, self.cached):
+            if todo := cases_to_judge(cases, self.cached):
                 progress.say(self._estimate(todo, what))
             try:
                 verdicts = judge_all(cases, self.cached, what, progress, partial(self._ask, cases, what, progress))
@@ -188,7 +188,7 @@ class OpenAIJudge:
                 await work(until_confirmed=True)
                 if stored_model not in {None, self.cached.reported}:
                     tried = set(todo).difference(queue)
-                    queue = deque(case for case in unjudged(cases, self.cached) if case not in tried)
+                    queue = deque(case for case in cases_to_judge(cases, self.cached) if case not in tried)
                     model = public_model(stored_model or "")
                     progress.say(f"{what}: the server's model was {model}; its verdicts aren't used")
                     progress.say(self._estimate(queue, what))

@@ -138,7 +138,7 @@ class VerdictCache:
         )
 
 
-def unjudged(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:
+def cases_to_judge(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:
     """Return the distinct cases that the judge must be asked about: not empty answers, nor those with a verdict."""
     return [case for case in dict.fromkeys(cases) if case.answer.strip() and verdicts.get(case) is None]
 
@@ -199,7 +199,7 @@ def judge_all(
     """
     while verdicts.notes:
         progress.say(verdicts.notes.pop(0))
-    todo = unjudged(cases, verdicts)
+    todo = cases_to_judge(cases, verdicts)
     times = Counter(cases)
     decided = sum(1 for case in times if case.answer.strip()) - len(todo)
     with progress.stage(what, len(cases)) as advance:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import ECE_BINS, NLL_CLIP
-from bench.metrics.validation import average_ranks, checked, distinct, gap
+from bench.metrics.validation import average_ranks, calibration_gap, count_distinct, validate
 
 NLL_WORST = -float(np.log(NLL_CLIP))
 """Largest loss of one answer in `nll`, that of a mistake at confidence 1: 16.64 nats."""
@@ -54,7 +54,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> round(smece([0.5, 0.9], [True, True]), 6)
     0.3
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     order = np.lexsort((o, p))  # sums don't depend on the order of the answers, not even in their last bit
     p, o = p[order], o[order]
     left = np.minimum(np.floor(p * _GRID).astype(np.int64), _GRID - 1)
@@ -96,8 +96,8 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
     >>> round(ece_mass([0.1, 0.2, 0.8, 0.9], [False, True, True, True], bins=2), 6)
     0.25
     """
-    p, o = checked(confidence, correct)
-    return gap(p, o, equal_mass(p, bins))
+    p, o = validate(confidence, correct)
+    return calibration_gap(p, o, equal_mass(p, bins))
 
 
 def equal_mass(p: FloatArray, bins: int) -> IntArray:
@@ -131,7 +131,7 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     >>> round(rmsce([0.8] * 30, [True] * 18 + [False] * 12), 6), rmsce([0.8] * 29, [True] * 29)
     (0.178113, None)
     """
-    bins = Bins.of(*checked(confidence, correct))
+    bins = Bins.of(*validate(confidence, correct))
     return None if bins is None else signed_root(bins.mean_square)
 
 
@@ -196,7 +196,7 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> round(nll([1.0], [False]), 6)
     16.635532
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     return float(np.mean(log_losses(p, o)))
 
 
@@ -217,7 +217,7 @@ def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     >>> n_clipped([1.0, 1.0, 0.0, 0.5], [True, False, True, False])
     2
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     return int(np.count_nonzero(np.where(o, p, 1.0 - p) < NLL_CLIP))
 
 
@@ -254,8 +254,8 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
     >>> [round(term, 6) for term in corp([0.8, 0.4], [True, False])]
     [0.1, 0.25, 0.25]
     """
-    p, o = checked(confidence, correct)
-    _, size, hits = distinct(p, o)
+    p, o = validate(confidence, correct)
+    _, size, hits = count_distinct(p, o)
     rate = float(np.mean(o))
     recalibrated = isotonic(hits, size)
     best = float(np.sum(hits * (1 - recalibrated))) / p.size  # each block's q is its own base rate
@@ -293,7 +293,7 @@ def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> brier_unc([0.1, 0.2, 0.3, 0.4], [True, False, False, False])
     0.1875
     """
-    _, o = checked(confidence, correct)
+    _, o = validate(confidence, correct)
     rate = float(np.mean(o))
     return rate * (1 - rate)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api.protocol import ECE_BINS
-from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, checked, gap, portions, top_label
+from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, calibration_gap, chunk_sizes, top_label, validate
 
 FLOOR_DRAWS = 200
 """How often `ece_floor` redraws the labels. Its random error is then about 0.2 percentage points for one subject, and
@@ -35,7 +35,7 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> accuracy([0.9, 0.6, 0.5, 0.2], [True, False, False, False])
     0.75
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     return float(np.mean((p > THRESHOLD) == o))
 
 
@@ -59,8 +59,8 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
     >>> round(ece([0.25, 0.25, 1.0], [True, False, True]), 6)
     0.166667
     """
-    p, o = checked(confidence, correct)
-    return gap(p, o, bin_of(p, bins))
+    p, o = validate(confidence, correct)
+    return calibration_gap(p, o, bin_of(p, bins))
 
 
 def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float | None:
@@ -79,9 +79,9 @@ def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = EC
     >>> ece_ref([0.0, 1.0], [False, False]) is None
     True
     """
-    top, hit = top_label(*checked(confidence, correct))
+    top, hit = top_label(*validate(confidence, correct))
     binned = top < 1.0
-    return gap(top[binned], hit[binned], bin_of(top[binned], bins)) if binned.any() else None
+    return calibration_gap(top[binned], hit[binned], bin_of(top[binned], bins)) if binned.any() else None
 
 
 def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
@@ -95,8 +95,8 @@ def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: i
     >>> ece_ref_closed([0.25, 1.0], [False, False])
     0.625
     """
-    top, hit = top_label(*checked(confidence, correct))
-    return gap(top, hit, bin_of(top, bins))
+    top, hit = top_label(*validate(confidence, correct))
+    return calibration_gap(top, hit, bin_of(top, bins))
 
 
 def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
@@ -109,7 +109,7 @@ def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     >>> n_excluded([0.0, 0.5, 1.0], [True, True, True])
     2
     """
-    top, _ = top_label(*checked(confidence, correct))
+    top, _ = top_label(*validate(confidence, correct))
     return int(np.count_nonzero(top >= 1.0))
 
 
@@ -138,13 +138,13 @@ def ece_floor(
     >>> ece_floor([0.5], [True])
     0.5
     """
-    p, _ = checked(confidence, correct)
+    p, _ = validate(confidence, correct)
     p = np.sort(p)  # makes each bin one contiguous run, and the value independent of the order
     first_of_bin = np.flatnonzero(np.diff(bin_of(p, bins), prepend=-1))  # (occupied bins,)
     expected = np.add.reduceat(p, first_of_bin)
     rng = np.random.default_rng(seed)
     total = 0.0
-    for count in portions(draws, max(1, FLOOR_VALUES_AT_ONCE // p.size)):
+    for count in chunk_sizes(draws, max(1, FLOOR_VALUES_AT_ONCE // p.size)):
         labels = rng.random((count, p.size)) < p  # (count, n)
         hits = np.add.reduceat(labels, first_of_bin, axis=1, dtype=np.int64)  # (count, occupied bins)
         total += float(np.abs(hits - expected).sum())
@@ -188,7 +188,7 @@ def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> brier([0.5, 1.0], [True, False])
     0.625
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     return float(np.mean(np.square(p - o)))
 
 
@@ -210,7 +210,7 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     >>> auroc([0.9, 0.4, 0.4, 0.1], [True, True, False, False])
     0.875
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     positives = int(np.count_nonzero(o))
     negatives = o.size - positives
     if not positives or not negatives:
@@ -240,7 +240,7 @@ def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     >>> round(aucpr([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.833333
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     positives = int(np.count_nonzero(o))
     if positives in {0, o.size}:
         return None

@@ -1,7 +1,7 @@
 """Recalibrators (isotonic, Platt, beta, temperature): monotone maps of confidences, fitted on labelled answers.
 
 All are non-decreasing, so that they change calibration but not ranking, except for ties; each class says which ties it
-makes. Example: `recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
+makes. Example: `create_recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray, UserError
 from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
-from bench.metrics.validation import checked, distinct
+from bench.metrics.validation import count_distinct, validate
 
 _TEMPERATURES = (0.05, 100.0)
 """Smallest and largest temperature (docs/methods.md §0.10)."""
@@ -50,7 +50,7 @@ class Recalibrator(ABC):
         """
         if not vars(self):
             raise ValueError(f"{type(self).__name__} was not fitted; call fit first")
-        return rising(confidence, self.transform)
+        return apply_monotone(confidence, self.transform)
 
     @abstractmethod
     def transform(self, p: FloatArray) -> FloatArray:
@@ -74,7 +74,7 @@ class Isotonic(Recalibrator):
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
-        self.at_, size, hits = distinct(*checked(confidence, correct))
+        self.at_, size, hits = count_distinct(*validate(confidence, correct))
         self.value_ = isotonic(hits, size)
         return self
 
@@ -108,8 +108,8 @@ class _Logistic(Recalibrator):
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
-        p, o = checked(confidence, correct)
-        target = smoothed(o)
+        p, o = validate(confidence, correct)
+        target = smooth_labels(o)
         p = _clip(p)
         features = self.features(p)
         if np.ptp(p) == 0.0:
@@ -174,7 +174,7 @@ class Temperature(Recalibrator):
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
         """See `Recalibrator.fit`."""
-        p, o = checked(confidence, correct)
+        p, o = validate(confidence, correct)
         logit = Platt.features(_clip(p))[:, 0]
         if not logit.any():
             self.temperature_ = 1.0
@@ -204,7 +204,7 @@ RECALIBRATORS: Mapping[str, type[Recalibrator]] = MappingProxyType(
 )
 
 
-def recalibrator(kind: str) -> Recalibrator:
+def create_recalibrator(kind: str) -> Recalibrator:
     """Create an unfitted recalibrator by its name in RECALIBRATORS.
 
     Raises:
@@ -245,7 +245,7 @@ def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 
-def smoothed(correct: BoolArray) -> FloatArray:
+def smooth_labels(correct: BoolArray) -> FloatArray:
     """Return smoothed labels (n,) (Platt, 1999), given N+ right and N- wrong answers.
 
     They are (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones.
@@ -310,10 +310,10 @@ def _clip(p: FloatArray) -> FloatArray:
     return clipped
 
 
-def rising(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
+def apply_monotone(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Apply a non-decreasing function to confidences (n,) so that ties stay ties and rounding reverses no pair."""
     p = np.asarray(confidence, dtype=np.float64)
     if not p.size:
         return np.empty(0)
-    values, inverse = np.unique(checked(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
+    values, inverse = np.unique(validate(p, np.zeros(p.shape, dtype=bool))[0], return_inverse=True)
     return np.maximum.accumulate(transform(values))[inverse]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import FloatArray
-from bench.metrics.recalibration import fit_logistic, rising, sigmoid, smoothed
+from bench.metrics.recalibration import apply_monotone, fit_logistic, sigmoid, smooth_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Scale:
         if not s.size or s.shape != o.shape or np.isnan(s).any():
             raise ValueError(f"expected labelled scores without NaN, at least one, got {s.shape} and {o.shape}")
         unfitted = cls(np.sort(s), 0.0, 0.0)
-        slope, level = fit_logistic(_normal_quantile(unfitted.shares(s))[:, None], smoothed(o)).tolist()
+        slope, level = fit_logistic(_normal_quantile(unfitted.shares(s))[:, None], smooth_labels(o)).tolist()
         return cls(unfitted.labelled, slope, level)
 
     def shares(self, score: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ class Scale:
         [0.142, 0.5, 0.858]
         """
         shares = self.shares(np.asarray(score, dtype=np.float64))
-        return rising(shares, lambda u: sigmoid(self.slope * _normal_quantile(u) + self.level))
+        return apply_monotone(shares, lambda u: sigmoid(self.slope * _normal_quantile(u) + self.level))
 
 
 def _normal_quantile(share: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench.metrics.validation import checked, distinct
+from bench.metrics.validation import count_distinct, validate
 
 _PRECISION_PERCENT = 95
 """Precision of the accepted answers that `coverage95` requires."""
@@ -36,8 +36,8 @@ def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> round(aurc([0.5, 0.5, 0.5], [True, False, True]), 6)
     0.333333
     """
-    p, o = checked(confidence, correct)
-    _, size, hits = distinct(p, o)
+    p, o = validate(confidence, correct)
+    _, size, hits = count_distinct(p, o)
     accepted = np.cumsum(np.append(0, size[::-1]))  # (d + 1,): from the most confident down
     mistakes = np.cumsum(np.append(0, (size - hits)[::-1]))
     k = np.arange(1, p.size + 1)
@@ -57,7 +57,7 @@ def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> round(eaurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.166667
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     k = np.arange(1, p.size + 1)
     best = float(np.mean(np.maximum(0, k - np.count_nonzero(o)) / k))
     return max(0.0, aurc(p, o) - best)
@@ -86,7 +86,7 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     >>> round(prr([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.25
     """
-    p, o = checked(confidence, correct)
+    p, o = validate(confidence, correct)
     risk, area = 1 - float(np.mean(o)), aurc(p, o)
     if o.all() or not o.any():
         return None
@@ -112,8 +112,8 @@ def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> coverage95([0.9, 0.8], [False, True])
     0.0
     """
-    p, o = checked(confidence, correct)
-    _, size, hits = distinct(p, o)
+    p, o = validate(confidence, correct)
+    _, size, hits = count_distinct(p, o)
     accepted, right = np.cumsum(size[::-1]), np.cumsum(hits[::-1])
     enough = accepted[100 * right >= _PRECISION_PERCENT * accepted]  # integers: 19 of 20 is exactly 95 %
     return float(enough.max(initial=0) / p.size)

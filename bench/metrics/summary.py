@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import Protocol
 from bench.metrics import calibration, paper, selection
-from bench.metrics.validation import checked, ranked
+from bench.metrics.validation import normalised_ranks, validate
 
 Average = Literal["questions", "subjects"]
 """How a metric is averaged: `questions` pools all questions, `subjects` is the unweighted mean over subjects."""
@@ -174,11 +174,11 @@ def summarise(
     >>> scores.metrics["brier"].mean, scores.metrics["auroc"].n_undefined
     (0.125, 1)
     """
-    values = confidence if score is None else ranked(score)
+    values = confidence if score is None else normalised_ranks(score)
     if values is None:
         raise ValueError("expected confidences or scores, got neither")
-    order, o = checked(values, correct)
-    p = None if confidence is None else checked(confidence, correct)[0]
+    order, o = validate(values, correct)
+    p = None if confidence is None else validate(confidence, correct)[0]
     if len(subjects) != o.size:
         raise ValueError(f"expected one subject for each of {o.size} answers, got {len(subjects)}")
     per_subject = {

@@ -13,7 +13,7 @@ THRESHOLD = 0.5
 """A confidence above this threshold predicts that the answer is right."""
 
 
-def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
+def validate(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
     """Validate confidences and correctness; return them as arrays (n,), float64 and bool.
 
     Raises:
@@ -33,13 +33,13 @@ def checked(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArr
     return p, o
 
 
-def ranked(score: npt.ArrayLike) -> FloatArray:
+def normalised_ranks(score: npt.ArrayLike) -> FloatArray:
     """Return the ranks of n scores, scaled to [0, 1], equal for ties: all that rank-based metrics read of scores.
 
     Raises:
         ValueError: NaN, or not one-dimensional.
 
-    >>> ranked([-3.0, 7e9, -3.0, 0.5]).tolist()
+    >>> normalised_ranks([-3.0, 7e9, -3.0, 0.5]).tolist()
     [0.0, 1.0, 0.0, 0.5]
     """
     s = np.asarray(score, dtype=np.float64)
@@ -63,7 +63,7 @@ def bin_of(p: FloatArray, bins: int) -> IntArray:
     return np.searchsorted(np.arange(1, bins) / bins, p, side="right")
 
 
-def gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
+def calibration_gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
     """Return the calibration gap: sum over bins j of n_j/n * |mean target - mean p|.
 
     That is the sum over bins of |sum of (p - target)| / n. `group` is the bin of each of the n answers, and n_j the
@@ -72,7 +72,7 @@ def gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
     return float(np.abs(np.bincount(group, weights=p - target)).sum() / p.size)
 
 
-def distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
+def count_distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
     """Return the d unique confidences, ascending, and the numbers of answers and of right answers at each; all (d,)."""
     values, group, size = np.unique(p, return_inverse=True, return_counts=True)
     return values, size, np.bincount(group[o], minlength=values.size)
@@ -89,7 +89,7 @@ def average_ranks(values: FloatArray) -> FloatArray:
     return ranks
 
 
-def portions(total: int, largest: int) -> Iterator[int]:
+def chunk_sizes(total: int, largest: int) -> Iterator[int]:
     """Yield the sizes of the chunks, each at most `largest`, into which a total number is split."""
     for start in range(0, total, largest):
         yield min(largest, total - start)

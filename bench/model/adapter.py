@@ -63,7 +63,7 @@ def fingerprint(folder: Path) -> str:
 
 
 @contextmanager
-def adapted(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
+def apply_adapter(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
     """Apply a trained adapter to the model within the context, without dropout.
 
     The model has another KV cache within the context, so that keys and values of adapted and frozen weights never mix;

@@ -110,7 +110,7 @@ class Generation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ContinuationSpec:
+class Continuations:
     """The continuations of a prompt that a signal needs; `a | b` is the spec of two signals together."""
 
     answer: AnswerSpan = AnswerSpan.NOTHING
@@ -125,12 +125,12 @@ class ContinuationSpec:
     sample_ends: frozenset[Samples] = frozenset()
     """Settings of the samples whose last token is read, too, and whose hidden states are kept at all depths in use."""
 
-    def __or__(self, other: ContinuationSpec) -> ContinuationSpec:
+    def __or__(self, other: Continuations) -> Continuations:
         """Return the spec of all continuations that either spec needs."""
         sets = (getattr(self, f.name) | getattr(other, f.name) for f in fields(self) if f.name != "answer")
-        return ContinuationSpec(max(self.answer, other.answer), *sets)
+        return Continuations(max(self.answer, other.answer), *sets)
 
     @classmethod
-    def union(cls, specs: Iterable[ContinuationSpec]) -> ContinuationSpec:
+    def union(cls, specs: Iterable[Continuations]) -> Continuations:
         """Return the spec of all continuations that any of these specs needs; an empty one if there are no specs."""
         return reduce(or_, specs, cls())

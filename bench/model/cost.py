@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StageCost:
+class StageTokens:
     """Token positions that the model processed in one stage of a run (bench/DESIGN.md, Costs belong to the request)."""
 
     forward_tokens: int
@@ -18,6 +18,6 @@ class StageCost:
     """Distinct nodes of the prefix tree of all sequences: the fewest positions that any order of work needs."""
 
 
-def total(costs: Sequence[StageCost]) -> StageCost:
+def total(costs: Sequence[StageTokens]) -> StageTokens:
     """Sum the costs of stages that share no tokens."""
-    return StageCost(*map(sum, zip(*map(astuple, costs), strict=True)))
+    return StageTokens(*map(sum, zip(*map(astuple, costs), strict=True)))

@@ -12,7 +12,7 @@ import torch
 from bench.api import Samples
 from bench.model.continuation_specs import (
     Arrays,
-    ContinuationSpec,
+    Continuations,
     ModelInput,
     PendingArray,
     PendingArrays,
@@ -51,7 +51,7 @@ class DecodeBatch:
     """
 
     lm: LanguageModel
-    asking: PromptSettings
+    settings: PromptSettings
     items: list[list[ModelInput]]
     """`items[i]`: the questions with the i-th distinct prompt and stored answer; their right answers may differ."""
     tree: ContinuationTree
@@ -83,7 +83,7 @@ class DecodeBatch:
         """Queue ids and nodes of the answer tokens for upload with the next pass, for signals that read every token."""
         token_ids = np.concatenate(self.answers)
         self.rows.setdefault(token_ids.tobytes(), self.tree.session.send(token_ids))
-        self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting(i)])
+        self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting_nodes(i)])
 
     def pending_states(
         self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
@@ -113,15 +113,15 @@ class DecodeBatch:
         logits = self.lm.head.logits(states, self.ids_of(rows))
         return dict(zip(replies.answered, logits, strict=True))
 
-    def path(self, i: int) -> list[int]:
+    def answer_path(self, i: int) -> list[int]:
         """Return the nodes from the prompt's end of `items[i]` to the last token of the answer that the model reads."""
         return [i, *self.paths[i]]
 
-    def predicting(self, i: int) -> list[int]:
+    def predicting_nodes(self, i: int) -> list[int]:
         """Return the nodes whose states predict the tokens of `answers[i]`, one for each token."""
-        return self.path(i)[: len(self.answers[i])]
+        return self.answer_path(i)[: len(self.answers[i])]
 
-    def continuation(self, i: int, options: Iterable[Ids]) -> list[int]:
+    def continuation_nodes(self, i: int, options: Iterable[Ids]) -> list[int]:
         """Return the nodes whose states predict the tokens of other answers to `items[i]`, answer after answer."""
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
@@ -134,7 +134,7 @@ class SignalSpec(Protocol):
     """Reader of one signal, which the extractor calls; `bench.signals` defines a reader for each signal."""
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """Continuations that the signal needs."""
 
     @property

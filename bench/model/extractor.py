@@ -18,7 +18,7 @@ from bench.model.continuation_specs import (
     NOTHING,
     AnswerSpan,
     Arrays,
-    ContinuationSpec,
+    Continuations,
     Generation,
     ModelInput,
     PendingArray,
@@ -29,7 +29,7 @@ from bench.model.decode_batch import DecodeBatch, Replies, SignalSpec
 from bench.model.devices import ALONE, BatchLimits, default_batch_limits
 from bench.model.language_model import LanguageModel
 from bench.model.memory import is_out_of_memory
-from bench.model.sampling import draw, pad_by_row
+from bench.model.sampling import pad_by_row, sample_tokens
 from bench.model.upload_buffer import copy_to_host
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
@@ -71,7 +71,7 @@ class Extractor:
     def __init__(
         self,
         lm: LanguageModel,
-        asking: PromptSettings,
+        settings: PromptSettings,
         specs: Mapping[Signal, SignalSpec],
         stage: str | None = None,
         together: BatchLimits | None = None,
@@ -80,7 +80,7 @@ class Extractor:
 
         Args:
             lm: the model.
-            asking: prompt settings, the same for all questions.
+            settings: prompt settings, the same for all questions.
             specs: signal -> its reader.
             stage: name under which all costs are counted; by default the costs of each stage have its own name.
             together: limits of decode batches; by default those of the model's devices.
@@ -88,20 +88,20 @@ class Extractor:
         self.lm = lm
         self.together = together or default_batch_limits(*lm.devices)
         self.stage = stage
-        self.asking = asking
+        self.settings = settings
         self.specs = specs
         self.last = lm.blocks
         depths = {depth for spec in specs.values() for depth in spec.depths}
         self.blocks = sorted({self.last, *map(lm.block_of, depths)})
         self.planned_specs = [*specs.values()]
         """Readers for which forward passes are planned, even if no signal is read, as in `CountingExtractor`."""
-        self.continuations = ContinuationSpec.union(spec.continuations for spec in self.planned_specs)
+        self.continuations = Continuations.union(spec.continuations for spec in self.planned_specs)
 
     def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
         """Return a shard's answers and signals; answers that are not stored are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
-        fixed_ids = (self.asking.letter_ids, self.asking.verdict_ids)
+        fixed_ids = (self.settings.letter_ids, self.settings.verdict_ids)
         self.rows = {ids.tobytes(): self.lm.session.send(ids) for ids in fixed_ids}
         values = {signal: [spec.unanswered or {}] * len(items) for signal, spec in self.specs.items()}
         answers = [NOTHING] * len(items)
@@ -138,33 +138,33 @@ class Extractor:
             groups: the questions of a shard, grouped by prompt and stored answer.
         """
         session = self.lm.session
-        if not self.lm.packed:
+        if not self.lm.uses_packs:
             for row, group in enumerate(groups):
                 prompt = group[0].prompt
                 with self._counted(self._first_stage(group[0])):
                     states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
                 yield [row], *self._run_batch([group], ContinuationTree(session, [prompt], states))
             return
-        limits, max_new_tokens, items = self.together, self.asking.max_new_tokens, [group[0] for group in groups]
+        limits, max_new_tokens, items = self.together, self.settings.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
         decodes = any(item.answer is None for item in items) or bool(self.continuations.samples)
         if not decodes or max_new_tokens <= 1:  # few sequences suffice: their query tokens fill a forward pass
-            queries = -(-_FULL // (1 + len(self.asking.suffix)))
+            queries = -(-_FULL // (1 + len(self.settings.suffix)))
             limits = replace(limits, sequences=min(queries, limits.sequences))
-        max_answer_tokens = max(_LONG * self.asking.budget, limits.sequences * max_new_tokens)
+        max_answer_tokens = max(_LONG * self.settings.budget, limits.sequences * max_new_tokens)
 
         def too_long(rows: Sequence[int]) -> bool:
             """Return whether the stored answers to these prompts have too many tokens for one decode batch."""
             return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > max_answer_tokens
 
-        decode_batches = BatchPlanner([item.prompt for item in items], self.asking.budget, limits, size, too_long)
+        decode_batches = BatchPlanner([item.prompt for item in items], self.settings.budget, limits, size, too_long)
         for decode_batch in decode_batches:
             rows = [row for planned in decode_batch for row in planned.rows]
             packs = [(planned.pack, planned.leaves) for planned in decode_batch]
             stage = self._first_stage(groups[rows[0]][0])
             try:
                 with self._counted(stage):
-                    prompt_ends, states = read_together(session, packs, self.asking.budget, self.blocks)
+                    prompt_ends, states = read_together(session, packs, self.settings.budget, self.blocks)
                 outputs = self._run_batch([groups[row] for row in rows], ContinuationTree(session, prompt_ends, states))
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
@@ -196,7 +196,7 @@ class Extractor:
         """Read all continuations of a decode batch's prompts; returns the answers and the signals."""
         answers = [group[0].answer for group in items]
         stored = [NOTHING if answer is None else answer for answer in answers]
-        batch = DecodeBatch(self.lm, self.asking, items, tree, stored, dict(self.rows))
+        batch = DecodeBatch(self.lm, self.settings, items, tree, stored, dict(self.rows))
         if any(answer is None for answer in answers):
             with self._counted("answers", batch):  # greedily (docs/methods.md §0.5)
                 batch.answers = [*self._decode(batch, {Generation(i): i for i in range(len(items))}).values()]
@@ -234,14 +234,14 @@ class Extractor:
                 if token in self.lm.stops:
                     continue
                 generated[text].append(token)
-                if len(generated[text]) < self.limit(text):
+                if len(generated[text]) < self.token_limit(text):
                     next_nodes[text] = batch.tree.grow(node, [token])[0]
             nodes = next_nodes
         return {text: np.asarray(tokens, dtype=np.int32) for text, tokens in generated.items()}
 
-    def limit(self, text: Generation) -> int:
+    def token_limit(self, text: Generation) -> int:
         """Return the maximum number of tokens of a generated text."""
-        return text.kind.say if isinstance(text.kind, UserTurn) else self.asking.max_new_tokens
+        return text.kind.say if isinstance(text.kind, UserTurn) else self.settings.max_new_tokens
 
     def _next_tokens(
         self, batch: DecodeBatch, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
@@ -264,7 +264,7 @@ class Extractor:
         batch.tree.prefetch(distinct)
         table = batch.tree.session.send(pad_by_row(rows, uniforms, len(distinct)))  # uploaded with the forward pass
         batch.tree.read(self._sampled_blocks)
-        return draw(batch.logits(distinct), rows, table.tensor, sampling.temperature, sampling.top_p)
+        return sample_tokens(batch.logits(distinct), rows, table.tensor, sampling.temperature, sampling.top_p)
 
     def _grow_answers(self, batch: DecodeBatch) -> None:
         """Add the answers, as far as signals need them, and the user turns after them to the tree, and read them."""
@@ -282,7 +282,7 @@ class Extractor:
             )
             batch.paths.append(batch.tree.grow(i, read_ids))
             for turn in turns if len(answer) and not separate else ():  # node order changes last bits
-                ends[turn].append(batch.tree.grow(batch.paths[i][-1], self.asking.turns[turn.wording])[-1])
+                ends[turn].append(batch.tree.grow(batch.paths[i][-1], self.settings.turns[turn.wording])[-1])
         batch.prefetch()
         for nodes in ends.values():
             batch.tree.prefetch(nodes)
@@ -295,7 +295,7 @@ class Extractor:
             # its roots are placeholders.
             prefixes = [prompt for i in answered if (prompt := batch.items[i][0].query_prompt) is not None]
             states = {block: batch.tree.states(block, answered) for block in self.blocks}
-            tree, ids = ContinuationTree(self.lm.session, prefixes, states), self.asking.turns[turn.wording]
+            tree, ids = ContinuationTree(self.lm.session, prefixes, states), self.settings.turns[turn.wording]
             leaves = [tree.grow(k, np.concatenate([batch.answers[i], ids]))[-1] for k, i in enumerate(answered)]
             tree.read()
             batch.replies[turn] = Replies(answered, tree, leaves)
@@ -328,7 +328,7 @@ class Extractor:
                     batch.samples[sampling, i, m] = [generated[Generation(i, sampling, m, j)] for j in numbers]
         for (sampling, i, _), samples in batch.samples.items():
             for ids in samples:
-                read_last = sampling in self.continuations.sample_ends or len(ids) < self.asking.max_new_tokens
+                read_last = sampling in self.continuations.sample_ends or len(ids) < self.settings.max_new_tokens
                 batch.tree.grow(i, ids if read_last else ids[:-1])
         batch.tree.read(self._sampled_blocks)
 

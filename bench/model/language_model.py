@@ -23,7 +23,7 @@ from bench.model.memory import is_out_of_memory, release_free_memory
 from bench.model.session import Session, blocks
 from bench.model.specs import ModelSpec
 from bench.model.speed import Speed, cached_speed
-from bench.model.training_memory import configuration
+from bench.model.training_memory import config_from_settings
 from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
@@ -57,7 +57,7 @@ class LanguageModel:
     def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
         self.spec = spec
         self.options = options
-        self.devices = cards(options.devices, options.device) or (_device(options.device),)
+        self.devices = gpu_devices(options.devices, options.device) or (_device(options.device),)
         self.files = find_model_folder(spec, trust_remote_code=options.trust_remote_code)
         self.folder = self.files.path
         self.config = self.files.config()
@@ -218,16 +218,16 @@ class LanguageModel:
             return f"a few of its blocks can't be timed alone ({type(error).__name__}: {first_line(error)[:100]})"
 
     @property
-    def packed(self) -> bool:
+    def uses_packs(self) -> bool:
         """Whether several questions are read together in packs, whose branches share a KV cache.
 
         Raises:
             UserError: see `unsupported_reason`.
         """
-        return self.unsupported_reason is None
+        return self.no_packs_reason is None
 
     @cached_property
-    def unsupported_reason(self) -> str | None:
+    def no_packs_reason(self) -> str | None:
         """Why each question is read alone, instead of in packs whose branches share a KV cache; None if packs are used.
 
         The reason is the user's option, or the result of a measurement on a small example.
@@ -323,7 +323,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 # --- one model over several cards -------------------------------------------------------------------------------------
 
 
-def cards(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
+def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
     """Return the devices of `--devices`: `cuda:0` for `0`; empty where the option is not used.
 
     Args:
@@ -412,4 +412,4 @@ def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> M
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
     """Return a model's shapes from the settings of its configuration, including `model_type`."""
-    return _facts_from(name, configuration(settings))
+    return _facts_from(name, config_from_settings(settings))

@@ -48,7 +48,7 @@ def of_config(config: Any, *, trust_remote_code: bool = False) -> tuple[Projecti
     return tuple(linear.projection for linear in find_linear_layers(model))
 
 
-def targets(linears: list[NamedLinear], named: str = "") -> list[str]:
+def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:
     """Return the paths of the layers to adapt.
 
     Args:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 
-def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
+def uniform_numbers(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
     """Return random numbers `(n, length)` in [0, 1) for a question: a counter-based stream for each of its n samples.
 
     The Philox key of stream j is a hash of (seed, question id, j), so that the numbers don't depend on batches or on
@@ -24,12 +24,8 @@ def uniforms(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np
     return np.stack(rows)
 
 
-def draw(
-    logits: torch.Tensor,
-    rows: Sequence[int],
-    numbers: Sequence[float] | torch.Tensor,
-    temperature: float,
-    top_p: float,
+def sample_tokens(
+    logits: torch.Tensor, rows: Sequence[int], numbers: Sequence[float] | torch.Tensor, temperature: float, top_p: float
 ) -> list[int]:
     """Sample one token for each random number: the first token whose cumulative probability exceeds the number.
 

@@ -170,11 +170,7 @@ class Session:
 
     @torch.inference_mode()
     def forward(
-        self,
-        ids: Ids,
-        positions: IntArray,
-        visible: Callable[[], torch.Tensor],
-        read: Mapping[int, Indices],
+        self, ids: Ids, positions: IntArray, visible: Callable[[], torch.Tensor], read: Mapping[int, Indices]
     ) -> dict[int, torch.Tensor]:
         """Append tokens to the active row and return hidden states.
 

@@ -18,7 +18,7 @@ from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
 from bench.model.devices import default_budget, device_kind
-from bench.model.sampling import draw
+from bench.model.sampling import sample_tokens
 from bench.model.session import Session, blocks
 from bench.model.training_memory import with_n_blocks
 
@@ -101,7 +101,7 @@ def measure_speed(
     states = torch.full((_ROWS, width), 0.01, dtype=dtype, device=device)
     numbers, one = [0.5] * _ROWS, vocabulary / rows / _ROWS
     greedy = _seconds(lambda: head.logits(states).argmax(dim=-1).tolist(), device) * one
-    sampled = _seconds(lambda: draw(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device) * one
+    sampled = _seconds(lambda: sample_tokens(head.logits(states), list(range(_ROWS)), numbers, 1.0, 1.0), device) * one
     return Speed(one_pass, token, pair, greedy, sampled, kv_bytes)
 
 

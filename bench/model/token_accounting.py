@@ -54,11 +54,7 @@ class CountingSession(Session):
 
     @torch.inference_mode()
     def forward(
-        self,
-        ids: Ids,
-        positions: IntArray,
-        visible: Callable[[], torch.Tensor],
-        read: Mapping[int, Indices],
+        self, ids: Ids, positions: IntArray, visible: Callable[[], torch.Tensor], read: Mapping[int, Indices]
     ) -> dict[int, torch.Tensor]:
         """Append positions without data to the active row and count them; `visible` is not called."""
         del positions, visible
@@ -105,9 +101,9 @@ class CountingExtractor(Extractor):
     """Extractor of shards of `KnownInput`s that makes the same forward passes as a run, and computes no values."""
 
     def __init__(
-        self, lm: CountingModel, asking: PromptSettings, specs: Mapping[Signal, SignalSpec], stage: str | None = None
+        self, lm: CountingModel, settings: PromptSettings, specs: Mapping[Signal, SignalSpec], stage: str | None = None
     ) -> None:
-        super().__init__(lm, asking, specs, stage)
+        super().__init__(lm, settings, specs, stage)
         self.specs = {}
         self.greedy = self.sampled = self.grown = 0
         """Numbers of greedily chosen tokens, of sampled tokens, and of tokens added to the trees after prompts."""
@@ -146,7 +142,7 @@ class CountingExtractor(Extractor):
         for text, ids in texts.items():
             before = [batch.items[text.row][0].prompt, batch.answers[text.row]]
             once = object() if sampling else digest_arrays(before)  # equal prompts have equal greedy texts
-            self.written[text.kind, once] = min(len(ids) + 1, self.limit(text))
+            self.written[text.kind, once] = min(len(ids) + 1, self.token_limit(text))
         return texts
 
     def _next_tokens(

@@ -57,7 +57,7 @@ class Footprint:
 
 
 @contextmanager
-def accelerated() -> Iterator[None]:
+def use_fused_kernels() -> Iterator[None]:
     """Make attention and dropout on the meta device use the fused kernels of an accelerator, within the context.
 
     Attention then stores no score matrix, and a dropout mask takes a byte per element. A torch function mode would not
@@ -113,7 +113,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.current -= size
 
 
-def configuration(settings: Mapping[str, Any]) -> Any:
+def config_from_settings(settings: Mapping[str, Any]) -> Any:
     """Return the transformers configuration with these settings, among them `model_type`."""
     fields = {key: value for key, value in settings.items() if key != "model_type"}
     return transformers.AutoConfig.for_model(settings["model_type"], **fields)
@@ -165,13 +165,15 @@ def training_footprint(
         dtype: dtype of the frozen weights; the adapter's is float32.
         tokens: tokens of a forward pass.
         rank: rank of the adapter.
-        named: layers to adapt, see `linear_layers.targets`.
+        named: layers to adapt, see `linear_layers.target_paths`.
         checkpointing: whether gradient checkpointing is used.
     """
 
     def wrap(model: Any) -> Any:
         with torch.device("meta"):
-            wrapped = with_lora(model, linear_layers.targets(linear_layers.find_linear_layers(model), named), rank=rank)
+            wrapped = with_lora(
+                model, linear_layers.target_paths(linear_layers.find_linear_layers(model), named), rank=rank
+            )
         if checkpointing:
             checkpoint_blocks(model)
         return wrapped
@@ -191,7 +193,7 @@ def training_footprint(
 
     footprint = _footprint(config, dtype, one_pass, wrap)
     layers = linear_layers.find_linear_layers(build_on_meta(config, dtype))
-    target_paths = set(linear_layers.targets(layers, named))
+    target_paths = set(linear_layers.target_paths(layers, named))
     sizes = [linear.projection.inputs + linear.projection.outputs for linear in layers if linear.path in target_paths]
     return Footprint(footprint.weights, footprint.blocks, footprint.rest, TRAINED_BYTES * rank * sum(sizes))
 
@@ -203,7 +205,7 @@ def _footprint(
     peaks = []
     for n_blocks in (2, 3):
         model = wrap(build_on_meta(with_n_blocks(config, n_blocks), dtype))
-        with accelerated(), _LiveBytes(model) as live:
+        with use_fused_kernels(), _LiveBytes(model) as live:
             one_pass(model)
         peaks.append(int(live.peak))
     two, three = peaks
@@ -244,7 +246,7 @@ def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str =
         lm: the model, with its devices; its weights are not loaded.
         tokens: tokens of a forward pass.
         rank: rank of the adapter.
-        named: layers to adapt, see `linear_layers.targets`.
+        named: layers to adapt, see `linear_layers.target_paths`.
     """
     if device_kind(lm.device) == "cpu":
         return TrainingPlan(checkpointing=False)

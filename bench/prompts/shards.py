@@ -190,7 +190,7 @@ class PromptTokeniser:
         choice = task.format is Format.CHOICE
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
-    def asking(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
+    def prompt_settings(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
         """Return the prompt settings of a split."""
         prompt = self.placeholder_prompt(task)
         n_options = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bench.api import FloatArray
 from bench.api.protocol import Protocol
 from bench.metrics.validation import bin_of
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 BINS = Protocol().ece_bins
 """Number of bins of a reliability diagram, as for the ECE."""
@@ -51,7 +51,7 @@ def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
     return np.where(few, np.nan, bins.confidence[filled]), np.where(few, np.nan, bins.rate[filled])
 
 
-def bin_records(records: Sequence[Records]) -> DiagramBins:
+def bin_records(records: Sequence[QuestionRecords]) -> DiagramBins:
     """Bin the answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
 
     Seeds share their questions, so intervals are as wide as for one seed.

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
-from bench.report.text import metric_name, plain, shown
+from bench.report.text import metric_name, plain, value_text
 
 if TYPE_CHECKING:
     from bench.report.grouping import Key
@@ -43,22 +43,22 @@ def ranked_by(metric: str) -> str:
     return _JUDGED_BY.get(metric, metric)
 
 
-def counted(name: str, value: float) -> float:
+def displayed_value(name: str, value: float) -> float:
     """Return a metric's value as tables show and sort it: a negative value becomes 0 if the metric is a root.
 
-    >>> counted("rmsce", -0.01), counted("brier", 0.2)
+    >>> displayed_value("rmsce", -0.01), displayed_value("brier", 0.2)
     (0.0, 0.2)
     """
     return max(0.0, value) if METRICS[name].is_root else value
 
 
 def badness(name: str, value: float) -> float:
-    """Return a metric's value turned so that less is better: negated if higher is better, else as `counted`.
+    """Return a metric's value turned so that less is better: negated if higher is better, else as `displayed_value`.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
     """
-    return -value if METRICS[name].higher_is_better else counted(name, value)
+    return -value if METRICS[name].higher_is_better else displayed_value(name, value)
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,16 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
         if metric.higher_is_better is None or name in _UNMARKED:
             continue
         for group in comparable_groups(lines, standings, name):
-            values = {line.key: counted(name, mean) for line in group if (mean := line.estimate(name).mean) is not None}
+            values = {
+                line.key: displayed_value(name, mean)
+                for line in group
+                if (mean := line.estimate(name).mean) is not None
+            }
             if len(values) < SEVERAL:
                 continue
             # methods whose printed numbers are equal are best together
-            top = shown(metric, (max if metric.higher_is_better else min)(values.values()))
-            leading = [key for key, value in values.items() if shown(metric, value) == top]
+            top = value_text(metric, (max if metric.higher_is_better else min)(values.values()))
+            leading = [key for key, value in values.items() if value_text(metric, value) == top]
             best: Best = "not tested"
             if standings is not None and all(line.rank(name) is not None for line in group):
                 sure = [key for key in leading if set(values) - {key} <= standings.beaten.get((name, key), frozenset())]

@@ -15,7 +15,7 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.metrics import corp, ece
 from bench.report.bins import BINS
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 DRAWS = 200
 """Number of simulated sets of labels from which a band is computed."""
@@ -39,7 +39,7 @@ class ReliabilityCurve(NamedTuple):
     """(g,): upper end of the band."""
 
 
-def reliability_curve(records: Sequence[Records], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
+def reliability_curve(records: Sequence[QuestionRecords], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
     """Compute the isotonic curve and its consistency band; deterministic for given records.
 
     All seeds have the same questions in the same order, so in each draw a question has one random number, which all
@@ -71,7 +71,7 @@ def reliability_curve(records: Sequence[Records], *, draws: int = DRAWS, seed: i
     return ReliabilityCurve(points, np.interp(points, distinct, _isotonic(correct[order], start, size)), low, high)
 
 
-def pooled_errors(records: Sequence[Records], bins: int = BINS) -> tuple[float, float]:
+def pooled_errors(records: Sequence[QuestionRecords], bins: int = BINS) -> tuple[float, float]:
     """Compute ECE and MCB (miscalibration part of Brier) over the answers of all subjects and seeds."""
     confidence = np.concatenate([run.confidence for run in records])
     correct = np.concatenate([run.correct for run in records])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bench.api import UserError
 from bench.api.protocol import Protocol
 from bench.report.style import Styles
-from bench.report.text import listed, plain, setting
+from bench.report.text import join, plain, setting_text
 from bench.results.files import recalibration_of
 from bench.results.row import ResultRow
 
@@ -64,7 +64,7 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
         raise UserError("there are no results to show; run something first: bench run --method all --model tiny")
     of_preset = [row for row in rows if preset in {None, row.preset}]
     if not of_preset:
-        raise UserError(f"no result has preset {preset!r}; there are {listed(row.preset for row in rows)}")
+        raise UserError(f"no result has preset {preset!r}; there are {join(row.preset for row in rows)}")
     is_shown = [(deviations or not row.deviations) and (partial or row.limit is None) for row in of_preset]
     shown = list(compress(of_preset, is_shown))
     if not shown:
@@ -83,7 +83,7 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
         if len(values) > 1:
             remedy = "choose one with --preset" if name == "preset" else "delete the old ones or run them again"
             raise UserError(
-                f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {listed(values)}, which"
+                f"results of {plain(model)} on {plain(task)} have {name.replace('_', ' ')}s {join(values)}, which"
                 f" don't belong in one table; {remedy}"
             )
     hidden = [row for row, is_in in zip(of_preset, is_shown, strict=True) if not is_in]
@@ -143,4 +143,4 @@ def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
 
 def _settings(row: ResultRow) -> dict[str, str]:
     """Return the settings of a run that differ from the defaults."""
-    return {name: setting(value) for name, value in {**row.config, **row.deviations}.items()}
+    return {name: setting_text(value) for name, value in {**row.config, **row.deviations}.items()}

@@ -10,7 +10,7 @@ from bench.api import UserError
 from bench.progress import visible
 from bench.report.selection import View
 from bench.report.tables import formats
-from bench.report.tables.request import shown
+from bench.report.tables.request import build_views
 from bench.results.submissions import check_results
 from bench.store.files import write_atomic
 from bench.store.folders import cache_folder
@@ -87,7 +87,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
             f"{len(refused)} of {len(verdicts)} files can't stand on the leaderboard, e.g. {refused[0].file}:"
             f" {refused[0].problems[0]}; see them all: bench check --results {folder}"
         )
-    tables = formats.render(shown(View(folder), cache), "md")
+    tables = formats.render(build_views(View(folder), cache), "md")
     path = folder / NAME
     write_atomic(path, (_ABOUT + tables).encode())
     return path

@@ -10,7 +10,7 @@ from statistics import median
 from bench.api import MeasureColumn
 from bench.api.analyses import Value
 from bench.report.tables.published import finite, values_of
-from bench.report.text import NO_BREAK, count, plain, probability, rounded
+from bench.report.text import NO_BREAK, count, p_text, plain, rounded
 from bench.stats.analysis_measures import AnalysisMeasures
 from bench.stats.variants import Variants
 
@@ -61,7 +61,7 @@ def value_text(column: MeasureColumn, value: Value) -> str:
     if isinstance(value, str):
         return plain(value)
     if column.kind == "probability":
-        return probability(value)
+        return p_text(value)
     if column.kind == "count":
         return count(value)
     text = rounded(*_scaled(column, value))
@@ -86,13 +86,13 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
 def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[str, str]]]:
     """Return a list of one table, a list of rows label -> text without empty columns; empty if nothing was measured."""
     rows = []
-    for row in measured.shown:
+    for row in measured.shown_rows:
         record: dict[str, str] = {}
         for column in measured.measures.columns:
             record[column.label] = value_text(column, row[column.key])
             if column.low:
                 record[f"{column.label}: interval"] = interval_text(column, row).replace(" ", NO_BREAK)
-            published_value = published.get((measured.model, str(row[measured.naming]), column.key))
+            published_value = published.get((measured.model, str(row[measured.name_key]), column.key))
             record[f"{column.label}: paper"] = value_text(column, published_value)
         rows.append(record)
     return [drop_empty_columns(rows)] if rows else []
@@ -105,14 +105,14 @@ def verdict(measured: AnalysisMeasures) -> str:
 
 def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
     """Return the sentences below the table."""
-    shown, total = len(measured.shown), len(measured.measures.rows)
+    shown, total = len(measured.shown_rows), len(measured.measures.rows)
     lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
     lines += measured.measures.notes
     if any(model == measured.model for model, _, _ in published):
         return lines
     for column in measured.measures.columns:
         for row in measured.measures.rows:
-            name = str(row[measured.naming])
+            name = str(row[measured.name_key])
             values = [value for (_, *key), value in published.items() if key == [name, column.key]]
             if values:
                 low, mid, high = (value_text(column, v) for v in (min(values), median(values), max(values)))
@@ -145,5 +145,5 @@ def records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[s
     """Yield a record for each row: the measured values, and the published values of the same model and row."""
     columns = dict.fromkeys(column for _, _, column in published)
     for row in measured.measures.rows:
-        name = str(row[measured.naming])
+        name = str(row[measured.name_key])
         yield {**row, **{f"published_{key}": published.get((measured.model, name, key)) for key in columns}}

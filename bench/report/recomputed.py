@@ -32,7 +32,7 @@ FOLDER = "numbers"
 _OTHERWISE = "its JSON file says other numbers than its Parquet file gives; shown are those of the Parquet file"
 
 
-def rows_of(
+def read_recomputed(
     folder: Path,
     cache: Path | None = None,
     *,
@@ -53,8 +53,10 @@ def rows_of(
         UserError: there is no such folder, or a file in it is malformed.
     """
     say_once = functools.cache(say)
-    paths = cells.found(folder, partial=partial).cells or cells.found(folder, partial=True).cells
-    rows = {id(row): (row, path) for row, path in zip(map(cells.shown, paths), paths, strict=True)}
+    paths = (
+        cells.list_result_files(folder, partial=partial).cells or cells.list_result_files(folder, partial=True).cells
+    )
+    rows = {id(row): (row, path) for row, path in zip(map(cells.read_with_note, paths), paths, strict=True)}
     selected = chosen([row for row, _ in rows.values()])
     return [_recompute(*rows[id(row)], cache, say_once) for row in selected]
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from bench.api.options import Flag, Heading, Names, Separated
+from bench.api.options import Heading, Names, OptionName, Separated
 
 
 class Against(StrEnum):
@@ -41,15 +41,15 @@ class Selection:
     """Folder of results."""
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
-    metrics: Annotated[Names, Flag("--metrics")] = ()
+    metrics: Annotated[Names, OptionName("--metrics")] = ()
     """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's, and rmsce."""
     average: AverageOver | None = None
     """Metrics of all questions, or means over subjects. Default: questions, but with --against paper subjects."""
-    headline: Annotated[str | None, Flag("--sort")] = None
+    headline: Annotated[str | None, OptionName("--sort")] = None
     """Metric that rows are ordered and ranked by. Default: brier."""
-    models: Annotated[Names, Flag("--models")] = ()
+    models: Annotated[Names, OptionName("--models")] = ()
     """These models only, separated by commas."""
-    tasks: Annotated[Names, Flag("--tasks")] = ()
+    tasks: Annotated[Names, OptionName("--tasks")] = ()
     """These tasks only, separated by commas."""
     preset: str | None = None
     """This preset only."""

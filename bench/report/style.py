@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench.api import UserError
-from bench.report.text import listed
+from bench.report.text import join
 from bench.results.files import base_of, recalibration_of
 
 TEXT_WIDTH = 6.9
@@ -194,12 +194,12 @@ def _parse(text: str, where: str) -> dict[str, Style]:
     for method, values in tables.items():
         location = f"{where}, [{method}]"
         if not isinstance(values, dict) or set(values) != {"colour", "marker", "dash"}:
-            got = listed(values) if isinstance(values, dict) else repr(values)
+            got = join(values) if isinstance(values, dict) else repr(values)
             raise UserError(f"{location}: expected colour, marker and dash, got {got or 'nothing'}")
         if not re.fullmatch(r"#[0-9a-f]{6}", str(values["colour"])):
             raise UserError(f"{location}: expected a colour such as '#1963de', got {values['colour']!r}")
         for name, allowed in (("marker", MARKERS), ("dash", DASHES)):
             if str(values[name]) not in allowed:
-                raise UserError(f"{location}: expected a {name} of {listed(allowed)}, got {values[name]!r}")
+                raise UserError(f"{location}: expected a {name} of {join(allowed)}, got {values[name]!r}")
         styles[method] = Style(values["colour"], values["marker"], DASHES[values["dash"]])
     return styles

@@ -72,11 +72,11 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
-def shown(metric: Metric, value: float) -> str:
+def value_text(metric: Metric, value: float) -> str:
     """Format a value as in tables: percent with one decimal, nats with three, a real minus sign.
 
     >>> from bench.metrics import METRICS
-    >>> shown(METRICS["ece"], 0.0812), shown(METRICS["nll"], 0.45)
+    >>> value_text(METRICS["ece"], 0.0812), value_text(METRICS["nll"], 0.45)
     ('8.1', '0.450')
     """
     return rounded(100 * value, 1) if metric.is_fraction else rounded(value, 3)
@@ -89,18 +89,18 @@ def with_half(name: str, value: float, low: float | None, high: float | None) ->
     ('18.0 ±2.0', '18.0')
     """
     metric = METRICS[name]
-    half = "" if low is None or high is None else f" ±{shown(metric, max(high - value, value - low))}"
-    return shown(metric, value) + half
+    half = "" if low is None or high is None else f" ±{value_text(metric, max(high - value, value - low))}"
+    return value_text(metric, value) + half
 
 
 def signed(metric: Metric, value: float) -> str:
     """Format a difference of a metric, with its sign unless it is 0 at the precision shown."""
-    text = shown(metric, value)
+    text = value_text(metric, value)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def precise(metric: Metric, value: float) -> str:
-    """Format a value as `shown`, with more decimals if it would otherwise look like 0.
+    """Format a value as `value_text`, with more decimals if it would otherwise look like 0.
 
     >>> from bench.metrics import METRICS
     >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], 0.0003), precise(METRICS["brier"], 0.0)
@@ -138,10 +138,10 @@ def interval_text(metric: Metric, low: float, high: float) -> str:
     return f"{precise(metric, low)} to {precise(metric, high)}"
 
 
-def probability(p: float) -> str:
+def p_text(p: float) -> str:
     """Format a p value with three decimals.
 
-    >>> probability(0.0312), probability(1e-9)
+    >>> p_text(0.0312), p_text(1e-9)
     ('0.031', '<0.001')
     """
     return "<0.001" if p < 0.0005 else f"{p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
@@ -152,10 +152,10 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def several(n: int, noun: str) -> str:
+def plural(n: int, noun: str) -> str:
     """Format a number of things.
 
-    >>> several(1, "universe"), several(1200, "universe")
+    >>> plural(1, "universe"), plural(1200, "universe")
     ('1 universe', '1,200 universes')
     """
     return f"{n:,} {noun}{'s' * (n != 1)}"
@@ -170,7 +170,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
+def range_text(values: Iterable[float | None], text: Callable[[float], str]) -> str:
     """Format the range of the known values: one value, or smallest and largest."""
     known = [value for value in values if value is not None]
     if not known:
@@ -179,7 +179,7 @@ def span(values: Iterable[float | None], text: Callable[[float], str]) -> str:
     return EN_DASH.join(ends)
 
 
-def omission(label: str, left_out: Sequence[int], total: int | None = None) -> str:
+def omitted_subjects(label: str, left_out: Sequence[int], total: int | None = None) -> str:
     """Say how many subjects a metric's mean leaves out as undefined.
 
     Args:
@@ -187,19 +187,19 @@ def omission(label: str, left_out: Sequence[int], total: int | None = None) -> s
         left_out: number of subjects left out, for each mean.
         total: number of subjects; None if that differs between means.
 
-    >>> omission("AUROC", [2], 8), omission("AUROC", [1])
+    >>> omitted_subjects("AUROC", [2], 8), omitted_subjects("AUROC", [1])
     ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')
     """
     of_total = "" if total is None else f" of {total}"
     subjects = "subject" if total is None and max(left_out) == 1 else "subjects"
-    return f"{label} leaves out {span(left_out, count)}{of_total} {subjects}, where it is undefined"
+    return f"{label} leaves out {range_text(left_out, count)}{of_total} {subjects}, where it is undefined"
 
 
-def listed(values: Iterable[Any]) -> str:
+def join(values: Iterable[Any]) -> str:
     """Join the distinct values, sorted, with commas."""
     return ", ".join(sorted({plain(str(value)) for value in values}))
 
 
-def setting(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """Format the value of a setting: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

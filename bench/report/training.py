@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench import registry
 from bench.report import averages
-from bench.report.text import EN_DASH, count, span
+from bench.report.text import EN_DASH, count, range_text
 from bench.results.row import Training
 
 _CUT_SHORT = (
@@ -37,10 +37,10 @@ def format_stages(trainings: Sequence[Training]) -> list[Stage]:
     return [
         Stage(
             seeds[0].name,
-            span((stage.kept for stage in seeds), count),
-            span((stage.taken for stage in seeds), count),
-            span((stage.limit for stage in seeds), count),
-            span((stage.epochs for stage in seeds), one_decimal),
+            range_text((stage.kept for stage in seeds), count),
+            range_text((stage.taken for stage in seeds), count),
+            range_text((stage.limit for stage in seeds), count),
+            range_text((stage.epochs for stage in seeds), one_decimal),
         )
         for seeds in by_stage
     ]
@@ -69,7 +69,7 @@ def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
         published: length of the published training, in words; empty if unknown.
     """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
-    return _CUT_SHORT.format(span(epochs, one_decimal), f" ({published})" if published else "") if epochs else ""
+    return _CUT_SHORT.format(range_text(epochs, one_decimal), f" ({published})" if published else "") if epochs else ""
 
 
 @cache

@@ -15,7 +15,7 @@ from bench.metrics import METRICS
 from bench.report import measures
 from bench.report.measures import drop_empty_columns
 from bench.report.tables.published import finite, values_of
-from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, plain, probability, several, shown, signed
+from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, p_text, plain, plural, signed, value_text
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estimate_fields
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
@@ -80,20 +80,20 @@ def variant_rows(variants: Variants, published: Published) -> list[dict[str, str
                 "metric": metric.label,
                 "variant": plain(row.variant),
                 "columns": "" if size is None else str(size),
-                "value": "undefined" if row.estimate is None else shown(metric, row.estimate.value),
+                "value": "undefined" if row.estimate is None else value_text(metric, row.estimate.value),
                 "interval": _interval(name, row.estimate),
                 f"{variants.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
                 "its interval": _interval(name, difference),
                 "p": _probability(row.p),
                 "Holm": _probability(row.p_corrected),
                 "seeds": "" if share is None else f"{100 * share:.0f} %",
-                "paper": "" if published_value is None else shown(metric, published_value),
+                "paper": "" if published_value is None else value_text(metric, published_value),
             })  # fmt: skip
     return drop_empty_columns(rows)
 
 
 def _probability(p: float | None) -> str:
-    return "" if p is None else probability(p)
+    return "" if p is None else p_text(p)
 
 
 def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]]]:
@@ -133,8 +133,8 @@ def _share_interval(share: SeedMean | None) -> str:
 def describe_family(variants: Variants) -> str:
     """Say for how many tests, of variants and of steps, p values are corrected."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
-    steps = f" and {several(n_steps, 'step')}" if n_steps else ""
-    return f"{several(count, 'variant')}{steps}"
+    steps = f" and {plural(n_steps, 'step')}" if n_steps else ""
+    return f"{plural(count, 'variant')}{steps}"
 
 
 def _extra_steps(variants: Variants) -> list[StepRow]:
@@ -224,7 +224,7 @@ def verdict(variants: Variants) -> str:
         none = "None" if is_some_step or elsewhere else "Nothing shows: none"
         largest = max(testable, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return start + (
-            f"{none} of the {several(len(testable), 'variant')} differs significantly from {variants.reference} in"
+            f"{none} of the {plural(len(testable), 'variant')} differs significantly from {variants.reference} in"
             f" {metric.label} after Holm's correction. The largest difference is {_difference(largest)},"
             f" {largest.variant}.{elsewhere} {resolution}"
         )
@@ -251,10 +251,10 @@ def _describe_path(variants: Variants) -> str:
     if total is None or total.difference is None or total.p_corrected is None:
         return ""
     summary = f"{METRICS[name].label} of {variants.reference} minus {total.variant} is {_difference(total)}"
-    corrected = f"p {probability(total.p_corrected)} after Holm's correction"
+    corrected = f"p {p_text(total.p_corrected)} after Holm's correction"
     parts = [
         f"{step.adds} {_with_interval(name, step.difference, signed(METRICS[name], step.difference.value))}"
-        + ("" if step.p_corrected is None else f", p {probability(step.p_corrected)}")
+        + ("" if step.p_corrected is None else f", p {p_text(step.p_corrected)}")
         + ("" if step.share is None else f", {_percent(step.share.value)} of it ({_share_interval(step.share)})")
         for step in steps
         if step.difference is not None

@@ -9,8 +9,8 @@ from bench.api import UserError
 from bench.report.selection import ReportRequest
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
-from bench.results import files, questions
-from bench.results.records import Records
+from bench.results import files, question_texts
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
 
@@ -54,11 +54,11 @@ def write_tables(
 
     _check_out(request.out)
 
-    def records_of(row: ResultRow) -> Records:
+    def records_of(row: ResultRow) -> QuestionRecords:
         return files.read_records(files.stored_path(row, request.results))
 
-    def read_questions(task: str, version: int) -> Mapping[str, questions.QuestionText]:
-        return questions.read(request.results, task, version)
+    def read_questions(task: str, version: int) -> Mapping[str, question_texts.QuestionText]:
+        return question_texts.read(request.results, task, version)
 
     # transfer matrices of the models of these tables, and the requested methods
     methods = {line.key.method for table in tables for line in table.lines} if request.methods else None

@@ -28,10 +28,10 @@ def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
     Raises:
         UserError: there is no such folder, or a file in it is invalid.
     """
-    return [shown(file) for file in found(folder, partial=partial).cells]
+    return [read_with_note(file) for file in list_result_files(folder, partial=partial).cells]
 
 
-def shown(path: Path) -> ResultRow:
+def read_with_note(path: Path) -> ResultRow:
     """Read the row of a JSON file, with a note where a later run of the cell failed or was skipped.
 
     Raises:
@@ -64,7 +64,7 @@ class ResultFiles(NamedTuple):
     """JSON files that are no results."""
 
 
-def found(folder: Path, *, partial: bool = False) -> ResultFiles:
+def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
     """List the JSON files that `read_all` reads.
 
     Raises:
@@ -74,14 +74,14 @@ def found(folder: Path, *, partial: bool = False) -> ResultFiles:
         raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
     models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
     files = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
-    results = [file for file in files if is_own(file)]
-    # `shown` notes a failed run beside the numbers of an earlier run, if there are any
+    results = [file for file in files if is_result_file(file)]
+    # `read_with_note` notes a failed run beside the numbers of an earlier run, if there are any
     cells = [
         file
         for file in results
         if not (file.name.endswith(FAILED) and file.with_name(f"{file.name.removesuffix(FAILED)}.json").is_file())
     ]
-    limited = found(folder / PARTIAL) if partial and (folder / PARTIAL).is_dir() else ResultFiles([], [])
+    limited = list_result_files(folder / PARTIAL) if partial and (folder / PARTIAL).is_dir() else ResultFiles([], [])
     return ResultFiles([*cells, *limited.cells], [*sorted(set(files) - set(results)), *limited.foreign])
 
 
@@ -95,7 +95,7 @@ def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
     Raises:
         UserError: there is no such folder.
     """
-    visible, total = found(folder, partial=partial), found(folder, partial=True)
+    visible, total = list_result_files(folder, partial=partial), list_result_files(folder, partial=True)
     hidden = len(total.cells) - len(visible.cells)
     notes = []
     if total.foreign:
@@ -107,7 +107,7 @@ def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
     return notes
 
 
-def is_own(path: Path) -> bool:
+def is_result_file(path: Path) -> bool:
     """Return whether a JSON file is a result, even a damaged one, by its name or else by its content."""
     if _RESULT_NAME.fullmatch(path.name):
         return True

@@ -23,9 +23,9 @@ import numpy as np
 from bench.api import UserError
 from bench.data.tables import exact_table, parquet_bytes
 from bench.model.specs import NAME, model_label
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import SCHEMA_VERSION, ResultRow
-from bench.store.decoding import decoded, parsed
+from bench.store.decoding import decode_record, parse_json
 from bench.store.files import json_text, write_atomic
 from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
@@ -126,7 +126,7 @@ def ensure_writable(out: Path) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write(row: ResultRow, records: Records | None, out: Path) -> Path:
+def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
     """Write the two files of a cell; return the JSON file's path.
 
     The write is atomic: a killed process leaves the old cell or the new one. The new Parquet file has a temporary name
@@ -254,13 +254,13 @@ def read(path: Path) -> ResultRow:
 def _read_row(path: Path) -> ResultRow:
     remedy = "copy it again, or run that cell again"
     try:
-        values = parsed(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("expected a JSON object")  # noqa: TRY004 - one exception type for all invalid files
         version = values.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-        row = decoded({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
+        row = decode_record({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
         if not isinstance(row.provenance.get("code", {}), Mapping):
             raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
         for name in ("config", "deviations", "provenance"):
@@ -283,7 +283,7 @@ def _digest_of(path: Path) -> str | None:
         return None
 
 
-def read_records(path: Path) -> Records:
+def read_records(path: Path) -> QuestionRecords:
     """Read the records of a cell from its Parquet file, given the path of its Parquet or its JSON file.
 
     Raises:
@@ -304,7 +304,7 @@ def read_records(path: Path) -> Records:
     bad = np.flatnonzero(~((confidence >= 0) & (confidence <= 1)))
     if bad.size and (score is None or not np.isnan(confidence).all()):
         raise UserError(f"result {path}: confidence {confidence[bad[0]]} in row {bad[0]}; expected values in [0, 1]")
-    return Records(
+    return QuestionRecords(
         id=columns["id"].to_pylist(),
         subject=columns["subject"].to_pylist(),
         correct=columns["correct"].to_numpy(),

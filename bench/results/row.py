@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 
 SCHEMA_VERSION = 5
 """Version of `ResultRow` as JSON; raised by every change of its fields (a golden test compares)."""
@@ -157,7 +157,7 @@ class ResultRow:
     """Stage of the run -> its duration in seconds."""
     peak_memory_mb: float | None = None
     """Peak memory of the process, in MiB."""
-    cost: Mapping[str, StageCost] = field(default_factory=dict)
+    cost: Mapping[str, StageTokens] = field(default_factory=dict)
     """Stage -> token positions that the whole run fed to the model, for all its methods together."""
     forward_tokens_alone: int | None = None
     """Fewest token positions that this method needs in a run of its own, adapter training included."""
@@ -173,7 +173,7 @@ class ResultRow:
     records_digest: str | None = None
     """SHA-256 of the cell's Parquet file; None where there is none."""
     questions_digest: str | None = None
-    """Digest of the test questions (`bench.results.questions.digest`); None where they are not stored."""
+    """Digest of the test questions (`bench.results.question_texts.digest`); None where they are not stored."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Code, packages, hardware and revisions (`bench.results.provenance.collect`)."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bench.api.options import Flag, Heading, Names
+from bench.api.options import Heading, Names, OptionName
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunConfig:
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
     """paper, refcode, fixed or demo. Default: the model's own."""
-    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE; with one method also FIELD=VALUE."""
     recalibrate: Names = ()
     """isotonic, platt, beta or temperature: further rows for every method."""
@@ -58,7 +58,7 @@ class RunConfig:
     """Cross-encoder that says how similar samples are: Hub id or folder. Default: equal normalised texts are."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
-    devices: Annotated[Names, Flag("--devices")] = ()
+    devices: Annotated[Names, OptionName("--devices")] = ()
     """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.api import Followup, Samples, Signal
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 from bench.model.prefix_tree import PrefixTree
 from bench.results.row import ResultRow
 from bench.signals.definition import continuations_of, pass_definitions, read_from_model, stored_sources
@@ -61,18 +61,18 @@ class TokensAlone:
     logits at the prompt's end.
     """
 
-    def put(self, row: ResultRow) -> ResultRow:
+    def fill_in(self, row: ResultRow) -> ResultRow:
         """Return the result row with both counts filled in."""
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
-def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageCost]:
+def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageTokens]:
     """Return stage -> cost of reading these splits with an empty store: positions fed, and the fewest possible."""
     from bench.model.token_accounting import STAGES
 
     count = count_tokens(data_by_split, reader)
     stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
-    return {stage: StageCost(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
+    return {stage: StageTokens(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
 
 def tokens_alone(
@@ -95,7 +95,9 @@ def tokens_alone(
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
     """Return what a run of one method alone would store of a split, given the signals that the method reads there."""
-    return stored_sources(read_from_model(signals), split_data.task.format, reader.asking(split_data).max_new_tokens)
+    return stored_sources(
+        read_from_model(signals), split_data.task.format, reader.prompt_settings(split_data).max_new_tokens
+    )
 
 
 def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
@@ -119,7 +121,7 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
         lm = CountingModel(sessions[adapted], reader.lm.devices, packed=packed)
         specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
-        extractor = CountingExtractor(lm, reader.asking(split_data), specs, stage)
+        extractor = CountingExtractor(lm, reader.prompt_settings(split_data), specs, stage)
         for items in _model_inputs(split_data, reader):
             count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.extract(items).costs.items()})
         for name in (*STAGES, _ADAPTED):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
-from bench.run.plan import TrainOn, adapted
+from bench.run.plan import TrainOn, uses_trained_adapter
 from bench.signals.definition import definition
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def reason_infeasible(
         if reason is not None:
             return reason
     no_labels = reason_untrainable(method, train_on, tasks)
-    if no_labels or not adapted(method):
+    if no_labels or not uses_trained_adapter(method):
         return no_labels
     from bench.model import linear_layers
 
     target_modules = str(method.params().get("target_modules") or "")
     layers = [linear_layers.NamedLinear(layer.name, layer) for layer in facts().projections]
     try:
-        linear_layers.targets(layers, target_modules)
+        linear_layers.target_paths(layers, target_modules)
     except UserError as error:
         if target_modules:
             raise
@@ -59,7 +59,7 @@ def reason_untrainable(
     method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
 ) -> str | None:
     """Return why a method has no training data; None if it has some, needs none, or the training task is unknown."""
-    source = train_on.where(method)
+    source = train_on.split_of(method)
     task = tasks.get(source.task)
     if not method.trains() or task is None or source.split in task.card.splits:
         return None
@@ -93,7 +93,7 @@ def check_training_memory(
     from bench.model.devices import training_budget
 
     for name, method in methods.items():
-        if not adapted(method) or all((name, test) in infeasible for test in tests):
+        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in tests):
             continue
         from bench.model.training_memory import plan_training
 

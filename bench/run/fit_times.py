@@ -49,7 +49,7 @@ _MANY = 1 << 26
 _LEAST_WORDS = 128
 
 
-def recorded(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
+def recorded_seconds(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
     """Return the seconds of a stored fit with the required properties; None if there is none.
 
     Of several, the fit with the nearest number of rows is taken.
@@ -130,7 +130,7 @@ class Widths:
     dtype: Any
 
 
-def measured(
+def measure_fit(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | AdapterTraining | str:
     """Return the time of a method's fit; the settings of its adapter if it trains one; or why neither is known.
@@ -162,7 +162,7 @@ def measured(
 
 
 _KNOWN: dict[tuple[object, ...], FitTime] = {}
-"""Arguments of `measured` -> time of the fit: a cache for the other seeds and runs of this process."""
+"""Arguments of `measure_fit` -> time of the fit: a cache for the other seeds and runs of this process."""
 
 
 @cache

@@ -25,9 +25,9 @@ from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
 from bench.run.resolve import ResolvedRun
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
-from bench.store.decoding import decoded
+from bench.store.decoding import decode_record
 from bench.store.files import write_json
 from bench.store.folders import Entry, Store, key_of
 from bench.store.sources import plugin_digest
@@ -94,7 +94,7 @@ class Fitter:
     resolved: ResolvedRun
     lm: LanguageModel
     store: Store
-    batches: Batches
+    batches: BatchBuilder
     progress: Progress
     seed: int
     """Seed of the run."""
@@ -135,7 +135,7 @@ class Fitter:
         self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
     ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
         """Return the fields that a fit's store key is a hash of, and a function that returns the unfitted method."""
-        fresh = partial(self.resolved.fresh, name, configuration)
+        fresh = partial(self.resolved.new_method, name, configuration)
         method = fresh()
         seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
         fields = {
@@ -161,7 +161,7 @@ class Fitter:
             validation: labelled validation answers for early stopping.
             seed: seed of this fit.
         """
-        no, yes = self.batches.reader.asking(learned).verdict_ids.tolist()
+        no, yes = self.batches.reader.prompt_settings(learned).verdict_ids.tolist()
         trainer = AdapterTrainer(
             self.lm, self.store, name, (no, yes), token_budget=self.resolved.training_budget,
             progress=self.progress, elsewhere=self.elsewhere, waits=not self.puts_off,
@@ -352,8 +352,8 @@ def _load_fit(method: ConfidenceMethod, entry: Entry) -> Fitted:
     curve = entry.folder / _CURVE
     return Fitted(
         method.load(entry.folder),
-        decoded(account["training"], Training),
-        decoded(account["labels"], LabelsSeen),
+        decode_record(account["training"], Training),
+        decode_record(account["labels"], LabelsSeen),
         load_file(curve)["confidence"] if curve.is_file() else None,
         float(entry.manifest["seconds"]),
     )

@@ -41,10 +41,10 @@ _BATCHES = 3
 """Number of sampled training batches whose tokens are counted, to estimate those of a training step."""
 
 
-def duration(seconds: float, sign: str = "about") -> str:
+def format_duration(seconds: float, sign: str = "about") -> str:
     """Format seconds in one of three units.
 
-    >>> duration(0.2), duration(95), duration(700, "at most"), duration(9_000)
+    >>> format_duration(0.2), format_duration(95), format_duration(700, "at most"), format_duration(9_000)
     ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
     """
     if seconds < 1:
@@ -99,14 +99,14 @@ class Forecast:
             for fit in (fit for fit in fits if fit.where == where):
                 seconds, n = self.seconds(fit), self._n_configurations(fit)
                 sign = "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
-                time = f"not known: {seconds}" if isinstance(seconds, str) else duration(seconds, sign)
+                time = f"not known: {seconds}" if isinstance(seconds, str) else format_duration(seconds, sign)
                 estimates.append(f"{fit.method} ({f'{n} configurations, ' * (n > 1)}{time})")
             lines.append(f"fit on {where}, what is not stored: {', '.join(estimates)}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
         for where in dict.fromkeys(step.where for step in adapted):  # each adapter of a split takes the same time
             same_split = [step for step in adapted if step.where == where]
             names, seconds = ", ".join(step.method for step in same_split), self.seconds(same_split[0])
-            left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else duration(seconds)
+            left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else format_duration(seconds)
             lines.append(f"read the query of {where} again through the adapters of {names}: {left} each, if not stored")
         if self.resolved.tune is not None:
             spaces: dict[str, list[str]] = {}
@@ -149,12 +149,12 @@ class Forecast:
             "model": label_of(lm.spec),
             "selects": chosen is not None,
         }
-        once: float | str | None = fit_times.recorded(self._stored_fits, required, rows + validation)
+        once: float | str | None = fit_times.recorded_seconds(self._stored_fits, required, rows + validation)
         if once is None:
             tokens = self._forecast(split_data).answer_tokens, self._forecast(split_data).option_tokens
             text = lm.config.get_text_config()
             widths = Widths(int(text.hidden_size), int(text.vocab_size), lm.device, lm.dtype)
-            fit_time = fit_times.measured(method, split_data.task.format, tokens, widths, self.resolved.protocol)
+            fit_time = fit_times.measure_fit(method, split_data.task.format, tokens, widths, self.resolved.protocol)
             if isinstance(fit_time, AdapterTraining):
                 once = self._training_time(fit_time, split_data, rows, validation)
             else:
@@ -170,7 +170,7 @@ class Forecast:
         condition = "" if self.grader.reader.engine is None else " by one worker alone"
         if split_data.task.format is Format.OPEN and not split_data.released:
             condition += f" if answers take about {self._forecast(split_data).answer_tokens:.0f} tokens"
-        return f"{duration(seconds * share)}{condition}"
+        return f"{format_duration(seconds * share)}{condition}"
 
     def _forecast(self, split_data: SplitData) -> PassForecast:
         """Return the forecast of the passes that read a split; it is computed once."""
@@ -193,7 +193,7 @@ class Forecast:
 
     def _selection(self, step: Fit) -> TaskSplit | None:
         method = self.resolved.methods[step.method]
-        targets = (target for target in self.resolved.learn_on.values() if target.where(method) == step.where)
+        targets = (target for target in self.resolved.learn_on.values() if target.split_of(method) == step.where)
         return next((target.selection(method, self.prepared.selecting) for target in targets), None)
 
     def _training_time(
@@ -208,7 +208,7 @@ class Forecast:
             return lm.speed
         speed, expected = lm.speed, self._forecast(split_data)
         budget = self.resolved.training_budget or training_budget(lm.device)
-        answer_tokens = (len(expected.asking.suffix) + expected.answer_tokens) * (1 + training.frozen)
+        answer_tokens = (len(expected.prompt_settings.suffix) + expected.answer_tokens) * (1 + training.frozen)
         prompts = [ids for shard in split_data.shards for ids in shard.prompts[:: max(1, len(shard.prompts) // 64)]]
         size, rng = min(training.batch_size, rows), np.random.default_rng(0)
         trees = [PrefixTree() for _ in range(_BATCHES)]

@@ -121,13 +121,12 @@ class StepResults:
             validation: whether to predict the validation split on which the test's confidences are recalibrated.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
-        predicted, where = train_on.validation if validation else test, train_on.where(method)
+        predicted, where = train_on.validation if validation else test, train_on.split_of(method)
         adapted = self.adapted.get((name, predicted))
         if not method.trains() or where not in self.data_by_split:
             scores = method.output == "score" and not validation
             return Inputs(
-                self.data_by_split[predicted],
-                selection=self.data_by_split.get(train_on.validation) if scores else None,
+                self.data_by_split[predicted], selection=self.data_by_split.get(train_on.validation) if scores else None
             )
         fitted = self.fits.get(Fit(name, where))
         failures = [result for result in (fitted, adapted) if isinstance(result, BaseException)]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import ConfidenceMethod, ContractError, UserError
-from bench.api.configurations import configuration, searched
+from bench.api.configurations import configuration_values, search_fields
 from bench.api.errors import did_you_mean, plugin_errors
 from bench.api.methods import refuse_gold
-from bench.api.protocol import KeptStep, Protocol, changed, get_preset
+from bench.api.protocol import KeptStep, Protocol, get_preset, with_fields
 from bench.registry import Registry
-from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.sandbox import Isolation
 
 MOST = 1_000
@@ -35,7 +35,7 @@ def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], pl
         path = origins[cls.name]
         if path is not None:
             isolation.declare(cls, path, arguments)
-        method = sandboxed(cls, isolation, path)(**arguments)
+        method = isolated_class(cls, isolation, path)(**arguments)
         refuse_gold("reads()", method.reads(), method.fit_on)
         method.trains()  # raises if it is not implemented
         type(method)(**method.params())
@@ -114,11 +114,11 @@ def sample_configurations(
     result: dict[str, Configurations] = {}
     for name, method in methods.items() if n is not None else ():
         with plugin_errors(f"method {name!r}, its search space"):
-            fields = searched(method, overridden.get(name, {}))
+            fields = search_fields(method, overridden.get(name, {}))
             if not fields or n is None:
                 continue
             defaults = method.params()
-            values = tuple(configuration(method, fields, seed, k) for k in range(n))
+            values = tuple(configuration_values(method, fields, seed, k) for k in range(n))
             for constants in values:
                 if make(vars(type(method))["__wrapped__"], {**defaults, **constants}).reads() != method.reads():
                     raise ContractError("search: expected constants of training, but these values change what it reads")
@@ -185,7 +185,7 @@ def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, 
     defaults = {key: value for key, value in vars(get_preset(preset)).items() if key != "preset"}
     changes = {key: convert("protocol", key, text, defaults) for key, text in overrides.items()}
     plain = {key: value.value if isinstance(value, enum.Enum) else value for key, value in changes.items()}
-    return changed(preset, plain), plain
+    return with_fields(preset, plain), plain
 
 
 def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:

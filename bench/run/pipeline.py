@@ -25,7 +25,7 @@ from bench.model.devices import training_budget
 from bench.model.memory import release_free_memory
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress, Silent
-from bench.results import files, questions
+from bench.results import files, question_texts
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_training_memory
@@ -34,7 +34,7 @@ from bench.run.forecast import Forecast
 from bench.run.inputs import Inputs, StepResults
 from bench.run.isolation.log import RunLog
 from bench.run.isolation.sandbox import Isolation
-from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, adapted
+from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, uses_trained_adapter
 from bench.run.predicting import Predictor
 from bench.run.preparation import ModelHandle, Prepared, Resources, find_infeasible, open_resources, prepare
 from bench.run.recalibration import Recalibration
@@ -42,7 +42,7 @@ from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.scorers.saving import ScorerWriter
 from bench.run.tuning import fit_tuned
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.store.folders import cache_folder
 from bench.store.locks import mark_in_use
 from bench.store.sources import plugin_digest
@@ -72,7 +72,7 @@ class RunReport:
     """Message of each seed that an error stopped."""
 
     @property
-    def failed(self) -> bool:
+    def any_failed(self) -> bool:
         """Whether a cell failed."""
         return any(row.status == "failed" for row in self.rows)
 
@@ -99,7 +99,7 @@ def run(
     progress = progress or Silent()
     with open_run(config, progress, classes, opened) as work:
         report = _run(config, work.resolved, work.resources, progress)
-    report.notes += work.notes(failed=report.failed)
+    report.notes += work.notes(failed=report.any_failed)
     return report
 
 
@@ -113,7 +113,9 @@ class OpenRun:
 
     def notes(self, *, failed: bool) -> list[str]:
         """Return notes on plugins for the user; if a cell `failed`, also where the tracebacks are."""
-        where = [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.written else []
+        where = (
+            [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.has_text else []
+        )
         return [*self.resolved.isolation.notes, *where]
 
 
@@ -125,10 +127,10 @@ def open_run(
     opened: ModelHandle | None = None,
 ) -> Iterator[OpenRun]:
     """Open everything that a run needs, and close it afterwards. Arguments and errors as of `run`."""
-    log = RunLog.below(config.cache or cache_folder())
+    log = RunLog.create(config.cache or cache_folder())
     with (
         _RUN_LOCK,
-        log.opened(progress.say if config.debug else None),
+        log.redirect(progress.say if config.debug else None),
         closing(Isolation(config.method_timeout, log)) as isolation,
     ):
         resolved = resolve(config, isolation, classes)
@@ -163,7 +165,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     if config.dry_run:
         return report
 
-    batches = Batches(reader)
+    batches = BatchBuilder(reader)
     fitter = Fitter(
         resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
     )
@@ -187,7 +189,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
             case Predict(name, where):
                 inputs = done.inputs(name, where)
                 prediction = capture(predictor.predict, name, inputs)
-                scored = rows.scored(name, inputs, prediction)
+                scored = rows.build_cell(name, inputs, prediction)
                 for version in chain([scored], recalibration.versions(scored, inputs)):
                     writer.write(version, inputs)
         release_free_memory()
@@ -219,14 +221,14 @@ def in_order(
     reads = {step.where: step for step in steps if isinstance(step, Read)}
     prioritised: list[Step] = []  # fits of adapters, and reads that they need: trained while the others are read
     for step in steps:
-        if isinstance(step, Fit) and adapted(method := methods[step.method]):
+        if isinstance(step, Fit) and uses_trained_adapter(method := methods[step.method]):
             chosen_by = TrainOn(step.where.task, step.where.split).selection(method, results.selecting)
             prioritised += [*(reads[where] for where in (step.where, chosen_by) if where is not None), step]
     deferred: list[Step] = []
     fitter.puts_off = True
     for step in dict.fromkeys([*prioritised, *steps]):
         if isinstance(step, Fit):  # a fit may need the cards on which adapters are trained
-            waits = bool(deferred) and trainings.on_cards and not adapted(methods[step.method])
+            waits = bool(deferred) and trainings.on_cards and not uses_trained_adapter(methods[step.method])
         else:
             waits = not isinstance(step, Read) and any(isinstance(x, Fit) and x.method == step.method for x in deferred)
         if not waits:
@@ -256,9 +258,9 @@ class CellWriter:
             self.digests[test.where] = None
         elif test.where not in self.digests:
             with plugin_errors(f"task {task.name!r}, style_of"):
-                texts = [questions.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
-            questions.write(task.name, task.card.version, texts, self.out)
-            self.digests[test.where] = questions.digest(texts)
+                texts = [question_texts.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
+            question_texts.write(task.name, task.card.version, texts, self.out)
+            self.digests[test.where] = question_texts.digest(texts)
         row = replace(scored.row, questions_digest=self.digests[test.where])
         self.report.paths.append(files.write(row, scored.records, self.out))
         self.report.rows.append(files.read(self.report.paths[-1]))

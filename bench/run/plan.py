@@ -27,13 +27,13 @@ class TrainOn:
         """The validation split of the task, for recalibration, scaling and early stopping."""
         return TaskSplit(self.task, "validation")
 
-    def where(self, method: ConfidenceMethod) -> TaskSplit:
+    def split_of(self, method: ConfidenceMethod) -> TaskSplit:
         """Return the split that a method is fitted on."""
         return TaskSplit(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
     def selection(self, method: ConfidenceMethod, selecting: Collection[TaskSplit]) -> TaskSplit | None:
         """Return the validation split for early stopping of a method, if it is in `selecting`; else None."""
-        chooses = method.trains() and self.validation in selecting and self.where(method) != self.validation
+        chooses = method.trains() and self.validation in selecting and self.split_of(method) != self.validation
         return self.validation if chooses else None
 
 
@@ -105,13 +105,13 @@ def plan(
                 continue
             validation = [target.validation] if (name, target.validation) in validated else []
             if method.trains():
-                source, chosen_by = target.where(method), target.selection(method, selecting)
+                source, chosen_by = target.split_of(method), target.selection(method, selecting)
                 fit = Fit(name, source)
                 graph.add(fit, Read(source, needed[source]))
                 graph.add(Predict(name, test), fit)
                 if chosen_by is not None:
                     graph.add(fit, Read(chosen_by, needed[chosen_by]))
-                for where in (test, *validation) if adapted(method) else ():
+                for where in (test, *validation) if uses_trained_adapter(method) else ():
                     graph.add(Adapt(name, where, source), Read(where, needed[where]), fit)
                     graph.add(Predict(name, test), Adapt(name, where, source))
             for where in validation:
@@ -136,7 +136,7 @@ def signals_needed(
                 continue
             needed[test] |= read_from_model(method.reads().predict)
             if method.trains():
-                source = learn_on[test.task].where(method)
+                source = learn_on[test.task].split_of(method)
                 needed[source] = needed.get(source, frozenset()) | read_from_model(method.reads().fit)
             target = learn_on[test.task]
             validation = target.validation
@@ -145,6 +145,6 @@ def signals_needed(
     return needed
 
 
-def adapted(method: ConfidenceMethod) -> bool:
+def uses_trained_adapter(method: ConfidenceMethod) -> bool:
     """Return whether a method reads signals through an adapter that it trained."""
     return uses_adapter(method.reads().predict)

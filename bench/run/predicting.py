@@ -19,7 +19,7 @@ from bench.progress import Progress
 from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedSplit, Inputs
 from bench.run.resolve import ResolvedRun
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
 
 
@@ -56,7 +56,7 @@ class Predictor:
     resolved: ResolvedRun
     infeasible: Mapping[tuple[str, TaskSplit], str]
     """Method and test split -> why the method can't run there."""
-    batches: Batches
+    batches: BatchBuilder
     progress: Progress
 
     def predict(self, name: str, inputs: Inputs) -> Prediction | Skipped:
@@ -77,7 +77,7 @@ class Predictor:
         if self.resolved.methods[name].output != "score":
             return self.confidences(name, inputs)
         held, usable = inputs.selection, inputs.predicted.usable
-        predicted, seconds, oddities = self.predicted(name, inputs)
+        predicted, seconds, oddities = self.timed_output(name, inputs)
         score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
         score[usable] = predicted
         correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
@@ -85,7 +85,7 @@ class Predictor:
         if held is None or reason is not None:
             note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
             return Prediction(confidence, seconds, score, note=note, oddities=oddities)
-        labelled, scaling_seconds, _ = self.predicted(name, replace(inputs, predicted=held, selection=None))
+        labelled, scaling_seconds, _ = self.timed_output(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
         confidence[:] = empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
         confidence[usable] = scale.apply(predicted)
@@ -101,14 +101,14 @@ class Predictor:
             ContractError: the method's confidences are no probabilities, or not one for each answer.
             Exception: whatever the method raises here, or raised when it was fitted.
         """
-        predicted, seconds, oddities = self.predicted(name, inputs)
+        predicted, seconds, oddities = self.timed_output(name, inputs)
         confidence = np.full(
             len(inputs.predicted.questions), empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
         )
         confidence[inputs.predicted.usable] = predicted
         return Prediction(confidence, seconds, oddities=oddities)
 
-    def predicted(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
+    def timed_output(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
         """Return a method's output `(m,)` for the usable answers of a split, its seconds, and its counts of oddities.
 
         Raises:
@@ -118,7 +118,7 @@ class Predictor:
         if inputs.failure is not None:
             raise inputs.failure
         split_data, signals = inputs.predicted, self.resolved.methods[name].reads().predict
-        method = self.resolved.fresh(name) if inputs.fitted is None else inputs.fitted.method
+        method = self.resolved.new_method(name) if inputs.fitted is None else inputs.fitted.method
         seconds, oddities = 0.0, Counter[str]()
         values = np.zeros(len(split_data.questions))
         with self.progress.stage(f"predict {name}", int(split_data.usable.sum())) as advance:

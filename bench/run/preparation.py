@@ -156,12 +156,7 @@ def open_pair_models(config: RunConfig, device: str) -> PairModels:
     return PairModels(*models)
 
 
-def prepare(
-    resolved: ResolvedRun,
-    resources: Resources,
-    infeasible: Reasons,
-    limit: int | None,
-) -> Prepared:
+def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, limit: int | None) -> Prepared:
     """Plan the steps of a run, load their questions and build the prompts.
 
     Args:
@@ -278,7 +273,7 @@ def _load_plan(
                     (name, test): f"it learns, and the answers' file lacks those to questions of {where}; add them"
                     for name, method in resolved.methods.items()
                     for test in tests
-                    if method.trains() and resolved.learn_on[test.task].where(method) == where
+                    if method.trains() and resolved.learn_on[test.task].split_of(method) == where
                 }
                 new = unanswered.keys() - infeasible.keys()
                 if not new or not isinstance(error, UnansweredError) or where in tests:
@@ -319,7 +314,7 @@ def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSpl
         method, train_on = resolved.methods[name], resolved.learn_on[test.task]
         reads = [(test, method.reads().predict)]
         if method.trains():
-            reads.append((train_on.where(method), method.reads().fit))
+            reads.append((train_on.split_of(method), method.reads().fit))
         for where, signals in reads:
             # as for an open task: a choice task samples letters from logits, and stores no samples
             n = max(

@@ -12,14 +12,14 @@ from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import capture, reason_of
 from bench.api.methods import outputs_of, refuse_one_class
-from bench.metrics.recalibration import recalibrator, stratified_folds
+from bench.metrics.recalibration import create_recalibrator, stratified_folds
 from bench.metrics.scaling import Scale
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
 from bench.run.costs import TokensAlone
 from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
-from bench.run.plan import adapted
+from bench.run.plan import uses_trained_adapter
 from bench.run.predicting import Predictor, reason_unscalable
 from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
@@ -52,10 +52,12 @@ class Recalibration:
 
         def version(new: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
             recalibrated, usable = confidence.copy(), inputs.predicted.usable
-            fitted = recalibrator(kind).fit(sure, correct)
+            fitted = create_recalibrator(kind).fit(sure, correct)
             recalibrated[usable] = fitted.apply(confidence[usable])
             labels = replace(row.labels_seen, validation=max(row.labels_seen.validation, len(correct)))
-            cell = self.rows.with_numbers(replace(alone.put(new), labels_seen=labels), inputs.predicted, recalibrated)
+            cell = self.rows.with_numbers(
+                replace(alone.fill_in(new), labels_seen=labels), inputs.predicted, recalibrated
+            )
             return replace(cell, recalibrator=fitted, scale=scored.scale)
 
         for kind in self.resolved.recalibrate:
@@ -99,13 +101,13 @@ class Recalibration:
             reason = reason_unscalable(correct)
             if reason is not None:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
-            score = self.predictor.predicted(name, validation)[0]
+            score = self.predictor.timed_output(name, validation)[0]
             return _by_folds(
                 correct, seed, lambda train, held_out: Scale.fit(score[train], correct[train]).apply(score[held_out])
             )
         if learned is None or learned.where != split_data.where:
             return self.predictor.confidences(name, validation).confidence[split_data.usable]
-        if adapted(self.resolved.methods[name]):
+        if uses_trained_adapter(self.resolved.methods[name]):
             raise UserError(
                 "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
                 " let it learn elsewhere with --train-on"
@@ -113,7 +115,7 @@ class Recalibration:
         reads, seed = self.resolved.methods[name].reads(), derived_seed(seed, name, str(split_data.where))
 
         def refitted(batch: Batch) -> ConfidenceMethod:
-            method = self.resolved.fresh(name)
+            method = self.resolved.new_method(name)
             refuse_one_class(method, labels_of(batch), split_data.where.split)
             return method.fit(batch, self.fitter.context(name, split_data, None, seed))
 

@@ -19,7 +19,7 @@ from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
 from bench.grading.openai import price_of
 from bench.results.cells import read_all
-from bench.store.decoding import RecordError, decoded
+from bench.store.decoding import RecordError, decode_record
 
 NAME = "grid.toml"
 """Name of the file with a grid, in the folder of a method."""
@@ -75,7 +75,7 @@ def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperG
     except (OSError, UnicodeError) as error:
         raise UserError(f"The grid of {name} can't be read: {path.name}: {error}.") from error
     try:
-        return decoded(tomllib.loads(text), PaperGrid)
+        return decode_record(tomllib.loads(text), PaperGrid)
     except (tomllib.TOMLDecodeError, RecordError) as error:
         raise UserError(f"The grid of {name}, {path}, is not as it must be: {error}.") from error
 
@@ -113,7 +113,7 @@ class Reproduction:
         return [Run(self, model, seed, n_completed[model, seed]) for model in self.models for seed in self.grid.seeds]
 
     @cached_property
-    def judged(self) -> tuple[int, int]:
+    def n_judge_calls(self) -> tuple[int, int]:
         """Number of judge calls in one run: answers to grade, and the most samples to compare with the answer."""
         if self.judge == "match":
             return 0, 0
@@ -129,9 +129,9 @@ class Reproduction:
         """Highest price of the judge in one run (USD), and the date of the prices; None where they are not known."""
         if self.judge != "openai":
             return None
-        calls = zip(self.judged, (prompt.GRADING, prompt.COMPARING), strict=True)
+        calls = zip(self.n_judge_calls, (prompt.GRADING, prompt.COMPARING), strict=True)
         characters = sum(n * (len(prompt.SYSTEM) + len(words.user) + self.grid.characters) for n, words in calls)
-        return price_of(self.grid.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.judged))
+        return price_of(self.grid.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.n_judge_calls))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Run:
         """Whether all cells have results."""
         return self.there == self.cells
 
-    def words(self, more: Sequence[str] = ()) -> list[str]:
+    def arguments(self, more: Sequence[str] = ()) -> list[str]:
         """Return the arguments of the `bench` command that makes this run.
 
         Args:
@@ -168,7 +168,7 @@ class Run:
 
     def command(self, more: Sequence[str] = ()) -> str:
         """Return the command line that makes this run. Arguments as of `words`."""
-        return shlex.join(["bench", *self.words(more)])
+        return shlex.join(["bench", *self.arguments(more)])
 
     def record(self) -> dict[str, object]:
         """Return the number of cells and the cost of the run as JSON values.
@@ -176,7 +176,7 @@ class Run:
         The cost is that of the whole run, or 0 if all cells have results; if some have, it is an upper bound.
         """
         computed, price = self.of.grid.computed.get(self.model), self.of.price
-        graded, compared = self.of.judged
+        graded, compared = self.of.n_judge_calls
         cost: dict[str, object] = {
             "tokens": None if computed is None else computed.tokens,
             "hours": None if computed is None else computed.hours,

@@ -24,10 +24,10 @@ from bench.data.answer_files import SOURCE
 from bench.progress import Progress
 from bench.results import cells, files
 from bench.results.files import RECALIBRATED
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
-from bench.results.submissions.cell import Known, SubmittedCell, draws
+from bench.results.submissions.cell import BuiltIns, SubmittedCell, is_stochastic
 from bench.results.submissions.numbers import recompute_row
 from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
@@ -100,7 +100,7 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
     return Rerun(name, reproduced, reason, tuple(_notes(before, after)))
 
 
-def settled(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[SubmissionVerdict]:
+def final_verdicts(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[SubmissionVerdict]:
     """Return the verdicts on result files; the problems of the file that was run again follow from the outcome."""
     updated = []
     for verdict in verdicts:
@@ -142,12 +142,12 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
 
 def _tolerances(before: SubmittedCell, after: SubmittedCell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
     """Return metric -> tolerance, or None if every confidence must agree; and the reason in words."""
-    method = Known(*registry.built_in()).method(before.row.method)
-    plain = method is not None and not method.trains() and not draws(method) and not before.recalibration
+    method = BuiltIns(*registry.built_in()).method(before.row.method)
+    plain = method is not None and not method.trains() and not is_stochastic(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
         return None, "its method neither learns nor draws"
     others = []  # rows of cells that differ from this one in their seed alone
-    for path in filter(cells.is_own, sorted(before.path.parent.glob("*.json"))):
+    for path in filter(cells.is_result_file, sorted(before.path.parent.glob("*.json"))):
         row = files.read(path)
         same = files.path_of(replace(row, seed=before.row.seed), folder) == before.path
         if path != before.path and row.status == "ok" and same:
@@ -210,7 +210,7 @@ def _metric_mean(row: ResultRow, name: str) -> float | None:
     return row.metrics[name].of("questions") if name in row.metrics else None
 
 
-def _differences(one: Records, other: Records) -> FloatArray:
+def _differences(one: QuestionRecords, other: QuestionRecords) -> FloatArray:
     """Return the absolute differences `(n,)` between the confidences of two runs of a cell.
 
     Scores that were not mapped to probabilities are divided by the largest first. The differences are infinite if only
@@ -221,8 +221,12 @@ def _differences(one: Records, other: Records) -> FloatArray:
         return np.abs(p - q)
     if p is not None or q is not None:
         return np.full(len(one.id), np.inf)
-    largest = np.max(np.abs(one.order), where=np.isfinite(one.order), initial=0.0) or 1.0
-    return np.where(one.order == other.order, 0.0, np.abs(one.order / largest - other.order / largest))
+    largest = np.max(np.abs(one.ranking_values), where=np.isfinite(one.ranking_values), initial=0.0) or 1.0
+    return np.where(
+        one.ranking_values == other.ranking_values,
+        0.0,
+        np.abs(one.ranking_values / largest - other.ranking_values / largest),
+    )
 
 
 def _machine(row: ResultRow) -> str:

@@ -17,7 +17,7 @@ from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, requested_revision
 from bench.data.splits import TaskSplit
 from bench.grading.judges import JudgeOptions, public_options
-from bench.metrics.recalibration import recalibrator
+from bench.metrics.recalibration import create_recalibrator
 from bench.model import specs
 from bench.model.specs import ModelSpec, model_label
 from bench.registry import Registry
@@ -33,7 +33,7 @@ from bench.run.method_factory import (
     refuse_untunable,
     sample_configurations,
 )
-from bench.run.plan import TrainOn, adapted
+from bench.run.plan import TrainOn, uses_trained_adapter
 from bench.store.folders import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
@@ -84,7 +84,7 @@ class ResolvedRun:
         """The test split of each tested task."""
         return [TaskSplit(name, "test") for name in self.tests]
 
-    def fresh(self, name: str, configuration: int = 0) -> ConfidenceMethod:
+    def new_method(self, name: str, configuration: int = 0) -> ConfidenceMethod:
         """Return a new unfitted method with the constants of a configuration."""
         method = self.methods[name]
         searched = self.configurations[name].values[configuration] if name in self.configurations else {}
@@ -111,7 +111,7 @@ class ResolvedRun:
 
         The only one is `training_budget`, if the user set it: dropout differs with the forward passes.
         """
-        named = self.training_budget is not None and adapted(self.methods[name])
+        named = self.training_budget is not None and uses_trained_adapter(self.methods[name])
         return {"training_budget": self.training_budget} if named else {}
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
@@ -159,7 +159,7 @@ def resolve(
     task_registry, train_on = _tasks(config)
     model = specs.resolve(config.model)
     preset = config.preset or model.preset
-    chosen = {name: method_registry.get(name) for name in registry.chosen(config.methods, method_registry)}
+    chosen = {name: method_registry.get(name) for name in registry.expand_groups(config.methods, method_registry)}
     if not chosen:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     overrides = parse_overrides(config.overrides, list(chosen))
@@ -175,7 +175,7 @@ def resolve(
     if not tests:
         raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
     for kind in config.recalibrate:
-        recalibrator(kind)
+        create_recalibrator(kind)
     judging = {"judge": config.judge, **public_options(judge_options(config))}
     release: Release | AnswerFile | None = None
     answers = config.answers

@@ -17,11 +17,11 @@ from bench.data.splits import TaskSplit
 from bench.grading.grade import Judge, substring_rule
 from bench.metrics.recalibration import Recalibrator
 from bench.metrics.scaling import Scale
-from bench.model.cost import StageCost, total
+from bench.model.cost import StageTokens, total
 from bench.model.memory import peak_memory_mb
 from bench.model.specs import model_label
 from bench.results import files, provenance
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Status
 from bench.run.config import RunConfig
 from bench.run.costs import TokensAlone, compute_costs, signals_alone, tokens_alone
@@ -42,7 +42,7 @@ class ScoredRow:
     """A result row with the records and confidences that its metrics are computed from."""
 
     row: ResultRow
-    records: Records | None = None
+    records: QuestionRecords | None = None
     """One record for each counted question; None if the cell has no metrics."""
     confidence: FloatArray | None = None
     """`(n,)`: confidence for each question of the test split, also for excluded ones; None where `records` is."""
@@ -63,11 +63,11 @@ class RowBuilder:
     """Split -> source of its rows -> description of that source, e.g. its revision."""
     judge: Judge
     """Judge of open answers; its name may be complete only after its first verdict."""
-    _costs: dict[object, dict[str, StageCost]] = field(default_factory=dict)
+    _costs: dict[object, dict[str, StageTokens]] = field(default_factory=dict)
     _token_counts: dict[object, TokensAlone] = field(default_factory=dict)
     """What is read of each split -> token counts: a cache that methods share if they differ only in the layer."""
 
-    def scored(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
+    def build_cell(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
         """Build the cell of a method with its metrics, or with the reason why there are none.
 
         Args:
@@ -96,7 +96,7 @@ class RowBuilder:
         facts = inputs.facts(self.reader.lm.facts)
         method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
         n_parameters = int(method.n_parameters(facts))
-        row = self.tokens_alone(row.method, inputs).put(replace(row, n_parameters=n_parameters))
+        row = self.tokens_alone(row.method, inputs).fill_in(replace(row, n_parameters=n_parameters))
         if result.score is not None:
             row = replace(row, labels_seen=LabelsSeen(validation=result.scaled_by), notes=(*row.notes, result.note))
         oddities = {f"{inputs.predicted.where}, {row.method}: {what}": n for what, n in result.oddities.items()}
@@ -139,7 +139,7 @@ class RowBuilder:
                 "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
                 short: sum(shard.short for shard in split_data.shards),
             }
-            all_counts = {**split_data.task.counts, **contamination.oddities(split_data.questions)}
+            all_counts = {**split_data.task.counts, **contamination.count_duplicates(split_data.questions)}
             all_counts |= {**{what: n for what, n in odd_counts.items() if n}, **split_data.counts}
             counts |= {f"{split_data.where}: {what}": n for what, n in all_counts.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
@@ -185,7 +185,7 @@ class RowBuilder:
     ) -> ScoredRow:
         """Complete a row with the metrics of confidences and scores, each `(n,)`: one per question of the split."""
         counted = np.flatnonzero(test.included)  # without excluded questions
-        records = Records(
+        records = QuestionRecords(
             id=[test.questions[row].id for row in counted],
             subject=[test.questions[row].subject for row in counted],
             correct=test.correct[counted],

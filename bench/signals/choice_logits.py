@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import ChoiceLogits, FloatArray, Format
-from bench.model.continuation_specs import ContinuationSpec, PendingArray, PendingArrays
+from bench.model.continuation_specs import Continuations, PendingArray, PendingArrays
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
@@ -30,17 +30,17 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """Nothing after the prompt: its end alone is read."""
-        return ContinuationSpec()
+        return Continuations()
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with a digest of the letters' token ids."""
-        return f"{super().name(asking, seed)} {digest_arrays([asking.letter_ids])}"
+        return f"{super().name(settings, seed)} {digest_arrays([settings.letter_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
         """Return `values` `(k,)` of each question, -inf for letters that the question does not show."""
-        logits = batch.logits(range(len(batch.items)), batch.asking.letter_ids)
+        logits = batch.logits(range(len(batch.items)), batch.settings.letter_ids)
         return [
             [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
             for row, group in zip(logits, batch.items, strict=True)

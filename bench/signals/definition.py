@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from bench import signals as package
 from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
-from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
+from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 
 if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
@@ -69,9 +69,9 @@ class SignalDefinition(ABC, Generic[S]):
         """Return a remark for readers of results, shown beside the signal's name; empty for most signals."""
         return ""
 
-    def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
+    def extend_settings(self, settings: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
         """Return the prompt settings, extended by the token ids that this signal needs, e.g. those of a user turn."""
-        return asking
+        return settings
 
     @abstractmethod
     def column(self, split: StoredSplit) -> Column:
@@ -96,7 +96,7 @@ class PassDefinition(SignalDefinition[S]):
 
     @property
     @abstractmethod
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model has to read after the prompt for this signal; it determines the signal's cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
@@ -122,7 +122,7 @@ class PassDefinition(SignalDefinition[S]):
         """Return this definition alone, since the signal is stored; subclasses may name other stored signals."""
         return (self,)
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the signal's name in store keys; it shows all that the signal depends on besides prompt and answer."""
         return repr(self.signal)
 
@@ -182,11 +182,11 @@ def stored_sources(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) 
     return frozenset(source.signal for sources in source_groups for source in sources)
 
 
-def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[ContinuationSpec]:
+def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[Continuations]:
     """Return what the model has to read after the prompts for each signal; an empty item still needs the prompts."""
     return frozenset(each.continuations for each in pass_definitions(signals).values())
 
 
-def continuations_of(signals: Iterable[Signal]) -> ContinuationSpec:
+def continuations_of(signals: Iterable[Signal]) -> Continuations:
     """Return the union of what the model has to read after the prompts for these signals."""
-    return ContinuationSpec.union(each.continuations for each in pass_definitions(signals).values())
+    return Continuations.union(each.continuations for each in pass_definitions(signals).values())

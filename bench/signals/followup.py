@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.api import Followup, Format, QueryLogits, Task, UserError
 from bench.api.batch import Column
-from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays, UserTurn
+from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
@@ -35,9 +35,9 @@ class FollowupDefinition(PassDefinition[Followup]):
         return UserTurn(self.signal.wording, self.signal.say)
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model reads after the prompt: the whole answer, the user turn and the reply."""
-        return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
+        return Continuations(AnswerSpan.ANSWER_END, turns=frozenset({self.turn}))
 
     @property
     def ragged(self) -> bool:
@@ -80,26 +80,26 @@ class FollowupDefinition(PassDefinition[Followup]):
         suffix = chat.followup(prompt, self.signal.wording).ids
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
-    def extend_settings(self, asking: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
+    def extend_settings(self, settings: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
         """Return the prompt settings, extended by the token ids of the user turn and of the words."""
         if not self.signal.wording:
-            return asking
+            return settings
         suffix, words = self._ids(task, prompts)
         word_ids = {} if self.signal.say else {self.signal.words: words}
-        turns = {**asking.others, self.signal.wording: suffix}
-        return replace(asking, others=turns, words={**asking.words, **word_ids})
+        turns = {**settings.others, self.signal.wording: suffix}
+        return replace(settings, others=turns, words={**settings.words, **word_ids})
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with a digest of the token ids of the user turn and of the words."""
-        words = [] if self.signal.say else [asking.words[self.signal.words]]
-        return f"{super().name(asking, seed)} {digest_arrays([asking.turns[self.signal.wording], *words])}"
+        words = [] if self.signal.say else [settings.words[self.signal.words]]
+        return f"{super().name(settings, seed)} {digest_arrays([settings.turns[self.signal.wording], *words])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
         """Return `values` of each question: logits `(words,)`, or the token ids `(t,)` of the reply."""
         import torch
 
         if not self.signal.say:
-            ids, missing = batch.asking.words[self.signal.words], self.unanswered["values"]
+            ids, missing = batch.settings.words[self.signal.words], self.unanswered["values"]
             logits = batch.word_logits(self.turn, ids)
             return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
         replies = batch.replies[self.turn]

@@ -57,13 +57,15 @@ class PassForecast:
     """Whether the answers are stored and the split is read again with an adapter."""
 
     @cached_property
-    def asking(self) -> PromptSettings:
+    def prompt_settings(self) -> PromptSettings:
         """Prompt settings that all questions share."""
-        return self.reader.asking(self.split_data, self.signals)
+        return self.reader.prompt_settings(self.split_data, self.signals)
 
     @cached_property
     def _definitions(self) -> Mapping[Signal, PassDefinition[Any]]:
-        return pass_definitions(stored_sources(self.signals, self.split_data.task.format, self.asking.max_new_tokens))
+        return pass_definitions(
+            stored_sources(self.signals, self.split_data.task.format, self.prompt_settings.max_new_tokens)
+        )
 
     @cached_property
     def _options(self) -> list[int]:
@@ -85,10 +87,10 @@ class PassForecast:
     @cached_property
     def _texts(self) -> Sequence[Texts]:
         """Texts that the model is assumed to generate for some questions; the other questions reuse them in turn."""
-        continuations, limit = continuations_of(self._definitions), self.asking.max_new_tokens
+        continuations, limit = continuations_of(self._definitions), self.prompt_settings.max_new_tokens
         replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in continuations.turns}
         if self.split_data.task.format is Format.OPEN and not self.split_data.released:
-            generated = self.reader.probe_texts(self.split_data, self.asking, continuations.samples)
+            generated = self.reader.probe_texts(self.split_data, self.prompt_settings, continuations.samples)
             if generated:
                 return [{**texts, **replies} for texts in generated]
         assumed = []
@@ -107,7 +109,7 @@ class PassForecast:
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
         lm = CountingModel(session, self.reader.lm.devices, packed=True)
         extractor, continuations = (
-            CountingExtractor(lm, self.asking, self._definitions),
+            CountingExtractor(lm, self.prompt_settings, self._definitions),
             continuations_of(self._definitions),
         )
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
@@ -127,20 +129,20 @@ class PassForecast:
 
 
 def generate_texts(
-    lm: LanguageModel, prompts: Sequence[Ids], asking: PromptSettings, samplings: frozenset[Samples]
+    lm: LanguageModel, prompts: Sequence[Ids], settings: PromptSettings, samplings: frozenset[Samples]
 ) -> list[Texts]:
     """Generate answers and samples for a few prompts with a small model; return [] for a large or a broken model."""
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import ARCHITECTURE_ERRORS
-    from bench.model.sampling import uniforms
+    from bench.model.sampling import uniform_numbers
 
     if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
         return []
     n, count = max((sampling.n for sampling in samplings), default=0), min(_PROMPTS, len(prompts))
-    draws = (uniforms(0, str(i), n, asking.max_new_tokens) if n else None for i in range(count))
+    draws = (uniform_numbers(0, str(i), n, settings.max_new_tokens) if n else None for i in range(count))
     items = [ModelInput(prompts[i * len(prompts) // count], 0, uniforms=row) for i, row in enumerate(draws)]
     try:
-        output = Extractor(lm, asking, pass_definitions(samplings)).extract(items)
+        output = Extractor(lm, settings, pass_definitions(samplings)).extract(items)
         lm.session.reset()  # else the run reuses cached prefixes, and its costs lack their tokens
         lm.session.tokens = 0
     except (*ARCHITECTURE_ERRORS, UserError):  # the run itself reports what is wrong with the model

@@ -12,7 +12,7 @@ from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.model.continuation_specs import (
     AnswerSpan,
-    ContinuationSpec,
+    Continuations,
     PendingArrays,
     UserTurn,
     first_row,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _QUERY = UserTurn()
 _CONTINUATIONS = {
-    At.PROMPT_END: ContinuationSpec(AnswerSpan.PROMPT_END),
-    At.ANSWER_PREDICTING: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
-    At.ANSWER_END: ContinuationSpec(AnswerSpan.ANSWER_END),
-    At.GOLD_PREDICTING: ContinuationSpec(gold=True),
-    At.WRONG_PREDICTING: ContinuationSpec(wrong=True),
-    At.QUERY_END: ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
+    At.PROMPT_END: Continuations(AnswerSpan.PROMPT_END),
+    At.ANSWER_PREDICTING: Continuations(AnswerSpan.ANSWER_PREDICTING),
+    At.ANSWER_END: Continuations(AnswerSpan.ANSWER_END),
+    At.GOLD_PREDICTING: Continuations(gold=True),
+    At.WRONG_PREDICTING: Continuations(wrong=True),
+    At.QUERY_END: Continuations(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
 _PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Position -> the text whose tokens the states predict, one state for each token."""
@@ -52,11 +52,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
     declares = Hidden
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model reads after the prompt: the answer, options, the samples, or the self-check query."""
         if self.signal.at is At.SAMPLE_END:
             samples = frozenset({self.signal.samples})
-            return ContinuationSpec(samples=samples, sample_ends=samples)
+            return Continuations(samples=samples, sample_ends=samples)
         return _CONTINUATIONS[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
@@ -85,10 +85,10 @@ class HiddenDefinition(PassDefinition[Hidden]):
         """Return why the self-check query can't follow the answer on this model; None if it can, or isn't needed."""
         return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with the seed of the samples, or a digest of the query's token ids."""
-        added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([asking.suffix])}"}
-        return f"{super().name(asking, seed)}{added.get(self.signal.at, '')}"
+        added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([settings.suffix])}"}
+        return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return `values` of each question: `(d,)`, `(t_i, d)` for predicted tokens, or `(N, d)` for samples."""
@@ -117,19 +117,19 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if at is At.PROMPT_END:
             return [i]
         if at is At.ANSWER_END:
-            return batch.path(i)[1:] if self.signal.pool else batch.path(i)[-1:]
+            return batch.answer_path(i)[1:] if self.signal.pool else batch.answer_path(i)[-1:]
         if at is At.SAMPLE_END:
             return [[i, *batch.tree.grow(i, ids)][-1] for ids in batch.samples[self.signal.samples, i, m]]
         if at in OPTIONS:
-            return batch.continuation(i, [item.gold] if at is At.GOLD_PREDICTING else item.wrong)
-        return batch.predicting(i)
+            return batch.continuation_nodes(i, [item.gold] if at is At.GOLD_PREDICTING else item.wrong)
+        return batch.predicting_nodes(i)
 
     def column(self, split: StoredSplit) -> Column:
         """Return the states, float32: `(n, d)`, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
-        (source,) = self.sources(split.split_data.task.format, split.asking.max_new_tokens)
+        (source,) = self.sources(split.split_data.task.format, split.settings.max_new_tokens)
         arrays = split.arrays(source.signal)
         if source is self:
             return Ragged(arrays["values"], arrays["offsets"], ids.owner)

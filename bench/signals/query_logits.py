@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Adapter, FloatArray, QueryLogits, Task
-from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays, UserTurn
+from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
 from bench.signals.definition import PassDefinition
 from bench.store.folders import digest_arrays
 
@@ -28,9 +28,9 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return prompts.query_unsupported_reason(task)
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model reads after the prompt: the whole answer and the self-check query."""
-        return ContinuationSpec(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
+        return Continuations(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
     def needs_adapter(self) -> bool:
@@ -44,13 +44,13 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
         return {"values": torch.full((2,), float("nan"))}
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with a digest of the token ids of the query and of the verdicts no and yes."""
-        return f"{super().name(asking, seed)} {digest_arrays([asking.suffix, asking.verdict_ids])}"
+        return f"{super().name(settings, seed)} {digest_arrays([settings.suffix, settings.verdict_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
         """Return `values` `(2,)` of each question: the logits of no and yes."""
-        logits, missing = batch.word_logits(UserTurn(), batch.asking.verdict_ids), self.unanswered["values"]
+        logits, missing = batch.word_logits(UserTurn(), batch.settings.verdict_ids), self.unanswered["values"]
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:

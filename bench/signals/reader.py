@@ -15,7 +15,7 @@ from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Sample
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.splits import TaskSplit
-from bench.model.continuation_specs import NOTHING, ContinuationSpec, ModelInput
+from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
 from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
@@ -106,19 +106,19 @@ class Reader:
         shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
         return SplitData(where, task, questions, shards, answers)
 
-    def asking(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
+    def prompt_settings(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
         """Return the prompt settings that all questions of a split share, for its requested signals and `signals`."""
-        asking = self.prompts.asking(split_data.task, split_data.questions, self.budget)
+        settings = self.prompts.prompt_settings(split_data.task, split_data.questions, self.budget)
         for signal in sorted(signals | split_data.requested, key=repr):
-            asking = definition(signal).extend_settings(asking, split_data.task, self.prompts)
-        return asking
+            settings = definition(signal).extend_settings(settings, split_data.task, self.prompts)
+        return settings
 
     def stored(self, split_data: SplitData) -> StoredSplit:
         """Return access to the stored answers and signals of a split that was read."""
-        return StoredSplit(split_data, self.lm, self.prompts, self.asking(split_data), self.seed)
+        return StoredSplit(split_data, self.lm, self.prompts, self.prompt_settings(split_data), self.seed)
 
     def items(
-        self, split_data: SplitData, shard: Shard, continuations: ContinuationSpec, answers: Sequence[Ids] | None = None
+        self, split_data: SplitData, shard: Shard, continuations: Continuations, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
         """Return the model's input for each question of a shard; without `answers` the model generates answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
@@ -152,11 +152,12 @@ class Reader:
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Return the number of shards whose answers, or some of these signals, are not in the store."""
-        asking = self.asking(split_data, signals)
-        names = self._names(split_data, stored_sources(signals, split_data.task.format, asking.max_new_tokens), asking)
+        settings = self.prompt_settings(split_data, signals)
+        sources = stored_sources(signals, split_data.task.format, settings.max_new_tokens)
+        names = self._names(split_data, sources, settings)
         missing = 0
         for shard, shard_names in zip(split_data.shards, names, strict=True):
-            entries = self.store.entries(self._kind(shard, asking))
+            entries = self.store.entries(self._kind(shard, settings))
             stored_names = {name for entry in entries for name in names_in(entry)}
             missing += (not entries and shard.given is None) or not set(shard_names.values()) <= stored_names
         return missing
@@ -170,11 +171,13 @@ class Reader:
         speed = self.lm.speed
         return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
 
-    def probe_texts(self, split_data: SplitData, asking: PromptSettings, samplings: frozenset[Samples]) -> list[Texts]:
+    def probe_texts(
+        self, split_data: SplitData, settings: PromptSettings, samplings: frozenset[Samples]
+    ) -> list[Texts]:
         """Return a small model's answers and samples for a few prompts of a split; generated once and cached."""
         key = split_data.where, samplings
         if key not in self._probe_texts:
-            self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, asking, samplings)
+            self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, settings, samplings)
         return self._probe_texts[key]
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
@@ -185,12 +188,12 @@ class Reader:
             signals: the signals that methods read.
         """
         split_data = replace(split_data, requested=signals)
-        asking = self.asking(split_data)
-        sources = stored_sources(signals, split_data.task.format, asking.max_new_tokens)
-        names = self._names(split_data, sources, asking)
+        settings = self.prompt_settings(split_data)
+        sources = stored_sources(signals, split_data.task.format, settings.max_new_tokens)
+        names = self._names(split_data, sources, settings)
 
         def look_up(i: int) -> _StoreLookup:
-            kind = self._kind(split_data.shards[i], asking)
+            kind = self._kind(split_data.shards[i], settings)
             entries = self.store.entries(kind)
             ids = load_answers(entries[0]) if entries else split_data.shards[i].given
             stored_names = {name for entry in entries for name in names_in(entry)}
@@ -244,12 +247,12 @@ class Reader:
 
     def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
         """Return signal -> name for signals computed with an adapter, and each shard's (kind, key) in the store."""
-        asking = self.asking(split_data)
+        settings = self.prompt_settings(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
-        (base_name,) = (spec.name(asking, self.seed) for spec in pass_definitions(signals).values())
+        (base_name,) = (spec.name(settings, self.seed) for spec in pass_definitions(signals).values())
         names = dict.fromkeys(signals, f"{base_name} adapter {adapter.fingerprint}")
         key_fields = [{"signals": list(names.values()), "answers": digest_arrays(ids)} for ids in split_data.answer_ids]
-        kinds = [f"{self._kind(shard, asking)}-adapted" for shard in split_data.shards]
+        kinds = [f"{self._kind(shard, settings)}-adapted" for shard in split_data.shards]
         return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
@@ -292,7 +295,7 @@ class Reader:
         return [complete[i] for i in range(len(shards))]
 
     def _names(
-        self, split_data: SplitData, signals: frozenset[Signal], asking: PromptSettings
+        self, split_data: SplitData, signals: frozenset[Signal], settings: PromptSettings
     ) -> list[dict[Signal, str]]:
         """Return, for each shard, a mapping from signal to its name in store keys.
 
@@ -300,7 +303,7 @@ class Reader:
         options, and the question ids, which the random generator of the samples depends on.
         """
         definitions = pass_definitions(signals)
-        base_names = {signal: spec.name(asking, self.seed) for signal, spec in definitions.items()}
+        base_names = {signal: spec.name(settings, self.seed) for signal, spec in definitions.items()}
         continuations, names = continuations_of(signals), []
         for shard in split_data.shards:
             questions = [split_data.questions[row] for row in shard.rows]
@@ -342,14 +345,14 @@ class Reader:
         """
         shard, continuations = split_data.shards[number], continuations_of(names)
         keys = tuple(entry.folder.name for entry in entries)
-        asking = self.asking(split_data)
+        settings = self.prompt_settings(split_data)
         followups = [
             turn for turn in continuations.turns if turn.wording or turn.say
         ]  # not the self-check query, for which prompts leave room
-        answer = max([asking.max_new_tokens, *map(len, shard.given or ())])
+        answer = max([settings.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:
-            tokens, context = len(asking.turns[turn.wording]) + turn.say, self.lm.context
+            tokens, context = len(settings.turns[turn.wording]) + turn.say, self.lm.context
             if longest + tokens > context:
                 raise UserError(
                     f"A follow-up of {tokens} tokens with its reply does not fit after prompt and answer of {longest}"
@@ -357,7 +360,7 @@ class Reader:
                     " protocol.shots=N"
                 )
         return ShardTask(
-            number, str(split_data.where), kind, keys, self.items(split_data, shard, continuations, answers), asking,
+            number, str(split_data.where), kind, keys, self.items(split_data, shard, continuations, answers), settings,
             dict(names), self.seed,
         )  # fmt: skip
 
@@ -365,7 +368,7 @@ class Reader:
         """Return whether a conversation with a user turn after the answer begins with the prompt's token ids."""
         return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
-    def _kind(self, shard: Shard, asking: PromptSettings) -> str:
+    def _kind(self, shard: Shard, settings: PromptSettings) -> str:
         """Return the part of the store for a shard: a digest of weights, dtype, attention, prompts and decoding."""
         from bench.model.extractor import VERSION
 
@@ -374,7 +377,7 @@ class Reader:
             "dtype": str(self.lm.dtype),
             "attention": self.lm.attention,
             "prompts": digest_arrays(shard.prompts),
-            "decoding": {"greedy": True, "max_new_tokens": asking.max_new_tokens}
+            "decoding": {"greedy": True, "max_new_tokens": settings.max_new_tokens}
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
             **({"samples": [digest_arrays(sampled) for sampled in shard.samples]} if shard.samples else {}),

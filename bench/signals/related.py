@@ -46,7 +46,7 @@ class RelatedDefinition(SignalDefinition[Related]):
 
     def column(self, split: StoredSplit) -> FloatArray:
         """Return the relations, shaped as in `Related`, as computed when the split was graded."""
-        return raise_if_failed(split.split_data.relations[self.signal])[split.places]
+        return raise_if_failed(split.split_data.relations[self.signal])[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return made-up relations: the similarity, or probability of entailment, is high for equal texts alone."""

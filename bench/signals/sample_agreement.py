@@ -40,7 +40,7 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
 
     def column(self, split: StoredSplit) -> BoolArray:
         """Return `(n, N)` bool, whether each sample agrees, as computed when the split was graded."""
-        return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.places]
+        return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
         """Return `(n, N)` bool: samples agree with right answers more often than with wrong ones."""

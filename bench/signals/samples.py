@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
-from bench.model.continuation_specs import ContinuationSpec, PendingArrays
+from bench.model.continuation_specs import Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
 
@@ -32,9 +32,9 @@ class SamplesDefinition(PassDefinition[Samples]):
     declares = Samples
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model generates after the prompt: the samples."""
-        return ContinuationSpec(samples=frozenset({self.signal}))
+        return Continuations(samples=frozenset({self.signal}))
 
     @property
     def ragged(self) -> bool:
@@ -46,7 +46,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
         return (*sample_sources(self.signal, max_new_tokens), *scores)
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with the seed of the samples."""
         return f"{self.signal!r} seed {seed}"
 
@@ -66,7 +66,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with sample indices as `owner`."""
         ids = list(sampled_ids(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
-        limit = split.asking.max_new_tokens if split.samples is None else None
+        limit = split.settings.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
@@ -105,7 +105,7 @@ def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 
 def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """Yield the token ids of each question's samples, in the order of the split's rows."""
-    if split.asking.max_new_tokens == 1:
+    if split.settings.max_new_tokens == 1:
         for letters, _ in sample_letters(split, sampling):
             yield from letters
         return
@@ -127,17 +127,17 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
     """
     import torch
 
-    from bench.model.sampling import draw, uniforms
+    from bench.model.sampling import sample_tokens, uniform_numbers
 
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
     head, stops, n = split.lm.head, split.lm.stops, sampling.n
     for offset in range(0, len(states), _CHUNK):
         part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the model's dtype
         questions = split.questions[offset : offset + _CHUNK]
-        numbers = [float(u) for q in questions for u in uniforms(split.seed, q.id, n, 1)[:, 0]]
+        numbers = [float(u) for q in questions for u in uniform_numbers(split.seed, q.id, n, 1)[:, 0]]
         rows = [row for row in range(len(questions)) for _ in range(n)]
         logits = head.logits(part)
-        tokens = draw(logits, rows, numbers, sampling.temperature, sampling.top_p)
+        tokens = sample_tokens(logits, rows, numbers, sampling.temperature, sampling.top_p)
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
         ids = [letters[start : start + n] for start in range(0, len(letters), n)]
         if split.samples is not None:

@@ -162,7 +162,7 @@ class StoredSplit:
     split_data: SplitData
     lm: LanguageModel
     prompts: PromptTokeniser
-    asking: PromptSettings
+    settings: PromptSettings
     seed: int
     """Seed of the samples."""
     selected_rows: IntArray | None = None
@@ -171,7 +171,7 @@ class StoredSplit:
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """Load the arrays of a stored signal for the selected questions, in the order of `rows`."""
         names = [shard_names[signal] for shard_names in self.split_data.names]
-        return load_rows(self.split_data.bundles, names, self.places)
+        return load_rows(self.split_data.bundles, names, self.positions)
 
     @cached_property
     def rows(self) -> IntArray:
@@ -186,12 +186,12 @@ class StoredSplit:
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Yield the token ids of prompt and answer of every selected question."""
         firsts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
-        shards = np.searchsorted(firsts, self.places, side="right") - 1
-        for i, k in zip(shards.tolist(), (self.places - firsts[shards]).tolist(), strict=True):
+        shards = np.searchsorted(firsts, self.positions, side="right") - 1
+        for i, k in zip(shards.tolist(), (self.positions - firsts[shards]).tolist(), strict=True):
             yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
 
     @cached_property
-    def places(self) -> IntArray:
+    def positions(self) -> IntArray:
         """`(m,)` positions of the selected questions in the concatenated shards."""
         return np.arange(len(self.rows)) if self.selected_rows is None else self.split_data.order[self.selected_rows]
 
@@ -200,7 +200,7 @@ class StoredSplit:
         """Token ids of each question's samples from a release or a file; None if the model samples."""
         shard_samples = [shard.samples for shard in self.split_data.shards]
         joined = [sampled for part in shard_samples for sampled in part or ()]
-        return None if None in shard_samples else [joined[place] for place in self.places]
+        return None if None in shard_samples else [joined[place] for place in self.positions]
 
     @cached_property
     def options(self) -> list[list[Ids]]:

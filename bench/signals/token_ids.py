@@ -41,7 +41,7 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         id_rows, owners = [], []
         if self.signal.of not in OPTIONS:
             for prompt, answer in split.pairs():
-                parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.asking.suffix]}
+                parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.settings.suffix]}
                 id_rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
             return Ragged.of(id_rows)
         if self.signal.of is Of.OPTIONS:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
-from bench.model.continuation_specs import AnswerSpan, Arrays, ContinuationSpec, PendingArrays
+from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
@@ -40,14 +40,14 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     declares = TokenScores
 
     @property
-    def continuations(self) -> ContinuationSpec:
+    def continuations(self) -> Continuations:
         """What the model reads after the prompt: each text up to the state that predicts its last token."""
         return {
-            Of.ANSWER: ContinuationSpec(AnswerSpan.ANSWER_PREDICTING),
-            Of.SAMPLES: ContinuationSpec(samples=frozenset({self.signal.samples})),
-            Of.OPTIONS: ContinuationSpec(),
-            Of.GOLD: ContinuationSpec(gold=True),
-            Of.WRONG: ContinuationSpec(wrong=True),
+            Of.ANSWER: Continuations(AnswerSpan.ANSWER_PREDICTING),
+            Of.SAMPLES: Continuations(samples=frozenset({self.signal.samples})),
+            Of.OPTIONS: Continuations(),
+            Of.GOLD: Continuations(gold=True),
+            Of.WRONG: Continuations(wrong=True),
         }[self.signal.of]
 
     @property
@@ -73,10 +73,10 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _with_texts(self, of: Of) -> TokenScoresDefinition:
         return TokenScoresDefinition(replace(self.signal, of=of))
 
-    def name(self, asking: PromptSettings, seed: int) -> str:
+    def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the name in store keys, with the seed of the samples, or a digest of the letters' token ids."""
-        added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([asking.letter_ids])}"}
-        return f"{super().name(asking, seed)}{added.get(self.signal.of, '')}"
+        added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([settings.letter_ids])}"}
+        return f"{super().name(settings, seed)}{added.get(self.signal.of, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return the scores of each question: fields of `TokenScores.dtype`, `(t_i, ...)` each, from float32 logits.
@@ -88,7 +88,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         per_item = self.signal.of is not Of.ANSWER  # questions of one prompt share its answer only
         places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
-        of, letters, items = self.signal.of, batch.asking.letter_ids, batch.items
+        of, letters, items = self.signal.of, batch.settings.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [
             batch.samples[self.signal.samples, i, m]
             if of is Of.SAMPLES
@@ -98,7 +98,9 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             for i, m in places
         ]
         sizes = [sum(map(len, group)) for group in texts]
-        nodes = [node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation(i, group)]
+        nodes = [
+            node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation_nodes(i, group)
+        ]
         flat = np.concatenate([NO_IDS, *(ids for group in texts for ids in group)])
         pairs = dict.fromkeys(zip(nodes, flat.tolist(), strict=True))  # shared prefixes of the texts are scored once
         states = batch.states(1.0, [node for node, _ in pairs])
@@ -156,7 +158,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         import torch
 
         sampling = self.signal.samples
-        if split.asking.max_new_tokens > 1:
+        if split.settings.max_new_tokens > 1:
             ids = join_texts(list(sampled_ids(split, sampling)))
             return replace(self.stored(split), owner=ids.owner)
         texts, values = [], [self._records({name: value.numpy() for name, value in self._empty_scores().items()})]

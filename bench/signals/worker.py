@@ -47,7 +47,7 @@ class ShardTask:
     """Keys of the shard's store entries when this task was made; if they differ later, another run has written entries,
     and nothing is computed. None: compute anyway."""
     items: Sequence[ModelInput]
-    asking: PromptSettings
+    settings: PromptSettings
     names: Mapping[Signal, str]
     """Signal to compute -> its name in store keys."""
     seed: int
@@ -182,21 +182,21 @@ class Worker:
 
     def _compute(self, task: ShardTask) -> TaskResult:
         from bench.model.extractor import Extractor
-        from bench.model.sampling import uniforms
+        from bench.model.sampling import uniform_numbers
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return TaskResult()
         if task.adapter != self._adapter:  # the adapter stays active for later tasks that need it
             self.rest()
             if task.adapter is not None:
-                from bench.model.adapter import adapted
+                from bench.model.adapter import apply_adapter
 
-                self._adapter_stack.enter_context(adapted(self.lm, task.adapter))
+                self._adapter_stack.enter_context(apply_adapter(self.lm, task.adapter))
             self._adapter = task.adapter
-        items, limit = task.items, task.asking.max_new_tokens
+        items, limit = task.items, task.settings.max_new_tokens
         if n := max((sampling.n for sampling in continuations_of(task.names).samples), default=0):
-            items = [replace(item, uniforms=uniforms(task.seed, item.id, n, limit)) for item in items]
-        measured = Extractor(self.lm, task.asking, pass_definitions(task.names), task.stage).extract(items)
+            items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
+        measured = Extractor(self.lm, task.settings, pass_definitions(task.names), task.stage).extract(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
         # One folder for the whole pass: a killed run has stored all of it or nothing, and so repeats the same pass.
         entry = self.store.put(
@@ -206,12 +206,12 @@ class Worker:
             partial(write_bundle, measured=measured, names=task.names),
             split=task.split,
             model=label_of(self.lm.spec),
-            token_budget=task.asking.budget,
+            token_budget=task.settings.budget,
             costs={stage: asdict(cost) for stage, cost in measured.costs.items()},
             halvings=measured.halvings,
-            packed=self.lm.packed,
+            packed=self.lm.uses_packs,
             bytes_per_token=measured.bytes_per_token,
-            hindrance=self.lm.unsupported_reason,
+            hindrance=self.lm.no_packs_reason,
         )
         return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 

@@ -32,17 +32,17 @@ class AnalysisMeasures:
     """The table: every row has the key of every column, and no number is infinite or NaN."""
 
     @property
-    def naming(self) -> str:
+    def name_key(self) -> str:
         """Key of the first column, whose texts name the rows."""
         return self.measures.columns[0].key
 
     @property
-    def drawn(self) -> MeasureColumn | None:
+    def figure_column(self) -> MeasureColumn | None:
         """Column that the figure plots; None where the analysis has no figure."""
         return next((c for c in self.measures.columns if c.key == self.measures.drawn), None)
 
     @property
-    def shown(self) -> Sequence[Mapping[str, Value]]:
+    def shown_rows(self) -> Sequence[Mapping[str, Value]]:
         """Rows that a printed table shows."""
         return self.measures.rows[: self.measures.shown]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray
-from bench.metrics.validation import bin_of, portions
+from bench.metrics.validation import bin_of, chunk_sizes
 from bench.stats.settings import Settings
 from bench.stats.strata import checked_runs, strata_of
 
@@ -21,10 +21,7 @@ VALUES_AT_ONCE = 4_000_000
 
 
 def calibrated_p(
-    confidence: npt.ArrayLike,
-    correct: npt.ArrayLike,
-    subjects: Sequence[str],
-    settings: Settings | None = None,
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str], settings: Settings | None = None
 ) -> float:
     """Return the p value of an ECE under the null that the confidences are calibrated.
 
@@ -68,7 +65,7 @@ def calibrated_p(
     (observed,) = summed_ece([o[None]] * len(runs))
     rng = np.random.default_rng(settings.seed)
     n_at_least = 0
-    for count in portions(settings.null_draws, max(1, VALUES_AT_ONCE // o.size)):
+    for count in chunk_sizes(settings.null_draws, max(1, VALUES_AT_ONCE // o.size)):
         uniforms = rng.random((count, o.size))
         null_ece = summed_ece([uniforms < p for p in runs])
         n_at_least += int(np.count_nonzero(null_ece >= observed - 1e-12))  # 1e-12: rounding

@@ -96,7 +96,7 @@ def compare(
     first, second = np.triu_indices(len(defined), 1)
     weights = np.eye(len(defined))[first] - np.eye(len(defined))[second]
     influences = np.stack([influence.by_question for influence in defined.values()])
-    spread = sampling.spread(metric, influences, weights)
+    spread = sampling.standard_errors(metric, influences, weights)
     values, scales = np.array([influence.value for influence in defined.values()]), np.ones(len(pairs))
     # a - b is (a^2 - b^2) / (a + b). Error and interval are scaled alike, as if a + b were known: right for the test,
     # and for the interval as long as a and b are not far apart in standard errors of their sum.
@@ -108,7 +108,7 @@ def compare(
     n_diff = [np.count_nonzero(np.abs(inputs[i] - inputs[j]) > TINY) for i, j in zip(first, second, strict=True)]
     p = np.where(np.array(n_diff) < MIN_RARER, 1.0, p_values(differences, spread))
     corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
-    reason = sampling.refused(metric)
+    reason = sampling.no_interval_reason(metric)
     for block in () if reason else (list(defined), *blocks):  # a later block's correction replaces that for all pairs
         members = [k for k, names in enumerate(pairs) if set(names) <= set(block)]
         if members:

@@ -32,14 +32,14 @@ _MOST = 10**9
 # --- the split --------------------------------------------------------------------------------------------------------
 
 
-def calibration_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
+def held_out_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
     """Return a mask (n,) of the questions that are held out for calibration, given the ids of n questions.
 
     A question is held out with probability `share`, by a hash of its id and the seed, so the choice depends neither on
     the method, nor on other questions, nor on the subject. It is not stratified by subject on purpose: in a stratified
     sample the number of mistakes is not binomial.
 
-    >>> calibration_mask(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
+    >>> held_out_mask(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
     [False, False, False, True]
     """
     bound = int(share * 2**64)
@@ -107,12 +107,12 @@ def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
     return _smallest(lambda m: bool(p_value(mistakes, m, risk) <= 1 - level), mistakes + 1) or _MOST
 
 
-def enough(wrong: float, risk: float, level: float) -> int | None:
+def answers_needed(wrong: float, risk: float, level: float) -> int | None:
     """Return how many answers certify a risk if exactly a share `wrong` of them are mistakes.
 
     None where that share is not below the risk, or so near to it that more than 10^9 answers would be needed.
 
-    >>> enough(0.03, 0.05, 0.9), enough(0.06, 0.05, 0.9)
+    >>> answers_needed(0.03, 0.05, 0.9), answers_needed(0.06, 0.05, 0.9)
     (282, None)
     """
     if wrong >= risk:
@@ -206,10 +206,12 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
     return at[np.isfinite(at)]
 
 
-def counted(values: npt.ArrayLike, correct: npt.ArrayLike, thresholds: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+def count_selected(
+    values: npt.ArrayLike, correct: npt.ArrayLike, thresholds: npt.ArrayLike
+) -> tuple[IntArray, IntArray]:
     """Return, for each of k thresholds, the number of answers at or above it and of mistakes among these, both (k,).
 
-    >>> counted([0.9, 0.5, 0.5, 0.1], [True, True, False, False], [0.7, 0.5])[1].tolist()
+    >>> count_selected([0.9, 0.5, 0.5, 0.1], [True, True, False, False], [0.7, 0.5])[1].tolist()
     [0, 1]
     """
     v, o, at = np.asarray(values, dtype=np.float64), np.asarray(correct, dtype=np.bool_), np.asarray(thresholds)
@@ -257,7 +259,7 @@ def guard(grid: FloatArray, values: npt.ArrayLike, correct: npt.ArrayLike, *, ri
         risk: error rate to certify, inside (0, 1).
         level: confidence level of the certificate, inside (0, 1).
     """
-    n_selected, mistakes = counted(values, correct, grid)
+    n_selected, mistakes = count_selected(values, correct, grid)
     passes = p_value(mistakes, n_selected, risk) <= 1 - level
     passed = int(np.logical_and.accumulate(passes).sum())
     return Guard(grid, n_selected, mistakes, upper_bound(mistakes, n_selected, level), passed)

@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS, THRESHOLD
 from bench.metrics.calibration import Bins, log_losses
-from bench.metrics.validation import average_ranks, distinct
+from bench.metrics.validation import average_ranks, count_distinct
 from bench.stats.settings import Average
 from bench.stats.strata import Strata
 
@@ -126,7 +126,7 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
     right = int(o.sum())
     if not right or right == o.size:
         return None
-    _, size, hits = (part[::-1] for part in distinct(p, o))  # the most confident first
+    _, size, hits = (part[::-1] for part in count_distinct(p, o))  # the most confident first
     reached = np.cumsum(size)
     precision = np.cumsum(hits) / reached
     area = float(hits @ precision / right)

@@ -41,7 +41,7 @@ TINY = 1e-12
 """Differences and standard errors below this are taken for rounding errors."""
 REL_TINY = 1e-6
 """A standard error below this share of the difference is taken for a rounding error, and gives no interval."""
-MANY = 1e9
+MAX_FREEDOM = 1e9
 """Largest number of degrees of freedom; it stands for infinitely many."""
 
 
@@ -124,7 +124,7 @@ class Sampling:
         group[large] = large
         return cls(strata, correct, average, np.unique(group[strata.group], return_inverse=True)[1])
 
-    def refused(self, metric: str) -> str:
+    def no_interval_reason(self, metric: str) -> str:
         """Return the reason why a metric has no interval and no test, in words; empty where it has both."""
         n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
@@ -164,7 +164,7 @@ class Sampling:
         shares += [(float((1 / self.strata.sizes[small]).sum()), n_small - 1)] * bool(n_small)
         return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
-    def spread(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> StandardErrors:
+    def standard_errors(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> StandardErrors:
         """Return the standard errors of k values of a metric, or of weighted sums of them such as differences.
 
         Two values with influences c and c' on the m questions of a stratum have the covariance
@@ -183,7 +183,7 @@ class Sampling:
             kind = self.correct.astype(np.int64)
             kind = kind if self.average == "questions" else 2 * self.strata.group + kind
             freedom = np.minimum(freedom, _spread(influences, weights, kind)[2])
-        return StandardErrors(covariance, error, np.clip(freedom, 1, MANY))
+        return StandardErrors(covariance, error, np.clip(freedom, 1, MAX_FREEDOM))
 
     def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
         """Return two intervals of a metric: over other questions of these subjects, and over other subjects like these.
@@ -198,8 +198,8 @@ class Sampling:
             low, high = METRICS[metric].bounds
             return signed_root(max(0.0, end)) if METRICS[metric].is_root else min(high, max(low, end))
 
-        value, reason = influence.value, self.refused(metric)
-        _, (error,), (freedom,) = self.spread(metric, influence.by_question[None])
+        value, reason = influence.value, self.no_interval_reason(metric)
+        _, (error,), (freedom,) = self.standard_errors(metric, influence.by_question[None])
         error = float(np.sqrt(error**2 + influence.second_order))
         if not reason and error <= TINY:
             reason = "nothing varies between these questions"
@@ -233,7 +233,7 @@ class Sampling:
         n_eff = int(sizes.sum() ** 2 / max(1, np.square(sizes).sum()))
         if self.average == "subjects":
             subjects = n_eff = sizes.size
-        reason, sums = self.refused(metric), np.bincount(self.strata.group, weights=influences)
+        reason, sums = self.no_interval_reason(metric), np.bincount(self.strata.group, weights=influences)
         if min(n_eff, subjects) < MIN_CLUSTERS:
             few = f"there are {subjects}" if subjects < MIN_CLUSTERS else f"these are as good as {n_eff} of one size"
             reason = f"{MIN_CLUSTERS} subjects are needed to speak of others, {few}"
@@ -249,7 +249,7 @@ def quantile(freedom: float, level: float) -> float:
     """Return the quantile of Student's t that is half the width of an interval at a level, in standard errors."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(min(float(freedom), MANY), (1 + level) / 2))
+    return float(stdtrit(min(float(freedom), MAX_FREEDOM), (1 + level) / 2))
 
 
 def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -272,5 +272,5 @@ def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tup
             covariance += part
             total += variance
             squares += np.square(variance) / (rows.size - 1)
-    freedom = np.divide(np.square(total), squares, out=np.full(total.size, MANY), where=squares > 0)
+    freedom = np.divide(np.square(total), squares, out=np.full(total.size, MAX_FREEDOM), where=squares > 0)
     return covariance, np.sqrt(total), freedom

@@ -1,8 +1,8 @@
 """Multiverse analysis: ranks of methods over many analyses of the same results, and which choice explains a finding.
 
 A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses (universes), not a sample: shares
-of universes are no probabilities. Example: `explained([True, True, False], ["a", "a", "b"])` is 1: the choice between
-a and b decides alone whether the finding holds.
+of universes are no probabilities. Example: `correlation_ratio([True, True, False], ["a", "a", "b"])` is 1: the choice
+between a and b decides alone whether the finding holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOW, HIGH = 0.05, 0.95
 """Quantiles of the distribution of a method's ranks that are reported."""
 
 
-def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
+def competition_ranks(values: FloatArray, *, higher_is_better: bool) -> IntArray:
     """Return the rank of each value: 1 plus the number of values that are better by more than ROUNDING.
 
     Args:
@@ -31,7 +31,7 @@ def places(values: FloatArray, *, higher_is_better: bool) -> IntArray:
     Returns:
         Ranks, shape (m,), int.
 
-    >>> places(np.array([0.3, 0.1, 0.3, 0.2]), higher_is_better=True).tolist()
+    >>> competition_ranks(np.array([0.3, 0.1, 0.3, 0.2]), higher_is_better=True).tolist()
     [1, 4, 1, 3]
     """
     goodness = values if higher_is_better else -values
@@ -52,10 +52,10 @@ class RankSummary(NamedTuple):
     """Share of universes in which the method has rank 1."""
 
 
-def spread(ranks: npt.ArrayLike) -> RankSummary:
+def rank_summary(ranks: npt.ArrayLike) -> RankSummary:
     """Summarise the distribution of a method's ranks over u > 0 universes, shape (u,); quantiles are observed ranks.
 
-    >>> spread([1, 1, 2, 4])
+    >>> rank_summary([1, 1, 2, 4])
     RankSummary(median=1, low=1, high=4, mean=2.0, first=0.5)
     """
     values = np.asarray(ranks, dtype=np.int64)
@@ -63,7 +63,7 @@ def spread(ranks: npt.ArrayLike) -> RankSummary:
     return RankSummary(int(median), int(low), int(high), float(values.mean()), float(np.mean(values == 1)))
 
 
-def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
+def correlation_ratio(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
     """Return the correlation ratio: the share of the variance of a finding that the options of one choice explain.
 
     With x = 1 in a universe where the finding holds and 0 elsewhere, m the mean of x over all universes, and m_k that
@@ -76,7 +76,7 @@ def explained(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
         holds: shape (u,), bool, u > 0: whether the finding holds in each universe.
         options: option that each universe has for this choice, u of them.
 
-    >>> explained([True, False, True, False], ["a", "a", "b", "b"])
+    >>> correlation_ratio([True, False, True, False], ["a", "a", "b", "b"])
     0.0
     """
     x = np.asarray(holds, dtype=np.float64)

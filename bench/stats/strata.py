@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 from bench.api.protocol import ECE_BINS
 from bench.metrics.summary import METRICS, rows_of_subjects, seed_of
-from bench.metrics.validation import checked
+from bench.metrics.validation import validate
 from bench.stats.settings import Average
 
 
@@ -84,7 +84,7 @@ def checked_runs(
     if runs.ndim != 2 or not len(runs):  # noqa: PLR2004 - seeds and questions
         raise ValueError(f"expected confidences of shape (n,) or (seeds, n), got {np.shape(confidence)}")
     for run in runs:
-        checked(run, correct)
+        validate(run, correct)
     if len(subjects) != runs.shape[1]:
         raise ValueError(f"expected one subject for each of {runs.shape[1]} answers, got {len(subjects)}")
     return runs, np.asarray(correct)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
-from bench.metrics.validation import ranked
+from bench.metrics.validation import normalised_ranks
 from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, ranks
 from bench.stats.influence import TESTED, Influence, influence, mean_over_seeds
@@ -100,7 +100,7 @@ def summary(
     o = np.asarray(correct)
     strata = strata_of(subjects)
     sampling = Sampling.of(strata, o, settings.average)
-    order = {method: np.stack([*map(ranked, np.atleast_2d(values))]) for method, values in score.items()}
+    order = {method: np.stack([*map(normalised_ranks, np.atleast_2d(values))]) for method, values in score.items()}
     estimates: dict[str, dict[str, Estimate]] = {method: {} for method in runs}
     comparisons: dict[str, tuple[Comparison[str], ...]] = {}
     ranks_of: dict[str, dict[str, int]] = {}

@@ -27,7 +27,7 @@ from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
 from bench.stats.influence import TESTED, Influence, influence
-from bench.stats.intervals import MANY, REL_TINY, TINY, Sampling
+from bench.stats.intervals import MAX_FREEDOM, REL_TINY, TINY, Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
 
@@ -124,7 +124,7 @@ class Variants:
         return [row for row in self.rows if row.metric == metric and row.variant != self.reference]
 
 
-class Compared(NamedTuple):
+class VariantComparison(NamedTuple):
     """Comparison of variants, and of the steps of a path through them."""
 
     rows: tuple[VariantRow, ...]
@@ -135,7 +135,7 @@ class Compared(NamedTuple):
     """Reasons why metrics have no intervals."""
 
 
-def rows_of(
+def compare_variants(
     confidence: Mapping[str, FloatArray],
     reference: str,
     correct: BoolArray,
@@ -144,7 +144,7 @@ def rows_of(
     settings: Settings | None = None,
     *,
     path: Sequence[Step] = (),
-) -> Compared:
+) -> VariantComparison:
     """Compute metrics of all variants, differences from the reference, and corrected p values.
 
     Args:
@@ -162,7 +162,7 @@ def rows_of(
     steps: list[StepRow] = []
     notes: list[str] = []
     for metric in metrics:
-        reason = sampling.refused(metric) if metric in TESTED else "it stands there for comparison alone"
+        reason = sampling.no_interval_reason(metric) if metric in TESTED else "it stands there for comparison alone"
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
         estimator = _VariantEstimator(metric, settings.level, sampling, bool(reason))
@@ -183,7 +183,7 @@ def rows_of(
             step_rows[-1] = replace(step_rows[-1], p_corrected=by_name[step_rows[-1].start].p_corrected)
             steps += estimator.shared(step_rows, by_name[step_rows[0].start], path, values)
     order = {name: k for k, name in enumerate(dict.fromkeys(row.variant for row in rows))}
-    return Compared(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
+    return VariantComparison(tuple(sorted(rows, key=lambda row: order[row.variant])), tuple(steps), tuple(notes))
 
 
 class OverSeeds(NamedTuple):
@@ -218,14 +218,14 @@ def estimate_over_seeds(
     """
     from scipy.special import stdtr, stdtrit
 
-    _, (error,), (freedom,) = sampling.spread(metric, estimate.influences[None])
+    _, (error,), (freedom,) = sampling.standard_errors(metric, estimate.influences[None])
     value, seeds = float(estimate.by_seed.mean()), len(estimate.by_seed)
     question_var, seed_var = float(error) ** 2, float(estimate.by_seed.var(ddof=1)) / seeds
     variance = question_var + seed_var
     error = float(np.sqrt(variance))
     if error <= max(TINY, REL_TINY * abs(value)):
         return SeedMean(value, None, None, None), 1.0
-    df = min(MANY, variance**2 / (question_var**2 / freedom + seed_var**2 / (seeds - 1)))
+    df = min(MAX_FREEDOM, variance**2 / (question_var**2 / freedom + seed_var**2 / (seeds - 1)))
     half = float(stdtrit(df, (1 + level) / 2)) * error
     low, high = (float(np.clip(end, *bounds)) for end in (value - half, value + half))
     return SeedMean(value, low, high, error, seed_var / variance), float(2 * stdtr(df, -abs(value) / error))

@@ -21,8 +21,8 @@ class RecordError(ValueError):
     """A JSON value without the type of its field; the message names the field, the expected type and the value."""
 
 
-def parsed(text: str) -> Any:
-    """Parse a JSON text. NaN and infinity are let through: `decoded` refuses them and names the field.
+def parse_json(text: str) -> Any:
+    """Parse a JSON text. NaN and infinity are let through: `decode_record` refuses them and names the field.
 
     Raises:
         ValueError: the text is not JSON.
@@ -34,11 +34,11 @@ def parsed(text: str) -> Any:
         return json.loads(text)
 
 
-def decoded(value: Any, record: type[Record]) -> Record:
+def decode_record(value: Any, record: type[Record]) -> Record:
     """Convert a JSON value to a dataclass. Keys and types must match exactly, but an int may stand for a float.
 
     Args:
-        value: result of `parsed`.
+        value: result of `parse_json`.
         record: the dataclass. Its fields may have plain types, optional values, literals, mappings, `Any`, other
             dataclasses, tuples of one element type and any length, and any of these with an `msgspec.Meta` that
             constrains and describes the value.

@@ -76,7 +76,7 @@ def kill_process_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], 
         leader.wait(_KILL_SECONDS)
 
 
-def ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Describe how a child process ended; `code` is its `returncode`, negative for a signal."""
     if code >= 0:
         return f"exit code {code}"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bench.api import Batch, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.confidence import as_float64
-from bench.api.configurations import configuration, refuse_search, searched
+from bench.api.configurations import configuration_values, refuse_search, search_fields
 from bench.api.constants import sources
 from bench.api.methods import outputs_of, refuse_gold, refuse_output
 from bench.signals.synthetic import MODEL
@@ -128,9 +128,9 @@ def check_search(make: MakeMethod) -> None:
     refuse_search(make.plugin.name, make.plugin)
     for preset, arguments in (make.plugin.presets or {"defaults": {}}).items():
         method = make.plugin(**arguments)
-        fields = searched(method, {})
+        fields = search_fields(method, {})
         for k in range(1, _CONFIGURATIONS):
-            values = configuration(method, fields, 0, k)
+            values = configuration_values(method, fields, 0, k)
             try:
                 reads = make.plugin(**{**method.params(), **values}).reads()
             except Exception as error:

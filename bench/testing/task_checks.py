@@ -84,7 +84,7 @@ def check_gold(make: MakeTask) -> None:
         assert 0 <= question.gold < n, f"{question.id}: expected a gold index from 0 to {n - 1}, got {question.gold}"
 
 
-def check_letters(make: MakeTask) -> None:
+def check_every_letter_is_gold(make: MakeTask) -> None:
     """Every letter is the right one in some question of the evaluated split."""
     if make.plugin.format is not Format.CHOICE:
         return
@@ -129,7 +129,7 @@ TASK_ROW_CHECKS: tuple[Callable[[Any], str | None], ...] = (
     check_sizes,
     check_ids,
     check_gold,
-    check_letters,
+    check_every_letter_is_gold,
     check_prompts,
     check_provenance,
 )

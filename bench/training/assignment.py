@@ -20,7 +20,7 @@ from bench.model.specs import ModelSpec, label_of
 from bench.progress import Progress, Silent
 from bench.store.folders import Entry, Store
 from bench.store.locks import adapter_claim, file_lock
-from bench.store.processes import ended
+from bench.store.processes import describe_exit
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
 
@@ -60,7 +60,7 @@ class Assignment:
         """Total number of steps."""
         return self.job.recipe.steps
 
-    def taken(self, store: Store) -> int:
+    def steps_done(self, store: Store) -> int:
         """Return the number of steps done so far, as the end of the log says; 0 before the start and after the end."""
         try:
             with (store.root / "training" / self.key / _LOG).open("rb") as log:
@@ -137,7 +137,7 @@ class Assignment:
         with (
             (config.parent / _LOG).open("a", encoding="utf-8", buffering=1) as log,
             progress.stage(f"train {self.method}", recipe.steps, unit="steps") as advance,
-            child.started(config, self.processes, self.devices) as process,
+            child.start_child(config, self.processes, self.devices) as process,
         ):
             done = 0
             for line in process.stdout or ():
@@ -153,7 +153,7 @@ class Assignment:
             code = process.wait()
         if code or not (config.parent / ADAPTER / REPORT).is_file():
             advice = f"\n{way_out(self.method)}." if recipe.deepspeed else ""
-            ending = ended(code) if code else "it ended without an adapter"
+            ending = describe_exit(code) if code else "it ended without an adapter"
             raise UserError(
                 f"Training the adapter of {self.method} failed ({ending}):"
                 f" {tail[-1] if tail else 'it printed nothing'}{advice}\nThe end of its log:\n" + "\n".join(tail)

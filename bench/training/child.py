@@ -33,7 +33,7 @@ _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"
 
 
 @contextmanager
-def started(config: Path, processes: int, devices: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def start_child(config: Path, processes: int, devices: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Start a child in its own process group, which is killed at the end of the context.
 
     Args:

@@ -39,7 +39,7 @@ from bench.training.job import (
     read_examples,
     select_rows,
 )
-from bench.training.model import LossProbe, ReadableModel, TokensFed, frozen_requests, together
+from bench.training.model import LossProbe, ReadableModel, TokensFed, frozen_requests, group_sequences
 from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 ExampleFunction = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
@@ -95,11 +95,7 @@ class _Training:
         self.lm = LanguageModel(ModelSpec(**{**job.model, "tasks": tuple(job.model["tasks"])}), options)
         torch.manual_seed(self.recipe.seed)  # for the initial weights of the adapter
         self.wrapped = with_lora(
-            self.lm.model,
-            job.targets,
-            rank=self.recipe.rank,
-            alpha=self.recipe.alpha,
-            dropout=self.recipe.dropout,
+            self.lm.model, job.targets, rank=self.recipe.rank, alpha=self.recipe.alpha, dropout=self.recipe.dropout
         )
         if job.checkpointing:
             checkpoint_blocks(self.lm.model)
@@ -165,7 +161,7 @@ class _Training:
                 batch = rows[first : first + self.recipe.batch_size]
                 self.loss(probe, select_rows(self.examples, batch), self.job.settings)
 
-        self.model.remember(frozen_requests(run_loss, self.job.verdict_ids, len(self.lm.head.weight)))
+        self.model.cache_frozen_states(frozen_requests(run_loss, self.job.verdict_ids, len(self.lm.head.weight)))
         self._count(0.0)
         self.seconds += time.perf_counter() - start
 
@@ -228,7 +224,7 @@ class _Training:
             return
         distinct = list(members.values())
         sequences = [column[same[0]].astype(np.int32) for same in distinct]
-        for group in together(sequences, self.job.token_budget):
+        for group in group_sequences(sequences, self.job.token_budget):
             yield np.asarray([row for i in group for row in distinct[i]])
 
     # --- files --------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class TokensFed:
     """Number of distinct prefixes: per step with the adapter, whose weights change, and per run without it."""
 
 
-def together(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
+def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Return groups of indices of distinct sequences, each for one forward pass of up to `budget` tokens.
 
     The sequences of a group are neighbours in the prefix tree. Without a KV cache each pass recomputes the prefixes of
@@ -126,17 +126,19 @@ class ReadableModel:
         if adapted:
             return self.lm.head.logits(self._states(rows, ends, self._tree))
         keys = [row.tobytes() for row in rows]
-        self.remember((key, k) for key, k in zip(keys, ends, strict=True) if len(self._frozen.get(key, ())) < k)
+        self.cache_frozen_states(
+            (key, k) for key, k in zip(keys, ends, strict=True) if len(self._frozen.get(key, ())) < k
+        )
         states = torch.cat([self._frozen[key][-k:] for key, k in zip(keys, ends, strict=True)])
         return self.lm.head.logits(states.to(self.lm.head.weight.device))
 
-    def remember(self, requests: Iterable[ReadRequest]) -> None:
+    def cache_frozen_states(self, requests: Iterable[ReadRequest]) -> None:
         """Cache the frozen model's hidden states for these requests on the CPU, d numbers for each position."""
         ends: dict[bytes, int] = {}
         for row, end in requests:
             ends[row] = max(end, ends.get(row, 0))
         rows = [np.frombuffer(row, dtype=np.int32).copy() for row in ends]
-        for group in together(rows, self.job.token_budget):
+        for group in group_sequences(rows, self.job.token_budget):
             batch = [rows[i] for i in group]
             lengths = [ends[row.tobytes()] for row in batch]
             with torch.no_grad(), self.wrapped.disable_adapter():

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from bench.api import AdapterRef, ContractError, FloatArray, Ragged, UserError, Validation
 from bench.api.early_stopping import TrainingStage
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 from bench.model.devices import device_kind, training_budget
 from bench.progress import Progress, Silent
-from bench.store.decoding import decoded
+from bench.store.decoding import decode_record
 from bench.store.folders import Entry, Store, digest_arrays, key_of
 from bench.store.sources import source_digest
 from bench.training.assignment import KIND, Assignment, Examples, way_out
@@ -196,7 +196,7 @@ class AdapterTrainer:
             validation=tuple(validation.examples),
             targets=tuple(self._targets(recipe)),
             verdict_ids=self.verdict_ids,
-            packed=self.lm.packed,
+            packed=self.lm.uses_packs,
             token_budget=self._budget,
             checkpoint_every=self.checkpoint_every,
             checkpointing=self._plan(recipe, examples).checkpointing,
@@ -229,7 +229,7 @@ class AdapterTrainer:
         from bench.model import linear_layers
 
         try:
-            return linear_layers.targets(self.lm.layers, recipe.target_modules)
+            return linear_layers.target_paths(self.lm.layers, recipe.target_modules)
         except UserError as error:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
 
@@ -244,10 +244,10 @@ class AdapterTrainer:
         return max(1, torch.cuda.device_count())
 
 
-def training_cost(ref: AdapterRef) -> StageCost:
+def training_cost(ref: AdapterRef) -> StageTokens:
     """Return the token positions that the training of this adapter fed to the model, from the training's report."""
     report = training_report(ref)
-    return StageCost(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
+    return StageTokens(report["forward_tokens"], report["padded_tokens"], report["forward_tokens_floor"])
 
 
 def training_report(ref: AdapterRef) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
 
 def load_training_stage(ref: AdapterRef) -> TrainingStage:
     """Return the record of a training's steps, with the kept step and the validation loss at each evaluation."""
-    return decoded(training_report(ref)["stage"], TrainingStage)
+    return decode_record(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:

@@ -19,7 +19,7 @@ from bench.api import AnalysisInput, ConfidenceMethod, Context, Findings, FloatA
 from methods._shared.training import seeded_torch
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.method import Ccps
-from methods.ccps.networks import Splits, classification, contrastive, probabilities
+from methods.ccps.networks import Splits, classification_objective, contrastive_objective, probabilities
 from methods.ccps.stacked import Stack
 
 FULL = "full"
@@ -117,7 +117,7 @@ def retrain_stack(prepared: PreparedData, columns: Sequence[Sequence[int]], ctx:
     with seeded_torch(ctx.seed, ctx.device):
         network = prepared.method.build_network(len(columns[0])).to(ctx.device, prepared.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
-    for objective, stage in zip((contrastive, classification), stages, strict=True):
+    for objective, stage in zip((contrastive_objective, classification_objective), stages, strict=True):
         stoppings = [stage.stopping(ctx, len(prepared.splits.train.labels)) for _ in columns]
         stack.train(objective(prepared.splits, stage, ctx.seed), stage, stoppings)
     confidences: FloatArray = stack.probabilities(prepared.test).cpu().numpy()

@@ -32,7 +32,7 @@ _MIN_STANDARD_ERROR = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Impacts:
+class TokenImpacts:
     """Tokens of n answers, with the impact of each on the networks of several seeds."""
 
     answer: IntArray
@@ -48,10 +48,10 @@ class Impacts:
     n: int
     """Number of answers, including those of which no token is here."""
 
-    def take(self, mask: BoolArray) -> Impacts:
+    def take(self, mask: BoolArray) -> TokenImpacts:
         """Select tokens by a mask `(t,)`."""
         i = np.flatnonzero(mask)
-        return Impacts(
+        return TokenImpacts(
             self.answer[i], self.place[i], self.length[i], self.content[i], self.impact[:, i], self.n
         )  # fmt: skip
 
@@ -67,7 +67,7 @@ class Impacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearisedEstimate:
     """Estimate that is linear in the impacts."""
 
     by_seed: FloatArray
@@ -88,7 +88,7 @@ class Linear:
         return int(np.count_nonzero(self.weight))
 
     @property
-    def counted(self) -> float:
+    def effective_answers(self) -> float:
         """Effective number of answers (Kish): so many answers of equal weight would give the same precision."""
         return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
@@ -106,17 +106,17 @@ class Effect(NamedTuple):
     """Effective number of answers."""
 
 
-def mean_impact(tokens: Impacts) -> Linear | None:
+def mean_impact(tokens: TokenImpacts) -> LinearisedEstimate | None:
     """Return the mean impact over tokens; None without tokens."""
     count = len(tokens.answer)
     if not count:
         return None
     by_seed = tokens.impact.mean(axis=1)
     influence = tokens.sums(tokens.impact.mean(axis=0) - by_seed.mean()) / count
-    return Linear(by_seed, influence, tokens.sums(np.ones(count)) / count**2)
+    return LinearisedEstimate(by_seed, influence, tokens.sums(np.ones(count)) / count**2)
 
 
-def over_all(tokens: Impacts) -> tuple[Linear, Linear] | None:
+def over_all(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
     """Compare mean impacts over all tokens: content minus function tokens, and the mean of function tokens.
 
     Returns both estimates; None if tokens of one kind are missing.
@@ -125,7 +125,7 @@ def over_all(tokens: Impacts) -> tuple[Linear, Linear] | None:
     return None if content is None or function is None else (_combine(content, function, -1.0), function)
 
 
-def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
+def within_answers(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
     """Compare mean impacts within answers: content minus function tokens of an answer, and the mean of function tokens.
 
     Returns the means of both over answers; None if no answer has both kinds. Each answer that has both counts once:
@@ -141,14 +141,14 @@ def within_answers(tokens: Impacts) -> tuple[Linear, Linear] | None:
     return mean_of_answers(content - function), mean_of_answers(function)
 
 
-def mean_of_answers(values: FloatArray) -> Linear:
+def mean_of_answers(values: FloatArray) -> LinearisedEstimate:
     """Return the mean over answers of one number per seed and answer, `(seeds, n)`."""
     by_answer = values.mean(axis=0)
     n = len(by_answer)
-    return Linear(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
+    return LinearisedEstimate(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
-def within_places(tokens: Impacts) -> tuple[Linear, Linear] | None:
+def within_places(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
     """Compare impacts within answers, adjusted for token positions: the coefficient b of the module's docstring.
 
     Returns b and the mean impact of function tokens; None if b is not identified: no position has tokens of both kinds,
@@ -189,32 +189,37 @@ def within_places(tokens: Impacts) -> tuple[Linear, Linear] | None:
     error = residual(tokens.impact.mean(axis=0)) - by_seed.mean() * content
     df_correction = (df + rank + 1) / df  # residuals are too small by the degrees of freedom of places
     influence = np.sqrt(df_correction) * tokens.sums(content * error) / total
-    difference = Linear(by_seed, influence, tokens.sums(content**2) / total**2)
-    return (difference, floor) if difference.counted >= MIN_ANSWERS else None
+    difference = LinearisedEstimate(by_seed, influence, tokens.sums(content**2) / total**2)
+    return (difference, floor) if difference.effective_answers >= MIN_ANSWERS else None
 
 
-def _combine(one: Linear, other: Linear, times: float) -> Linear:
-    return Linear(
+def _combine(one: LinearisedEstimate, other: LinearisedEstimate, times: float) -> LinearisedEstimate:
+    return LinearisedEstimate(
         one.by_seed + times * other.by_seed,
         one.influence + times * other.influence,
         one.weight + times**2 * other.weight,
     )
 
 
-def lift(difference: Linear, floor: Linear) -> Linear | None:
+def lift(difference: LinearisedEstimate, floor: LinearisedEstimate) -> LinearisedEstimate | None:
     """Return a difference divided by the mean of function words, linearised in answers and seeds; None if that is 0."""
     if floor.value <= 0:
         return None
     ratio = difference.value / floor.value
     error = _combine(difference, floor, -ratio)
-    return Linear(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
+    return LinearisedEstimate(ratio + error.by_seed / floor.value, error.influence / floor.value, difference.weight)
 
 
-def estimate(linear: Linear) -> Effect:
+def estimate(linear: LinearisedEstimate) -> Effect:
     """Return the value of an estimate with its interval and test."""
     from scipy.special import stdtr, stdtrit
 
-    n, seeds, value, counted = linear.answers, len(linear.by_seed), linear.value, int(linear.counted + _TOLERANCE)
+    n, seeds, value, counted = (
+        linear.answers,
+        len(linear.by_seed),
+        linear.value,
+        int(linear.effective_answers + _TOLERANCE),
+    )
     if counted < MIN_ANSWERS or seeds < 2:  # noqa: PLR2004
         return Effect(value, None, None, None, counted)
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())
@@ -223,7 +228,7 @@ def estimate(linear: Linear) -> Effect:
     if square < _MIN_STANDARD_ERROR**2:
         value = value if abs(value) > _MIN_STANDARD_ERROR else 0.0
         return Effect(value, value, value, float(value == 0), counted)
-    df = square**2 / (of_questions**2 / (linear.counted - 1) + of_seeds**2 / (seeds - 1))
+    df = square**2 / (of_questions**2 / (linear.effective_answers - 1) + of_seeds**2 / (seeds - 1))
     half = float(stdtrit(df, (1 + LEVEL) / 2) * np.sqrt(square))
     p = float(2 * stdtr(df, -abs(value) / np.sqrt(square)))
     return Effect(value, value - half, value + half, p, counted)

@@ -244,12 +244,14 @@ class Ccps(ConfidenceMethod):
         Raises:
             UserError: training diverged, i.e. weights are not finite.
         """
-        from methods.ccps.networks import classification, contrastive, train
+        from methods.ccps.networks import classification_objective, contrastive_objective, train
 
         # Initial weights and dropout masks come from torch's global generators.
         with seeded_torch(ctx.seed, ctx.device):
             network = self.build_network(splits.train.features.shape[-1]).to(ctx.device, splits.train.features.dtype)
-            for objective, stage in zip((contrastive, classification), self.stage_settings(ctx.format), strict=True):
+            for objective, stage in zip(
+                (contrastive_objective, classification_objective), self.stage_settings(ctx.format), strict=True
+            ):
                 stopping = stage.stopping(ctx, len(splits.train.labels))
                 train(network, objective(splits, stage, ctx.seed), stage, stopping)
         if not all(bool(weights.isfinite().all()) for weights in network.parameters()):

@@ -175,7 +175,7 @@ class StageObjective(NamedTuple):
     """Passes the result of one network on validation to early stopping, with a function that returns its weights."""
 
 
-def contrastive(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
+def contrastive_objective(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
     """Contrastive stage: embeddings of equal labels are pulled together, others pushed apart by at least the margin.
 
     Each anchor's partner is sampled from all other rows (docs/methods.md §2.11). The selected encoder has the smallest
@@ -199,7 +199,7 @@ def contrastive(splits: Splits, stage: StageSettings, seed: int) -> StageObjecti
     return StageObjective("encoder", batches, partial(loss, train), on_validation, record)
 
 
-def classification(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
+def classification_objective(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
     """Classification stage: encoder and classifier are trained together by cross-entropy."""
     train, validation = splits
 

@@ -37,7 +37,7 @@ from bench.api import (
 )
 from methods.ccps import contrasts
 from methods.ccps.analyses import prepare, require_ccps
-from methods.ccps.contrasts import Effect, Impacts, Linear
+from methods.ccps.contrasts import Effect, LinearisedEstimate, TokenImpacts
 from methods.ccps.networks import Network, probabilities
 from methods.ccps.word_classes import Word, WordClass, align_tokens, tag_words, tagger
 
@@ -91,10 +91,12 @@ class TokenWords:
         """`(t,)` class of the token's word; "other" without one."""
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
-    def tokens(self, impact: FloatArray) -> Impacts:
+    def tokens(self, impact: FloatArray) -> TokenImpacts:
         """Return the impacts of the tokens of content and function words, given those of all tokens, `(seeds, t)`."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
-        all_tokens = Impacts(self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids))
+        all_tokens = TokenImpacts(
+            self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids)
+        )
         return all_tokens.take((kind == "content") | (kind == "function"))
 
 
@@ -211,7 +213,9 @@ class Contrast(NamedTuple):
     """The difference relative to the mean impact of function words."""
 
 
-def _contrast(what: str, impacts: Impacts, estimates: tuple[Linear, Linear] | None) -> Contrast:
+def _contrast(
+    what: str, impacts: TokenImpacts, estimates: tuple[LinearisedEstimate, LinearisedEstimate] | None
+) -> Contrast:
     if estimates is None:
         return Contrast(what, len(impacts.answer), None, None)
     difference, floor = estimates
@@ -230,7 +234,7 @@ def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contr
     for kind, name in CLASSES.items():
         i = np.flatnonzero(tagged.kind == kind)
         content = np.ones(len(i), dtype=np.bool_)
-        group = Impacts(tagged.answer[i], tagged.place[i], tagged.place[i], content, impact[:, i], len(tagged.ids))
+        group = TokenImpacts(tagged.answer[i], tagged.place[i], tagged.place[i], content, impact[:, i], len(tagged.ids))
         mean = contrasts.mean_impact(group)
         if mean is not None:
             effect = values("impact", contrasts.estimate(mean))
@@ -243,7 +247,7 @@ def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contr
     return rows
 
 
-def _build_notes(tagged: TokenWords, impacts: Impacts, compared: Sequence[Contrast]) -> list[str]:
+def _build_notes(tagged: TokenWords, impacts: TokenImpacts, compared: Sequence[Contrast]) -> list[str]:
     try:
         hanta = f"HanTa {version('HanTa')}"
     except PackageNotFoundError:

@@ -23,12 +23,12 @@ from tasks.ct.data_set import (
     FilterVerdict,
     ReadOptions,
     card_of,
-    differing,
+    column_options,
+    column_text,
+    keep_differing,
+    keep_labels,
     keyed,
     label,
-    labelled,
-    piece,
-    pieces,
     reader,
     text,
     texts,
@@ -37,7 +37,7 @@ from tasks.ct.data_set import (
 
 def _options_differ(row: Row) -> FilterVerdict:
     choices = row.values["choices"]
-    return differing(choices.get("text")) if isinstance(choices, dict) else KEEP
+    return keep_differing(choices.get("text")) if isinstance(choices, dict) else KEEP
 
 
 COMMONSENSE_QA = DataSet(
@@ -61,7 +61,7 @@ def _two_options(
 
 
 def _copa(row: Row, how: ReadOptions) -> DraftQuestion:
-    first, second = piece(row, "choice1"), piece(row, "choice2")
+    first, second = column_text(row, "choice1"), column_text(row, "choice2")
     return _two_options(text(row, "premise"), (first, second), (first, second), label(row, "label", "01"), how)
 
 
@@ -90,7 +90,7 @@ COPA = DataSet(
 def _hellaswag(row: Row, how: ReadOptions) -> DraftQuestion:
     del how
     # `ctx` contains `ctx_a` and `ctx_b`; the official prompt repeats them
-    context = " ".join([text(row, "ctx"), piece(row, "ctx_a"), piece(row, "ctx_b")])
+    context = " ".join([text(row, "ctx"), column_text(row, "ctx_a"), column_text(row, "ctx_b")])
     return DraftQuestion(context, texts(row, "endings", row.values["endings"], 4, 4), label(row, "label", "0123"))
 
 
@@ -113,7 +113,7 @@ PIQA = DataSet(
         "ybisk/piqa", "plain_text", "142c51238b3ca2bc61e9a075913871b8b600e8e1", license="not stated", is_script=True
     ),
     columns=("goal", "sol1", "sol2", "label"),
-    read=reader("goal", lambda row: (pieces(row, "sol1", "sol2"), label(row, "label", "01"))),
+    read=reader("goal", lambda row: (column_options(row, "sol1", "sol2"), label(row, "label", "01"))),
     choice=PromptStyle(
         "The following are questions with multiple-choice answers.", NEXT, "Goal:\n{text}\n\nChoices:\n{options}"
     ),
@@ -122,7 +122,7 @@ PIQA = DataSet(
         NEXT,
         "Provide advice on how to accomplish the following goal.\nGoal: {text}",
     ),
-    filter=labelled("label", (0, 1)),
+    filter=keep_labels("label", (0, 1)),
 )
 
 BLANK = "_"
@@ -143,7 +143,7 @@ def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
 
 
 def _winogrande(row: Row, how: ReadOptions) -> DraftQuestion:
-    sentence, options = text(row, "sentence"), pieces(row, "option1", "option2")
+    sentence, options = text(row, "sentence"), column_options(row, "option1", "option2")
     filled = (sentence.replace(BLANK, options[0], 1), sentence.replace(BLANK, options[1], 1))
     return _two_options(sentence, filled, options, label(row, "answer", "12"), how)
 

@@ -7,7 +7,7 @@ proposed answer, which is right or not. The labels of Social IQa are texts from 
 from __future__ import annotations
 
 from bench.api import PromptStyle, Row, UserError
-from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, card_of, distinct, label, pieces, reader
+from tasks.ct.data_set import FOLLOWING, NEXT, DataSet, card_of, column_options, keep_distinct_columns, label, reader
 
 ABOUT_CONTEXT = "Context:\n{context}\n\nQuestion:\n{text}\n\nChoices:\n{options}"
 ABOUT_PARAGRAPH = "Read the following paragraph and answer the question.\nParagraph: {context}\nQuestion: {text}"
@@ -49,7 +49,7 @@ COSMOS_QA = DataSet(
     columns=("context", "question", "answer0", "answer1", "answer2", "answer3", "label"),
     read=reader(
         "question",
-        lambda row: (pieces(row, "answer0", "answer1", "answer2", "answer3"), label(row, "label", "0123")),
+        lambda row: (column_options(row, "answer0", "answer1", "answer2", "answer3"), label(row, "label", "0123")),
         "context",
     ),
     choice=PromptStyle(
@@ -93,11 +93,13 @@ SIQA = DataSet(
     ),
     columns=("context", "question", "answerA", "answerB", "answerC", "label"),
     read=reader(
-        "question", lambda row: (pieces(row, "answerA", "answerB", "answerC"), label(row, "label", "123")), "context"
+        "question",
+        lambda row: (column_options(row, "answerA", "answerB", "answerC"), label(row, "label", "123")),
+        "context",
     ),
     choice=PromptStyle(
         "The following are social interaction questions with multiple-choice answers.", NEXT, ABOUT_CONTEXT
     ),
     open=PromptStyle("The following are social interaction questions with answers.", NEXT, ABOUT_PARAGRAPH),
-    filter=distinct("answerA", "answerB", "answerC"),
+    filter=keep_distinct_columns("answerA", "answerB", "answerC"),
 )

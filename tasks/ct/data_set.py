@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import NamedTuple, overload
 
 from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
+from tasks._choices import column_error
 from tasks._choices import text as text
-from tasks._choices import wrong
 
 FOLLOWING = "Now, answer the following."
 NEXT = "Now, answer the next question."
@@ -219,7 +219,9 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
 
     def read(row: Row, how: ReadOptions) -> DraftQuestion:
         del how
-        return DraftQuestion(text(row, question), *options(row), tuple((part, piece(row, part)) for part in parts))
+        return DraftQuestion(
+            text(row, question), *options(row), tuple((part, column_text(row, part)) for part in parts)
+        )
 
     return read
 
@@ -228,7 +230,7 @@ HIDDEN = ("", "-1", "None")
 """Placeholders of labels that are not public."""
 
 
-def piece(row: Row, column: str) -> str:
+def column_text(row: Row, column: str) -> str:
     """Return the text of a column, which may be empty.
 
     Raises:
@@ -236,13 +238,13 @@ def piece(row: Row, column: str) -> str:
     """
     value = row.values[column]
     if not isinstance(value, str):
-        raise wrong(row, column, "a text", value)
+        raise column_error(row, column, "a text", value)
     return value
 
 
-def pieces(row: Row, *columns: str) -> tuple[str, ...]:
+def column_options(row: Row, *columns: str) -> tuple[str, ...]:
     """Return the options of a row, each the text of one column."""
-    return tuple(piece(row, column) for column in columns)
+    return tuple(column_text(row, column) for column in columns)
 
 
 def label(row: Row, column: str, labels: str) -> int:
@@ -252,14 +254,14 @@ def label(row: Row, column: str, labels: str) -> int:
     if label_text in HIDDEN:
         raise _hidden(row, column, value)
     if label_text not in list(labels):
-        raise wrong(row, column, f"a label from {labels[0]} to {labels[-1]}", value)
+        raise column_error(row, column, f"a label from {labels[0]} to {labels[-1]}", value)
     return labels.index(label_text)
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
     """Validate a list of `least` to `most` options."""
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
-        raise wrong(row, column, "a list of texts", value)
+        raise column_error(row, column, "a list of texts", value)
     if not least <= len(value) <= most:
         raise UserError(
             f"{row.where}: expected {least if least == most else f'{least} to {most}'} options in column {column!r},"
@@ -273,15 +275,15 @@ def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
 
     They are read from the columns `choices` (texts with labels) and `answerKey` (the label of the right option).
     """
-    choices, key = row.values["choices"], piece(row, "answerKey").strip()
+    choices, key = row.values["choices"], column_text(row, "answerKey").strip()
     if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
-        raise wrong(row, "choices", "texts with labels", choices)
+        raise column_error(row, "choices", "texts with labels", choices)
     options = texts(row, "choices", choices["text"], least, most)
     labels = texts(row, "choices", choices["label"], len(options), len(options))
     if not key:
         raise _hidden(row, "answerKey", key)
     if key not in labels:  # "1" may be the label of the first option: its position in the alphabet tells nothing
-        raise wrong(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
+        raise column_error(row, "answerKey", f"one of the labels {', '.join(labels)}", key)
     return options, labels.index(key)
 
 
@@ -298,17 +300,17 @@ UNLABELLED = FilterVerdict(keep=False, why="rows without a label, left out")
 REPEATED = FilterVerdict(keep=False, why="rows with two equal options, left out")
 
 
-def labelled(column: str, labels: Sequence[int]) -> Filter:
+def keep_labels(column: str, labels: Sequence[int]) -> Filter:
     """Build a filter that keeps rows with one of these labels in a column."""
     return Filter((column,), lambda row: KEEP if row.values[column] in labels else UNLABELLED)
 
 
-def distinct(*columns: str) -> Filter:
+def keep_distinct_columns(*columns: str) -> Filter:
     """Build a filter that keeps rows whose options, one in each of these columns, all differ."""
-    return Filter(columns, lambda row: differing([row.values[column] for column in columns]))
+    return Filter(columns, lambda row: keep_differing([row.values[column] for column in columns]))
 
 
-def differing(options: object) -> FilterVerdict:
+def keep_differing(options: object) -> FilterVerdict:
     """Keep a row if its options differ; an invalid list is kept for the reader to refuse."""
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         return KEEP

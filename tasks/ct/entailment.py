@@ -7,7 +7,7 @@ entailment, contradiction, neutral; those of SNLI and ANLI entailment, neutral, 
 from __future__ import annotations
 
 from bench.api import PromptStyle
-from tasks.ct.data_set import FOLLOWING, DataSet, card_of, label, labelled, reader
+from tasks.ct.data_set import FOLLOWING, DataSet, card_of, keep_labels, label, reader
 
 COLUMNS = ("premise", "hypothesis", "label")
 CB_OPTIONS = ("Yes", "No", "It's impossible to say")
@@ -52,7 +52,7 @@ SNLI = DataSet(
     read=reader("hypothesis", lambda row: (OPTIONS, label(row, "label", "012")), "premise"),
     choice=CHOICE,
     open=OPEN,
-    filter=labelled("label", (0, 1, 2)),
+    filter=keep_labels("label", (0, 1, 2)),
 )
 
 
@@ -71,7 +71,7 @@ def _anli(n: int) -> DataSet:
         read=reader("hypothesis", lambda row: (OPTIONS, label(row, "label", "012")), "premise"),
         choice=CHOICE,
         open=OPEN,
-        filter=labelled("label", (0, 1, 2)),
+        filter=keep_labels("label", (0, 1, 2)),
         pool="dev",
     )
 

@@ -26,12 +26,12 @@ from tasks.ct.data_set import (
     Reader,
     ReadOptions,
     card_of,
-    differing,
-    distinct,
+    column_options,
+    column_text,
+    keep_differing,
+    keep_distinct_columns,
     keyed,
     label,
-    piece,
-    pieces,
     reader,
     text,
 )
@@ -73,8 +73,8 @@ SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
 
 
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
-    options, order = pieces(row, *SCIQ_OPTIONS), np.random.default_rng(how.seed).permutation(4).tolist()
-    support = piece(row, "support")
+    options, order = column_options(row, *SCIQ_OPTIONS), np.random.default_rng(how.seed).permutation(4).tolist()
+    support = column_text(row, "support")
     if support:  # an empty one leaves only a blank line above the lettered question
         support = f"Support:\n{support}\n" if how.format is Format.CHOICE else f"{support}\n"
     return DraftQuestion(
@@ -97,7 +97,7 @@ SCIQ = DataSet(
         NEXT,
         "Read the following and answer the question.\n{support}Question: {text}",
     ),
-    filter=distinct(*SCIQ_OPTIONS),
+    filter=keep_distinct_columns(*SCIQ_OPTIONS),
 )
 
 # --- MathQA -----------------------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def _math(
         right = "abcde".find(str(row.values["correct"]).strip())
         if right >= len(read) if unfit is NOT_AMONG else len(read) != MATH_OPTIONS:
             return unfit
-        verdict = differing(read)
+        verdict = keep_differing(read)
         return odd if verdict.keep and read != other(options) else verdict
 
-    read = reader("Problem", lambda row: (tuple(split(piece(row, "options"))), label(row, "correct", "abcde")))
+    read = reader("Problem", lambda row: (tuple(split(column_text(row, "options"))), label(row, "correct", "abcde")))
     return read, Filter(("options", "correct"), judge)
 
 

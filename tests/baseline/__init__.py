@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import bench.api
 from bench import registry
 from bench.cli.app import app
-from bench.report.recomputed import rows_of
+from bench.report.recomputed import read_recomputed
 from bench.results.files import read_records
 from tests.faults.workload import SIZES, questions_file
 
@@ -102,7 +102,7 @@ def standings() -> Iterator[str]:
 
 def metrics() -> Iterator[str]:
     """Metrics of every committed result, computed from its records."""
-    for row in rows_of(RESULTS):
+    for row in read_recomputed(RESULTS):
         yield line(
             [row.model, row.task, row.method, row.seed, {k: dataclasses.astuple(v) for k, v in row.metrics.items()}]
         )

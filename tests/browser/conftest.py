@@ -20,8 +20,8 @@ from bench.metrics import summarise
 from bench.report import page as report
 from bench.report.tables.build import build
 from bench.report.tables.model import Table
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
-def records_of(row: ResultRow) -> Records:
+def records_of(row: ResultRow) -> QuestionRecords:
     """Confidences of a row; the answers are the same for all methods."""
     told = np.random.default_rng([MODELS.index(row.model), TASKS.index(row.task)])
     correct = told.random(N) < 0.6
@@ -55,7 +55,7 @@ def records_of(row: ResultRow) -> Records:
     answers = (
         [TEXTS.get(i, "ab"[i % 2]) for i in range(N)] if row.task == "hills-oe" else ["ab"[i % 2] for i in range(N)]
     )
-    return Records(
+    return QuestionRecords(
         id=[f"{row.task}/test/{i}" for i in range(N)],
         subject=[SUBJECTS[i % 3] for i in range(N)],
         correct=correct,

@@ -22,7 +22,7 @@ from bench.report.tables import layout
 from bench.report.tables.build import build
 from bench.report.tables.formats import render
 from bench.report.tables.model import COLUMNS, Table
-from bench.report.tables.request import shown, tables_of
+from bench.report.tables.request import build_views, tables_of
 from bench.report.verdict import verdict_of
 from bench.report.write import write
 from bench.stats import Interval
@@ -364,7 +364,7 @@ def test_the_saved_table_has_the_numbers_of_bench_table(visit, committed):
     assert name == "leaderboard.csv"
     mine = list(csv.DictReader(io.StringIO(text)))
     theirs = list(
-        csv.DictReader(io.StringIO(render(shown(View(committed[2] / "results"), committed[2] / "cache"), "csv")))
+        csv.DictReader(io.StringIO(render(build_views(View(committed[2] / "results"), committed[2] / "cache"), "csv")))
     )
     assert len(mine) == len(theirs) == 16
     assert set(mine[0]) <= set(theirs[0])

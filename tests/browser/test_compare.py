@@ -18,7 +18,7 @@ from bench.report.selection import Selection
 from bench.report.standings.compute import LineStanding, Standings
 from bench.report.tables.request import tables_of
 from bench.report.text import interval_text, precise
-from bench.results import files, questions
+from bench.results import files, question_texts
 from tests.browser.conftest import records_of
 from tests.browser.conftest import tables as built
 from tests.fixtures import compared
@@ -47,7 +47,7 @@ def payload(tables, folder):
     return report.payload(
         tables,
         lambda row: files.read_records(files.stored_path(row, folder)),
-        lambda task, version: questions.read(folder, task, version),
+        lambda task, version: question_texts.read(folder, task, version),
     )
 
 

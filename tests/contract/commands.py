@@ -118,7 +118,7 @@ CARD = make_dataclass("Card", ["name", "test", "method", "asked"])(
     "a", {"metrics": {}}, {"constants": {}}, {"protocol": {}}
 )
 USE = UsageRow("fits", Path("fits/ab"), 1000, model="a-model")
-FINDING = Fake(threshold=0.5, bound=0.1, accepted=1, mistakes=0, row=Fake(records_digest="d"),
+FINDING = Fake(threshold=0.5, bound=0.1, accepted=1, n_wrong=0, row=Fake(records_digest="d"),
                calibration=Fake(values=[1]), request=Fake(risk=0.1, level=0.9))  # fmt: skip
 
 
@@ -179,7 +179,7 @@ class InThisProcess:
         self.sent.append(pickle.loads(message))  # noqa: S301 - of this process
 
     @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
+    def kill_after(self, seconds: float) -> Iterator[None]:
         self.seconds = seconds
         yield
 
@@ -239,10 +239,10 @@ TABLE = [
     Row("run", RUN, given={"methods": "ptrue", "model": "tiny", "dry_run": True}, replaced=PRINTED, only=["quiet"],
         changes={"quiet": {"stdout": Holding("read it")}}, environment={"CONFBENCH_CACHE": ["tables_of.cache"]}),
     Row(
-        "doctor", {"bench.cli.doctor.torch": []}, changes={"out": {"stdout": Holding("a-out")}},
+        "doctor", {"bench.cli.doctor.check_torch": []}, changes={"out": {"stdout": Holding("a-out")}},
         replaced={
             f"bench.cli.doctor.{name}": list
-            for name in ("python", "packages", "other_bench", "others", "memory", "hub")
+            for name in ("check_python", "check_packages", "other_bench", "check_libraries", "check_memory", "check_hub")
         } | {"shutil.disk_usage": lambda _folder: Fake(free=5e10)},
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),
@@ -315,7 +315,7 @@ TABLE = [
              "bench.model.training_memory.reading_footprint": Footprint(1, 2, 3)},
             given={"model": "qwen14b", **given}, without=given,
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
-            replaced={"bench.model.training_memory.configuration": lambda _settings: None},
+            replaced={"bench.model.training_memory.config_from_settings": lambda _settings: None},
             changes={"model": {"facts_from_settings.name": same, "stdout": Holding("llama8b")},
                      "memory": {"reading_footprint": {"config": None, "budget": 1024},
                                 "stdout": Holding("GB of 1e9 bytes")}},
@@ -323,11 +323,12 @@ TABLE = [
         for given in ({}, {"memory": True})
     ),
     Row(
-        "table", {"bench.report.tables.request.shown": Fake(grids=[]), "bench.results.cells.skipped_notes": NOTES},
+        "table", {"bench.report.tables.request.build_views": Fake(grids=[]),
+                  "bench.results.cells.skipped_notes": NOTES},
         replaced=TABLES,
         changes={"results": "skipped_notes.folder", "partial": "skipped_notes.partial",
                  "format_": {"stdout": shown_as}},
-        environment={"CONFBENCH_CACHE": ["shown.cache"]},
+        environment={"CONFBENCH_CACHE": ["build_views.cache"]},
     ),
     *(
         Row(
@@ -350,7 +351,7 @@ TABLE = [
         Row(
             "import",
             {"bench.data.logs.lm_eval_records": [], "bench.data.logs.inspect_records": [], **known, **SOURCE,
-             "bench.data.logs.imported": Imported([{"id": 1}])},
+             "bench.data.logs.import_records": Imported([{"id": 1}])},
             given={"tool": "lm-eval", "log": "a.jsonl", **given}, without=without,
             values={"tool": {"inspect": None}, "split": {"validation": "validation"}},
             changes={
@@ -360,7 +361,7 @@ TABLE = [
                 "out": {"files.a.answers.jsonl": ABSENT, "files.a-out": '{"id": 1}\n',
                         "stdout": Holding("wrote a-out")},
                 "plugin": "tasks.plugins",
-                "split": {"imported.questions": lambda value: (value,), "stdout": Holding("/validation")},
+                "split": {"import_records.questions": lambda value: (value,), "stdout": Holding("/validation")},
                 "task": {"stdout": Holding("a-task/test")},
                 "task_file": "task_of_file.path",
                 **FROM_FOLDER,
@@ -462,7 +463,7 @@ TABLE = [
         "analyze transfer",
         {
             "bench.run.analyses.transfer.run_transfer": Fake(
-                about=Fake(model="m"), cells=[], notes=NOTES, failed=False
+                about=Fake(model="m"), cells=[], notes=NOTES, any_failed=False
             ),
             "bench.report.transfer.compute_matrix": None, "bench.report.analysis.write": [Path("a.csv")],
         },
@@ -473,12 +474,12 @@ TABLE = [
     Row(
         "analyze labels",
         {
-            "bench.run.analyses.labels.run_labels": Fake(curves=["curves"], notes=NOTES),
+            "bench.run.analyses.label_budgets.run_labels": Fake(curves=["curves"], notes=NOTES),
             "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
-        replaced={**TABLES, "bench.report.labels.build_analysis": lambda *_: SHOWN,
-                  "bench.report.labels.read_counts": lambda _results: []},
+        replaced={**TABLES, "bench.report.label_budgets.build_analysis": lambda *_: SHOWN,
+                  "bench.report.label_budgets.read_counts": lambda _results: []},
         changes={"out": "write.out", "as_json": {"stderr": Holding("note: wrote ")}},
     ),
     Row(

@@ -30,10 +30,10 @@ from bench.model.specs import resolve
 from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.shards import PromptTokeniser
-from bench.results import questions
+from bench.results import question_texts
 from bench.results.files import read, read_records, to_json, write
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 from bench.signals.files import load_signal
 from bench.store.folders import Store, key_of
@@ -171,7 +171,7 @@ def _result() -> tuple[bytes, bytes]:
         status="ok", n=8, metrics=scores.metrics, per_subject=scores.per_subject, labels_seen=LabelsSeen(4, 2),
         config={"steps": 5}, notes=("one",), provenance={"code": {"version": "1"}, "revisions": {"tiny": None}},
     )  # fmt: skip
-    records = Records(names, ["a", "b"] * 4, correct, sure, ["a"] * 8, np.ones(8, dtype=np.bool_))
+    records = QuestionRecords(names, ["a", "b"] * 4, correct, sure, ["a"] * 8, np.ones(8, dtype=np.bool_))
     with TemporaryDirectory() as folder:
         path = write(row, records, Path(folder))
         return path.read_bytes(), path.with_suffix(".parquet").read_bytes()
@@ -205,12 +205,12 @@ def confidences(folder: Path) -> Callable[[bytes], object]:
 
 def asked_texts(folder: Path) -> Callable[[bytes], object]:
     """The file of questions beside the results."""
-    path = questions.write("mine", 1, [QuestionText("q1", "a", "Which?", ("x", "y"), "a")], folder)
+    path = question_texts.write("mine", 1, [QuestionText("q1", "a", "Which?", ("x", "y"), "a")], folder)
     valid = path.read_bytes()
 
     def call(data: bytes) -> None:
         path.write_bytes(patched(data, valid))
-        questions.read(folder, "mine", 1)
+        question_texts.read(folder, "mine", 1)
 
     return call
 

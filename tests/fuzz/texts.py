@@ -129,12 +129,12 @@ def openai(folder: Path) -> Callable[[bytes], object]:
 
 def overridden(data: bytes) -> None:
     """Values of a protocol as JSON has them."""
-    from bench.api.protocol import changed
+    from bench.api.protocol import with_fields
 
     values = edited(
         {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}, data
     )
-    changed("paper", values if isinstance(values, dict) else {}).digest()
+    with_fields("paper", values if isinstance(values, dict) else {}).digest()
 
 
 NORMAL = (
@@ -146,8 +146,7 @@ TARGETS = {
     "normalise": simple(normalised, *(each.encode() for each in NORMAL)),
     "judge-answer": simple(lambda data: prompt.parse(text(data)), b"**Yes**, it is.", b"No: yes", b"yes/no", b" \n"),
     "openai": Target(
-        openai,
-        lambda: [b"\0" + EDITS, b"\0" + RAW + b'{"model":"m","choices":[{"message":{"content":"no"}}]}'],
+        openai, lambda: [b"\0" + EDITS, b"\0" + RAW + b'{"model":"m","choices":[{"message":{"content":"no"}}]}']
     ),
     "shown": simple(shown, b"\x1b[2J\x1b]0;title\x07", "\u202eabc\u2028".encode(), b"word " * 80),
     "judge-url": simple(

@@ -215,7 +215,7 @@ def neither(given: AnalysisInput) -> Any:
 def test_a_method_may_give_measures_and_reads_the_text_of_tokens(tmp_path: Path) -> None:
     cache, file = tmp_path / "cache", isles(tmp_path / "isles.jsonl")
     config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
-    assert not run(config, classes=(Halves,)).failed
+    assert not run(config, classes=(Halves,)).any_failed
 
     def analysed(name: str) -> Any:
         request = AnalysisRequest("tiny", task_files=(file,))
@@ -235,7 +235,7 @@ def test_a_method_may_give_measures_and_reads_the_text_of_tokens(tmp_path: Path)
 def test_a_method_of_ones_own_has_its_analyses_and_no_labels_of_the_test(tmp_path: Path) -> None:
     cache, file = tmp_path / "cache", isles(tmp_path / "isles.jsonl")
     config = RunConfig(("halves",), "tiny", task_files=(file,), cache=cache, out=tmp_path / "r")
-    assert not run(config, classes=(Halves,)).failed
+    assert not run(config, classes=(Halves,)).any_failed
     request = AnalysisRequest("tiny", task_files=(file,))
     (found,) = method_analyses.run_analysis("halves", "sure", request, Silent(), cache=cache, classes=(Halves,))
     assert (found.n, found.reference, found.seeds) == (30, "rate", (0, 1, 2, 3, 4))

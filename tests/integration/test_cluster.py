@@ -146,7 +146,7 @@ def test_a_node_that_has_something_else_is_told_in_a_sentence(
     def hired(self: Cluster) -> int:
         """What this machine has and the other doesn't: it is taken away before the worker looks for it."""
         if change == "cache":
-            (self.link.store.root / self.link.witness).unlink(missing_ok=True)
+            (self.link.store.root / self.link.store_check_file).unlink(missing_ok=True)
         elif change == "model":
             (model / "config.json").unlink(missing_ok=True)
         return hire(self)

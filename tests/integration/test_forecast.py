@@ -172,7 +172,7 @@ def test_fits_are_told_by_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> Non
     put_in(monkeypatch, lambda: Stepwise.seconds)
     monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Stepwise})
     widths = fit_times.Widths(16, 64, "cpu", torch.float32)
-    found = fit_times.measured(Stepwise(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
+    found = fit_times.measure_fit(Stepwise(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
     assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)  # each is predicted once
 
@@ -185,11 +185,13 @@ def test_fits_take_what_the_nearest_stored_one_took() -> None:
 
     stored = [fit(100, 2.0), fit(100, 3.0), fit(1000, 8.0), fit(200, 99.0, model="other"), {"fields": fields}]
     wanted = {**fields, "model": "tiny"}
-    assert fit_times.recorded(stored, wanted, 100) == 3.0  # the other one may have had its adapter from the store
-    assert fit_times.recorded(stored, wanted, 200) == 6.0  # more rows take longer
-    assert fit_times.recorded(stored, wanted, 900) == 8.0  # steps are the same for fewer
-    assert fit_times.recorded(stored, {**wanted, "params": {"steps": "20"}}, 100) is None
-    assert fit_times.recorded([], wanted, 100) is None
+    assert (
+        fit_times.recorded_seconds(stored, wanted, 100) == 3.0
+    )  # the other one may have had its adapter from the store
+    assert fit_times.recorded_seconds(stored, wanted, 200) == 6.0  # more rows take longer
+    assert fit_times.recorded_seconds(stored, wanted, 900) == 8.0  # steps are the same for fewer
+    assert fit_times.recorded_seconds(stored, {**wanted, "params": {"steps": "20"}}, 100) is None
+    assert fit_times.recorded_seconds([], wanted, 100) is None
 
 
 def test_a_plan_says_what_fits_took_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,7 @@ def test_a_plan_says_what_fits_took_before(tmp_path: Path, monkeypatch: pytest.M
     asked = config(tmp_path, "tiny", "atlas-choice", ("pik",), limit=20, scale_training=True, set=fewer)
     run(asked)
     (stored,) = Store(tmp_path / "cache").manifests("fits")
-    monkeypatch.setattr(fit_times, "measured", lambda *_: pytest.fail("a stored fit has the time"))
+    monkeypatch.setattr(fit_times, "measure_fit", lambda *_: pytest.fail("a stored fit has the time"))
     for seed in (0, 1):
         again = replace(asked, seed=seed)
         resolved = resolve(again)
@@ -237,7 +239,7 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
     prompts = [tuple(ids) for shard in split_data.shards for ids in shard.prompts]
     assert len(prompts) == 32  # each step reads them all
     beginnings = {prompt[:n] for prompt in prompts for n in range(1, len(prompt) + 1)}
-    turn = len(resources.reader.asking(split_data).suffix)
+    turn = len(resources.reader.prompt_settings(split_data).suffix)
     tokens = len(beginnings) + 32 * (turn + 1) * sequences
     # as much backwards as forwards; with gradients of the frozen weights it would be as much again
     assert 2 * tokens <= seconds[1] - seconds[0] <= 3 * tokens

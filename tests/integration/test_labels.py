@@ -13,11 +13,11 @@ from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Needs, Query
 from bench.model.session import Session
 from bench.progress import Silent
 from bench.results.files import read, read_records
-from bench.run.analyses.labels import LabelsReport, run_labels
+from bench.run.analyses.label_budgets import LabelsReport, run_labels
 from bench.run.analyses.request import LabelsConfig
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.stats.labels import ONE_KIND, LabelCurves, Point
+from bench.stats.label_budgets import ONE_KIND, LabelCurves, Point
 from tests.integration.conftest import Command
 
 SHORES = Path(__file__).parents[1] / "fixtures" / "shores.py"

@@ -16,13 +16,13 @@ from bench.api import Batch, ConfidenceMethod, Needs
 from bench.metrics import nll
 from bench.metrics.recalibration import stratified_folds
 from bench.results.files import read_records
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.run.recalibration import chosen_out_of_fold, out_of_fold
 from tests.fixtures.whole_run import METHODS, TESTED, TRAINED, VALIDATED, WholeRun
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-Found = dict[str, tuple[dict[str, Any], Records]]
+Found = dict[str, tuple[dict[str, Any], QuestionRecords]]
 
 
 @pytest.fixture(scope="module")

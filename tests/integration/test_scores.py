@@ -17,11 +17,11 @@ from sklearn.metrics import roc_auc_score
 from bench.metrics import METRICS
 from bench.report import figures
 from bench.results.files import read_records
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from tests.faults.workload import questions_file
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-Rows = dict[str, tuple[dict[str, Any], Records | None]]
+Rows = dict[str, tuple[dict[str, Any], QuestionRecords | None]]
 
 SURPRISE = Path(__file__).parents[1] / "fixtures" / "surprise.py"
 TESTED, VALIDATED = 80, 120

@@ -13,7 +13,7 @@ import pytest
 
 from bench.metrics import nll
 from bench.results import files
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Tuning
 from bench.results.submissions.declared import tuning_findings
 from bench.run.rerun import _config
@@ -106,7 +106,7 @@ def tune(bench: Command, folder: Path) -> Callable[..., subprocess.CompletedProc
     return run
 
 
-Found = dict[str, tuple[Path, ResultRow, Records]]
+Found = dict[str, tuple[Path, ResultRow, QuestionRecords]]
 
 
 def cells(folder: Path) -> Found:

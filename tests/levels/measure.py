@@ -77,7 +77,7 @@ def shapes(cell: Cell, shape: str, data_sets: int) -> list[dict[str, Any]]:
                 named["rmsce"][int(winner)] += 1
             (first, one), (second, other) = (_ece(p, correct) for p in both)
             sampling = Sampling.of(strata_of(cell.names), correct, "questions")
-            spread = sampling.spread("brier", np.stack([one, other]), np.array([[1.0, -1.0]]))
+            spread = sampling.standard_errors("brier", np.stack([one, other]), np.array([[1.0, -1.0]]))
             if p_values(np.array([first - second]), spread) < ALPHA:
                 named["ece"][int(second < first)] += 1
         rows.append({"gaps": [a, b], "true": _true_gaps(shape, a, b), "named": named, "data_sets": data_sets})

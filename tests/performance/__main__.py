@@ -19,16 +19,7 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from tests.performance import (
-    commands,
-    engines,
-    features,
-    judging,
-    memory,
-    one_by_one,
-    other_tools,
-    tokens,
-)
+from tests.performance import commands, engines, features, judging, memory, one_by_one, other_tools, tokens
 from tests.performance.measure import Line, NotMeasured, Options
 
 BENCHMARKS: dict[str, Callable[[Options], Iterable[Line]]] = {

@@ -16,9 +16,9 @@ import numpy as np
 
 from bench import metrics
 from bench.api.protocol import PRESETS
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 from bench.results import files
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow
 from tests.performance.measure import Line, Options
 from tests.performance.sample import ROOT, temporary
@@ -69,9 +69,9 @@ def write_results(folder: Path) -> int:
             metrics=scores.metrics, n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
             per_subject=scores.per_subject, n_parameters=9542, forward_tokens_alone=1,
             timings={"fit": 1.0, "predict": 1.0}, peak_memory_mb=1000.0,
-            cost={stage: StageCost(1, 1, 1) for stage in ("answers", "query", "samples")},
+            cost={stage: StageTokens(1, 1, 1) for stage in ("answers", "query", "samples")},
         )  # fmt: skip
-        records = Records(
+        records = QuestionRecords(
             [f"q{i}" for i in range(n)], subjects, correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_)
         )
         for method in range(METHODS):

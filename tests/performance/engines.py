@@ -96,7 +96,7 @@ def _observed(task: str, limit: int | None, **asked: Any) -> Observed:
         report = run(
             RunConfig(METHODS, "tiny", tasks=(task,), limit=limit, device="cpu", out=out, cache=cache, **asked)
         )
-    if report.failed or (limit is None and found.count < FEWEST_SHARDS):
+    if report.any_failed or (limit is None and found.count < FEWEST_SHARDS):
         raise RuntimeError(f"{found.count} shards were read, {[row.reason for row in report.rows]}")
     found.load = os.getloadavg()[0]
     return found

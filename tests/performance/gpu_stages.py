@@ -20,7 +20,7 @@ from bench.model.adapter import with_lora
 from bench.model.continuation_tree import read_pack
 from bench.model.devices import ALONE, default_batch_limits
 from bench.model.language_model import LanguageModel
-from bench.model.linear_layers import targets
+from bench.model.linear_layers import target_paths
 from bench.model.prefix_tree import plan_packs
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
@@ -151,7 +151,7 @@ class Stages:
     def _train(self, stage: str, name: str, work: Workload) -> None:
         loaded = self.loaded
         with torch.device(loaded.device):
-            wrapped = with_lora(loaded.model, targets(loaded.layers), rank=stages.RANK)
+            wrapped = with_lora(loaded.model, target_paths(loaded.layers), rank=stages.RANK)
         try:
             step = stages.training_step(loaded, wrapped, name, work, Counter())
             self.seconds[stage] = stages.STEPS * self._median(step)

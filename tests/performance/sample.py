@@ -92,5 +92,5 @@ def temporary() -> Iterator[Path]:
 
 def frozen_signals(fmt: Format) -> frozenset[Signal]:
     """What the paper's methods read from the unchanged model at test time, token ids and the head aside."""
-    needs = [registry.methods().get(name).needs.predict for name in registry.paper()]
+    needs = [registry.methods().get(name).needs.predict for name in registry.paper_methods()]
     return frozenset(s for signals in needs for s in read_from_model(signals) if definition(s).unsupported(fmt) is None)

@@ -406,23 +406,23 @@ ELEVEN = ["ccps", "ct", "it", "lts", "litcab", "pik", "ptrue", "saplma-f", "sapl
 
 def test_groups_stand_for_their_methods() -> None:
     known = registry.built_in()[0]
-    assert sorted(registry.chosen(["paper"], known)) == sorted(ELEVEN)
-    assert registry.chosen(["all"], known) == known.names()
-    trained, untrained = (set(registry.chosen([group], known)) for group in ("trained", "untrained"))
+    assert sorted(registry.expand_groups(["paper"], known)) == sorted(ELEVEN)
+    assert registry.expand_groups(["all"], known) == known.names()
+    trained, untrained = (set(registry.expand_groups([group], known)) for group in ("trained", "untrained"))
     assert trained == {name for name in known.names() if known.get(name).trains()}
     assert trained | untrained == set(known.names())
     assert not trained & untrained
-    assert registry.chosen(["combined", "paper", "ccps"], known)[0] == "combined"
-    assert set(registry.chosen(["combined", "paper", "ccps"], known)) == {"combined", *ELEVEN}
+    assert registry.expand_groups(["combined", "paper", "ccps"], known)[0] == "combined"
+    assert set(registry.expand_groups(["combined", "paper", "ccps"], known)) == {"combined", *ELEVEN}
 
 
 def test_plugins_are_in_the_groups_of_what_they_do(tmp_path: Path) -> None:
     path = tmp_path / "half.py"
     path.write_text(METHOD_FILE.format(name="some-half"), encoding="utf-8")
     known = registry.methods([path])
-    assert "some-half" in registry.chosen(["untrained"], known)
-    assert "some-half" in registry.chosen(["all"], known)
-    assert "some-half" not in registry.chosen(["paper", "trained"], known)
+    assert "some-half" in registry.expand_groups(["untrained"], known)
+    assert "some-half" in registry.expand_groups(["all"], known)
+    assert "some-half" not in registry.expand_groups(["paper", "trained"], known)
 
 
 @pytest.mark.parametrize(
@@ -431,8 +431,8 @@ def test_plugins_are_in_the_groups_of_what_they_do(tmp_path: Path) -> None:
 )
 def test_misspelt_groups_and_methods_are_told_apart(name: str, meant: str) -> None:
     with pytest.raises(UserError, match=rf"Unknown method '{name}'\. Did you mean '{meant}'\?"):
-        registry.chosen(["ccps", name], registry.built_in()[0])
+        registry.expand_groups(["ccps", name], registry.built_in()[0])
 
 
 def test_every_method_of_the_paper_is_built_in() -> None:
-    assert registry.paper() == set(ELEVEN) <= set(registry.built_in()[0].names())
+    assert registry.paper_methods() == set(ELEVEN) <= set(registry.built_in()[0].names())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.drawing import boxes, segments, styled, vertical_lines
+from bench.report.figures.drawing import draw_boxes, draw_segments, use_style, vertical_lines
 from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.grid import method_grid
 from bench.report.figures.numbers import HISTOGRAM_BINS, bin_boxes, compute_histogram
 from bench.report.style import FAINT, INK, WRONG
 from bench.report.tables.model import Line, Table
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ HEADROOM = 1.08
 SEEDS = ", means over seeds; lines: smallest to largest seed"
 
 
-@styled()
+@use_style()
 def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Draw axes for each method and task of a model: right answers by confidence above the line, wrong ones below.
 
@@ -44,25 +44,25 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
     )
     return method_grid(
         data, "confidence", ("confidence (%)", "answers"),
-        lambda axes, line: _draw_histogram(axes, line, [records_of(row) for row in line.done]), note,
+        lambda axes, line: _draw_histogram(axes, line, [records_of(row) for row in line.ok_rows]), note,
     )  # fmt: skip
 
 
-def _draw_histogram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+def _draw_histogram(axes: Axes, line: Line, records: Sequence[QuestionRecords]) -> None:
     shares = compute_histogram(records)
     right, wrong = shares.right.mean(axis=0), shares.wrong.mean(axis=0)
     up, down = HEADROOM * float(shares.right.max()), HEADROOM * float(shares.wrong.max())
     axes.set(ylim=(-max(down, 0.12 * up), max(up, 0.12 * down)), yticks=())
     axes.axvline(0.5, color=FAINT, linewidth=0.5, dashes=(3, 2), zorder=0.5)
     axes.axhline(0, color=INK, linewidth=0.4)
-    boxes(axes, bin_boxes(right), "right", facecolor=line.style.colour)
-    boxes(axes, bin_boxes(-wrong), "wrong", facecolor=WRONG)
+    draw_boxes(axes, bin_boxes(right), "right", facecolor=line.style.colour)
+    draw_boxes(axes, bin_boxes(-wrong), "wrong", facecolor=WRONG)
     if len(records) > 1:
         middles = (np.arange(HISTOGRAM_BINS) + 0.5) / HISTOGRAM_BINS
         for label, values in (("right", shares.right), ("wrong", -shares.wrong)):
             low, high = values.min(axis=0), values.max(axis=0)
             ends = vertical_lines(middles, low, high)[low != high]
-            segments(axes, ends, f"{label} seeds", colors=INK, linewidths=0.4)
+            draw_segments(axes, ends, f"{label} seeds", colors=INK, linewidths=0.4)
     both = np.concatenate([right, wrong])
     most = int(np.argmax(both))
     is_right, at_left = most < HISTOGRAM_BINS, most % HISTOGRAM_BINS >= HISTOGRAM_BINS / 2

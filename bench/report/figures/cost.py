@@ -12,13 +12,13 @@ from bench.report.averages import mean_of
 from bench.report.figures.drawing import (
     dot_settings,
     draw_seeds,
-    drawing,
+    draw_segments,
+    format_quantity,
+    new_figure,
     no_data,
     padded_limits,
-    quantity,
-    scale,
-    segments,
-    styled,
+    set_metric_ticks,
+    use_style,
 )
 from bench.report.figures.figure_data import build_figure_data, unranked_note, unranked_reasons
 from bench.report.front import pareto_front
@@ -47,7 +47,7 @@ COSTS: Mapping[str, str] = MappingProxyType(
 """Attribute of `Line` that has a cost for each seed -> name of the cost in figures."""
 
 
-@styled()
+@use_style()
 def cost_quality(
     tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS), remark: str = ""
 ) -> Figure:
@@ -64,7 +64,7 @@ def cost_quality(
     """
     data = build_figure_data(tables)
     model, task, table = data.single
-    column = [line for line in data.column(model, task) if line.done]
+    column = [line for line in data.column(model, task) if line.ok_rows]
     hollow = unranked_reasons(table, column)
     kinds = {line.key.recalibration for line in column}
     fronts = {(metric, cost): pareto_front(table, metric, cost, kinds) for metric in metrics for cost in costs}
@@ -89,7 +89,7 @@ def cost_quality(
         remark=remark,
     )
     styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
-    figure, axes = drawing(
+    figure, axes = new_figure(
         (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),  # noqa: PLR2004
         title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
         key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
@@ -109,7 +109,7 @@ def cost_quality(
                 continue
             _set_log_axis(here, [value for values in prices for value in values])
             here.set_ylim(*(padded_limits(values, 0.05) if values else METRICS[metric].bounds))
-            scale(here.yaxis, metric)
+            set_metric_ticks(here.yaxis, metric)
             here.grid(axis="y")
             on_front = [line for key in fronts[metric, cost] for line in column if line.key == key]
             points = [(mean_of(getattr(line, cost)), line.estimate(metric).mean) for line in on_front]
@@ -137,7 +137,7 @@ def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
     else:
         axes.set_xscale("log")
         axes.set_xlim(10.0**low / 1.3, 10.0**high * 1.3)
-    axes.set_xticks(ticks, map(quantity, ticks))
+    axes.set_xticks(ticks, map(format_quantity, ticks))
     axes.set_xticks([], minor=True)
 
 
@@ -149,10 +149,10 @@ def _draw_method(
     if value.mean is None:
         return
     if ends is not None:
-        segments(axes, [[(x, ends[0]), (x, ends[1])]], f"{label}/whisker", colors=colour, linewidths=0.6)
+        draw_segments(axes, [[(x, ends[0]), (x, ends[1])]], f"{label}/whisker", colors=colour, linewidths=0.6)
     if len(set(prices)) > 1:
         range_line = [[(min(prices), value.mean), (max(prices), value.mean)]]
-        segments(axes, range_line, f"{label}/costs", colors=colour, linewidths=0.6)
+        draw_segments(axes, range_line, f"{label}/costs", colors=colour, linewidths=0.6)
     if len(value.by_seed) > 1:
         draw_seeds(axes, [x] * len(value.by_seed), value.by_seed, f"{label}/seeds", colour=colour)
     axes.plot([x], [value.mean], label=f"{label}/mean", **dot_settings(style, MARKER))

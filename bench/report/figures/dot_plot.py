@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, no_data, styled
+from bench.report.figures.drawing import (
+    AXIS,
+    difference_axis,
+    draw_dot,
+    name_rows,
+    new_figure,
+    no_data,
+    use_style,
+    write_beside,
+)
 from bench.report.measures import interval_text, title, value_text
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.stats.analysis_measures import AnalysisMeasures
@@ -18,10 +27,10 @@ _MOST = 30
 """Maximum number of rows on one figure, so that they can be read on a page; the tables have all rows."""
 
 
-@styled()
+@use_style()
 def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     """Draw the values of the column `measured.drawn`, a row for each value; None if no column is to be drawn."""
-    column = measured.drawn
+    column = measured.figure_column
     if column is None:
         return None
     values = [(row, value) for row in measured.measures.rows if isinstance(value := row[column.key], int | float)]
@@ -29,7 +38,7 @@ def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     if len(values) > _MOST:
         notes.append(f"Shown: the first {_MOST} of {len(values)} rows; the numbers have all.")
     shown = values[:_MOST]
-    figure, ((axes,),) = drawing(
+    figure, ((axes,),) = new_figure(
         (1, 1), (TEXT_WIDTH, ROW * max(len(shown), 1) + AXIS), title=title(measured),
         note=" ".join(filter(None, notes)),
     )  # fmt: skip
@@ -38,7 +47,7 @@ def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     if not shown:
         no_data(axes, "not known")
         return figure
-    name_rows(axes, [str(row[measured.naming]) for row, _ in shown])
+    name_rows(axes, [str(row[measured.name_key]) for row, _ in shown])
     types = (int, float)
     intervals = [(row[column.low], row[column.high]) if column.low else (None, None) for row, _ in shown]
     ends = [
@@ -50,5 +59,5 @@ def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     for i, ((row, value), interval) in enumerate(zip(shown, ends, strict=True)):
         draw_dot(axes, i, value, interval, (str(i), "value"), style)
         interval_label = interval_text(column, row)
-        beside(axes, i, value_text(column, value) + f" ({interval_label})" * bool(interval_label))
+        write_beside(axes, i, value_text(column, value) + f" ({interval_label})" * bool(interval_label))
     return figure

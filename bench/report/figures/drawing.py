@@ -46,7 +46,7 @@ _LETTERS, _TITLE_LETTERS = 20.5, 15
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def use_style() -> Iterator[None]:
     """Use `style.RC` on top of matplotlib's defaults, regardless of the user's settings."""
     import matplotlib
 
@@ -59,7 +59,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def drawing(
+def new_figure(
     shape: tuple[int, int],
     size: tuple[float, float],
     *,
@@ -85,7 +85,7 @@ def drawing(
     from matplotlib.lines import Line2D
 
     width, height = size
-    beside_key = 0.4 + max((len(short(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
+    beside_key = 0.4 + max((len(shorten_name(name)) for name, _ in key), default=0) / _LETTERS if key else 0.0
     note_lines, title_lines = _wrap(note, width * _LETTERS), _wrap(title, (width - beside_key) * _TITLE_LETTERS)
     figure = Figure(figsize=(width, height + text_height(note_lines, title_lines)), dpi=RC["savefig.dpi"])
     FigureCanvasAgg(figure)
@@ -94,7 +94,7 @@ def drawing(
     figure.supxlabel(note_lines, x=0.005, ha="left", fontsize=SMALL, color=MUTED, linespacing=1.15)
     if key:
         handles = [
-            Line2D([], [], label=short(name), **(line_settings(style) if lines else dot_settings(style)))
+            Line2D([], [], label=shorten_name(name), **(line_settings(style) if lines else dot_settings(style)))
             for name, style in key
         ]
         figure.legend(handles=handles, loc="outside right upper", handlelength=2.2 if lines else 1.0)
@@ -113,7 +113,7 @@ def text_height(note: str, title: str) -> float:
     return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1
 
 
-def short(name: str, most: int = LONGEST) -> str:
+def shorten_name(name: str, most: int = LONGEST) -> str:
     """Shorten a name to one printable line of at most `most` characters."""
     name = plain(name)
     return name if len(name) <= most else f"{name[: most - 1]}…"
@@ -125,14 +125,14 @@ def short(name: str, most: int = LONGEST) -> str:
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Set up rows at y = 0, 1, ... from the top, with names at the left and grid lines."""
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.set_yticks(range(len(names)), [shorten_name(name) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", linewidth=0.3)
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
 
 
-def beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
+def write_beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
     """Write text to the right of the axes, at the height of a row."""
     axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center_baseline", **settings)
 
@@ -145,7 +145,7 @@ def no_data(axes: Axes, reason: str) -> None:
         spine.set(visible=True, color=FAINT)
 
 
-def scale(axis: Axis, metric: str, most: int = 5) -> None:
+def set_metric_ticks(axis: Axis, metric: str, most: int = 5) -> None:
     """Set round ticks for a metric, in percent if it is a fraction."""
     set_ticks(axis, most, percent=METRICS[metric].is_fraction)
 
@@ -160,17 +160,17 @@ def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
     axis.set_major_formatter(lambda value, _: f"{round(factor * value, 6):g}".replace("-", MINUS))
 
 
-def fractions(axes: Axes) -> None:
+def set_fraction_axes(axes: Axes) -> None:
     """Set both axes to [0, 1] with labels in percent."""
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:g}")
 
 
-def quantity(value: float) -> str:
+def format_quantity(value: float) -> str:
     """Format a number on a logarithmic axis.
 
-    >>> [quantity(value) for value in (0, 0.001, 1, 10_000, 1e9)]
+    >>> [format_quantity(value) for value in (0, 0.001, 1, 10_000, 1e9)]
     ['0', '0.001', '1', '10k', '1G']
     """
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -188,7 +188,7 @@ def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, 
 # --- artists ----------------------------------------------------------------------------------------------------------
 
 
-def segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
+def draw_segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
     """Draw line segments from `points`, (k, 2, 2): both ends of each segment, as (x, y)."""
     from matplotlib.collections import LineCollection
 
@@ -202,7 +202,7 @@ def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArr
     return lines
 
 
-def boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
+def draw_boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
     """Draw rectangles from `corners`, (k, 4): left, bottom, right and top of each."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
@@ -232,7 +232,7 @@ def draw_dot(
     who, what = label
     low, high = ends
     if low is not None and high is not None:
-        segments(axes, [[(low, row), (high, row)]], f"{who}/interval", colors=style.colour, linewidths=1.1)
+        draw_segments(axes, [[(low, row), (high, row)]], f"{who}/interval", colors=style.colour, linewidths=1.1)
     axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
 
 
@@ -295,7 +295,7 @@ def figure_bytes(figure: Figure, kind: str, **settings: Any) -> bytes:
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     stream = io.BytesIO()
-    with styled():
+    with use_style():
         if not isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine):
             figure.draw_without_rendering()  # places the axes, once for all formats
             figure.set_layout_engine("none")

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from bench.api import UserError
 from bench.metrics import METRICS
-from bench.report.competition import NOT_TESTED, counted
+from bench.report.competition import NOT_TESTED, displayed_value
 from bench.report.grouping import Key, tuning_budget
 from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import count, omission, plain, setting, span
-from bench.results.records import Records
+from bench.report.text import count, omitted_subjects, plain, range_text, setting_text
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
-RecordsOf = Callable[[ResultRow], Records]
+RecordsOf = Callable[[ResultRow], QuestionRecords]
 """Returns the records of a result row, e.g. by `bench.results.files.read_records`: one result, question by question."""
 PLACES_NAMED = 2
 """Maximum number of cells (model and task) that a note names; more are only counted."""
@@ -78,7 +78,7 @@ class FigureData:
         present = {line.key for line in lines}
         return [*lines, *(method for method in self.methods if method.key not in present)]
 
-    def leading(self, model: str, task: str) -> tuple[Line, ...]:
+    def leaders(self, model: str, task: str) -> tuple[Line, ...]:
         """Return the leaders of a table, the best mean first; empty without tests."""
         table = self.tables.get((model, task))
         return table.leaders() if table else ()
@@ -96,7 +96,7 @@ class FigureData:
     @property
     def n_seeds(self) -> int:
         """Number of ok seeds of the line that has most."""
-        return max((len(line.done) for line in self.lines), default=0)
+        return max((len(line.ok_rows) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
         """Return the ends of a line's whisker, clipped to the metric's bounds; None if it has none.
@@ -107,12 +107,12 @@ class FigureData:
         estimate = line.estimate(metric)
         ends = estimate.ends
         if self.level is None:
-            results = [(row, row.metrics[metric]) for row in line.done if metric in row.metrics]
+            results = [(row, row.metrics[metric]) for row in line.ok_rows if metric in row.metrics]
             known = min((len(row.per_subject) - summary.n_undefined for row, summary in results), default=0)
             if estimate.mean is None or estimate.std is None or known < 2:  # noqa: PLR2004 - spread of one
                 return None
             ends = estimate.mean - estimate.std, estimate.mean + estimate.std
-        low, high = (counted(metric, end) for end in METRICS[metric].bounds)
+        low, high = (displayed_value(metric, end) for end in METRICS[metric].bounds)
         return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
 
     def on_whiskers(self, metrics: Sequence[str]) -> str:
@@ -136,25 +136,27 @@ class FigureData:
             metrics: metrics for which the note counts the subjects that means leave out as undefined.
             remark: last sentence of the note.
         """
-        lines = [line for line in self.lines if line.done]
-        rows = [row for line in lines for row in line.done]
-        basis = [f"n {span((row.n for row in rows if row.n is not None), count)}"]
+        lines = [line for line in self.lines if line.ok_rows]
+        rows = [row for line in lines for row in line.ok_rows]
+        basis = [f"n {range_text((row.n for row in rows if row.n is not None), count)}"]
         subjects = [len(row.per_subject) for row in rows if row.per_subject]
         if subjects:
-            basis[0] += f" in {span(subjects, count)} subject{'s' * (max(subjects) > 1)}"
+            basis[0] += f" in {range_text(subjects, count)} subject{'s' * (max(subjects) > 1)}"
         presets = sorted({row.preset for row in rows})
         basis.append(f"preset{'s' * (len(presets) > 1)} {', '.join(presets)}")
         limits = sorted({row.limit for row in rows if row.limit is not None})
         if limits:
             basis.append(f"partial: --limit {', '.join(map(str, limits))}")
         if self.n_seeds > 1:
-            basis.append(f"{span({len(line.done) for line in lines}, count)} seeds")
+            basis.append(f"{range_text({len(line.ok_rows) for line in lines}, count)} seeds")
         basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]
-        deviations = sorted({f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items()})
+        deviations = sorted({f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items()})
         if deviations:
             basis.append(f"deviations {', '.join(deviations)}")
         undefined = {name: [line.estimate(name).n_undefined for line in lines] for name in metrics}
-        left_out = [f"{omission(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)]
+        left_out = [
+            f"{omitted_subjects(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)
+        ]
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
@@ -164,7 +166,7 @@ class FigureData:
             for task in self.tasks:
                 place = " and ".join([model] * (len(self.models) > 1) + [task] * (len(self.tasks) > 1))
                 for line in self.column(model, task):
-                    states = [f"{row.status}{f' with seed {row.seed}' * (line.runs > 1)}" for row in line.others]
+                    states = [f"{row.status}{f' with seed {row.seed}' * (line.n_runs > 1)}" for row in line.not_ok_rows]
                     for state in states if line.rows else [line.status]:
                         gaps[line.key.label, state].append(place)
         by_gaps: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
@@ -193,8 +195,8 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
         UserError: no line is ok, or a model and task have two tables.
     """
     lines = [line for table in tables for line in table.lines]
-    if not any(line.done for line in lines):
-        n = sum(line.runs for line in lines)
+    if not any(line.ok_rows for line in lines):
+        n = sum(line.n_runs for line in lines)
         raise UserError(f"none of the {n} results is ok, so there is nothing to draw; see the table for reasons")
     by_place: dict[tuple[str, str], Table] = {}
     for table in tables:
@@ -226,7 +228,7 @@ def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)
         reason = competition.excluded.get(line.key, "")
-        if line.done and reason and (competition.ranked or reason != NOT_TESTED):
+        if line.ok_rows and reason and (competition.ranked or reason != NOT_TESTED):
             reasons[line.key] = reason
     return reasons
 

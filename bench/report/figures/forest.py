@@ -9,14 +9,14 @@ from bench.metrics import METRICS
 from bench.report.competition import ranked_by
 from bench.report.figures.drawing import (
     AXIS,
-    beside,
     difference_axis,
     dot_settings,
     draw_dot,
-    drawing,
     name_rows,
-    short,
-    styled,
+    new_figure,
+    shorten_name,
+    use_style,
+    write_beside,
 )
 from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.grouping import Key
@@ -64,7 +64,7 @@ def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Dif
     return differences
 
 
-@styled()
+@use_style()
 def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
     """Draw a row for each method, sorted as the table, with its difference to the best method by each metric.
 
@@ -82,7 +82,7 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
     all_metrics = differences_by_metric(table, metrics)
     if not all_metrics:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = data.sorted_column(model, task), data.leading(model, task)
+    column, leading = data.sorted_column(model, task), data.leaders(model, task)
     note = data.note(
         f"Each method's value minus the best one's, on the same questions, with the"
         f" {100 * (1 - all_metrics[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
@@ -91,7 +91,7 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         unranked_note(table, column),
         remark=remark,
     )
-    figure, axes = drawing(
+    figure, axes = new_figure(
         (1, len(all_metrics)), (TEXT_WIDTH if len(all_metrics) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),
         title=f"{model} on {task}: differences to the best method", note=note, sharey=True,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
     name, best, pairs, alpha = differences
     metric = METRICS[name]
     axes.set_label(name)
-    best_label = short(best.key.label, 20)
+    best_label = shorten_name(best.key.label, 20)
     axes.set_title(f"{with_arrow(name)} minus that of {best_label}{', points' * metric.is_fraction}", loc="left")
     axes.set_xlabel("\u2190 worse      better \u2192" if metric.higher_is_better else "\u2190 better      worse \u2192")
     ends = [end for pair in pairs.values() for end in (pair.difference, pair.fixed.low, pair.fixed.high)]
@@ -114,12 +114,12 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
         label, pair, style = line.key.label, pairs.get(line.key), line.style._replace(fill="full")
         if line.key == best.key:
             axes.plot([0], [i], label=f"{label}/best", zorder=2, **dot_settings(style))
-            beside(axes, i, "best")
+            write_beside(axes, i, "best")
         elif pair is None:
-            beside(axes, i, line.status if not line.done else "no test", color=MUTED)
+            write_beside(axes, i, line.status if not line.ok_rows else "no test", color=MUTED)
         else:
             low, high, is_tie = pair.fixed.low, pair.fixed.high, pair.winner(alpha) is None
             draw_dot(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
             words = f"{'≈ ' * is_tie}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}"
             interval = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
-            beside(axes, i, words + interval)
+            write_beside(axes, i, words + interval)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import drawing, fractions, no_data, short
+from bench.report.figures.drawing import new_figure, no_data, set_fraction_axes, shorten_name
 from bench.report.figures.figure_data import FigureData, leaders_first
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
@@ -42,11 +42,11 @@ def method_grid(
     rows, across = -(-len(data.methods) // per_task), per_task * len(tasks)
     width = min(TEXT_WIDTH, 0.6 + SIDE * across)
     height = min(SIDE, (width - 0.6) / across + 0.25, (MAX_HEIGHT - RESERVE) / rows)
-    figure, axes = drawing((rows, across), (width, height * rows + 0.3), title=f"{data.where}: {kind}", note=note)
+    figure, axes = new_figure((rows, across), (width, height * rows + 0.3), title=f"{data.where}: {kind}", note=note)
     for k, task in enumerate(tasks):
         lines = data.column(model, task)
         if len(tasks) == 1:
-            leading = [line.key for line in data.leading(model, task)]
+            leading = [line.key for line in data.leaders(model, task)]
             lines = leaders_first(data.sorted_column(model, task), leading)
         for i in range(rows * per_task):
             row, column = divmod(i, per_task)
@@ -55,15 +55,15 @@ def method_grid(
                 here.set_axis_off()
                 continue
             line = lines[i]
-            above = f"{short(task, 20)}\n" * (len(tasks) > 1 and not i)
-            here.set_title(f"{above}{short(line.key.label, 24)}", pad=3)
+            above = f"{shorten_name(task, 20)}\n" * (len(tasks) > 1 and not i)
+            here.set_title(f"{above}{shorten_name(line.key.label, 24)}", pad=3)
             here.set_label(f"{task}/{line.key.label}")
-            fractions(here)
+            set_fraction_axes(here)
             here.tick_params(labelleft=not (k or column), labelbottom=i + per_task >= len(lines))
             if line.has_confidences:
                 draw(here, line)
             else:
-                no_data(here, "only an order" if line.done else line.status)
+                no_data(here, "only an order" if line.ok_rows else line.status)
             if i + per_task >= len(lines):
                 here.set_xlabel(axis_labels[0])
             if not (k or column) and (row == rows // 2 or height >= SIDE):

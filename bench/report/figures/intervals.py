@@ -10,13 +10,13 @@ from bench.report.figures.drawing import (
     LINE,
     dot_settings,
     draw_seeds,
-    drawing,
+    draw_segments,
     name_rows,
+    new_figure,
     padded_limits,
-    scale,
-    segments,
-    short,
-    styled,
+    set_metric_ticks,
+    shorten_name,
+    use_style,
 )
 from bench.report.figures.figure_data import (
     FigureData,
@@ -42,7 +42,7 @@ FLOOR = "ece_floor"
 SEEDS = ", means over seeds; thin strokes: each seed"
 
 
-@styled()
+@use_style()
 def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
     """Draw axes for each metric and task of a model, with a dot and its interval for each method.
 
@@ -56,8 +56,8 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     """
     data = build_figure_data(tables)
     model, tasks, rows = data.model, data.tasks, len(data.methods)
-    leads = f"; {LEADS}: no ranked method is significantly better" * any(data.leading(model, t) for t in tasks)
-    floor = "ece" in metrics and any(FLOOR in row.metrics for line in data.lines for row in line.done)
+    leads = f"; {LEADS}: no ranked method is significantly better" * any(data.leaders(model, t) for t in tasks)
+    floor = "ece" in metrics and any(FLOOR in row.metrics for line in data.lines for row in line.ok_rows)
     note = data.note(
         f"Dots: {averaged(tables[0].average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
         f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
@@ -69,7 +69,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     )
     room = (MAX_HEIGHT - RESERVE) / len(tasks) - AXIS
     height = max(LINE, min(ROW, room / rows)) * rows + AXIS
-    figure, axes = drawing(
+    figure, axes = new_figure(
         (len(tasks), len(metrics)), (TEXT_WIDTH, height * len(tasks)), title=f"{data.where}: metrics of all methods",
         note=note, sharey="row", sharex="col",
     )  # fmt: skip
@@ -77,7 +77,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         values: list[float] = []  # all tasks have the same x axis
         for line in data.lines:
             values += [*line.estimate(metric).by_seed, *(data.whisker(line, metric) or ())]
-            floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.done else None
+            floor_ = line.estimate(FLOOR).mean if metric == "ece" and line.ok_rows else None
             values += [] if floor_ is None else [floor_]
         low, high = METRICS[metric].bounds
         for i, task in enumerate(tasks):
@@ -85,11 +85,11 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
             here.set_label(f"{task}/{metric}")
             unit = " (%)" * METRICS[metric].is_fraction
             here.set_title(with_arrow(metric) + unit if not i else "", loc="left")
-            here.set_ylabel(short(task, 24) if len(tasks) > 1 and not j else "")
+            here.set_ylabel(shorten_name(task, 24) if len(tasks) > 1 and not j else "")
             here.set_xlim(*(padded_limits(values, 0.02) if values else (max(low, 0.0), min(high, 1.0))))
-            scale(here.xaxis, metric, 3)
+            set_metric_ticks(here.xaxis, metric, 3)
             here.grid(axis="x")
-            name_rows(here, mark_leaders(data.sorted_column(model, task), data.leading(model, task)))
+            name_rows(here, mark_leaders(data.sorted_column(model, task), data.leaders(model, task)))
             _draw_dots(here, data, task, metric)
     return figure
 
@@ -110,20 +110,20 @@ def _draw_dots(axes: Axes, data: FigureData, task: str, metric: str) -> None:
         estimate, label = line.estimate(metric), line.key.label
         if estimate.mean is None:
             words: str = line.status
-            if line.done:
+            if line.ok_rows:
                 words = "undefined" if line.has_confidences else "only an order"
             axes.text(0.03, i, words, transform=axes.get_yaxis_transform(), va="center", color=MUTED)
             continue
         ends = data.whisker(line, metric)
         if ends is not None:
             across = [[(ends[0], i), (ends[1], i)]]
-            segments(axes, across, f"{label}/whisker", colors=line.style.colour, linewidths=1.1)
+            draw_segments(axes, across, f"{label}/whisker", colors=line.style.colour, linewidths=1.1)
         if len(estimate.by_seed) > 1:
             at = [i] * len(estimate.by_seed)
             draw_seeds(axes, estimate.by_seed, at, f"{label}/seeds", colour=INK, marker="|")
         floor = line.estimate(FLOOR).mean if metric == "ece" else None
         if floor is not None:
             stroke = [[(floor, i - 0.35), (floor, i + 0.35)]]
-            segments(axes, stroke, f"{label}/floor", colors=MUTED, linewidths=0.9)
+            draw_segments(axes, stroke, f"{label}/floor", colors=MUTED, linewidths=0.9)
         style = line.style._replace(fill="none") if line.key in hollow else line.style
         axes.plot([estimate.mean], [i], label=f"{label}/mean", zorder=2.2, **dot_settings(style, DOT))

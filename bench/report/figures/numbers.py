@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.api import FloatArray
 from bench.metrics.validation import bin_of
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 HISTOGRAM_BINS = 20
 """Number of bins of confidence histograms."""
@@ -30,7 +30,7 @@ class Histogram(NamedTuple):
     """(s, b): shares of wrong answers."""
 
 
-def compute_histogram(records: Sequence[Records], bins: int = HISTOGRAM_BINS) -> Histogram:
+def compute_histogram(records: Sequence[QuestionRecords], bins: int = HISTOGRAM_BINS) -> Histogram:
     """Return the shares of right and of wrong answers in equal-width bins of confidence; those of a seed sum to 1."""
     right, wrong = np.zeros((len(records), bins)), np.zeros((len(records), bins))
     for s, run in enumerate(records):
@@ -51,13 +51,13 @@ class RiskCurve(NamedTuple):
     """(k,): risk of the best possible order, which has all right answers first."""
 
 
-def risk_curve(records: Sequence[Records], points: int = CURVE_POINTS) -> RiskCurve:
+def risk_curve(records: Sequence[QuestionRecords], points: int = CURVE_POINTS) -> RiskCurve:
     """Return the risk-coverage curves of the seeds, at up to `points` coverages."""
     n = records[0].correct.size
     k = np.unique(np.linspace(1, n, min(points, n)).round())
     coverage, risk = k / n, []
     for run in records:
-        _, group, size = np.unique(-run.order, return_inverse=True, return_counts=True)
+        _, group, size = np.unique(-run.ranking_values, return_inverse=True, return_counts=True)
         accepted = np.cumsum(np.append(0, size))
         mistakes = np.cumsum(np.append(0, np.bincount(group, weights=~run.correct)))
         at = coverage * run.correct.size

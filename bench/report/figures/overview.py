@@ -10,20 +10,20 @@ import numpy as np
 from bench.report.bins import BINS, FEW, bin_records, connected_bins
 from bench.report.figures.drawing import (
     REFERENCE,
-    drawing,
-    fractions,
+    draw_segments,
     marker_settings,
+    new_figure,
     no_data,
-    segments,
-    short,
-    styled,
+    set_fraction_axes,
+    shorten_name,
+    use_style,
     vertical_lines,
 )
 from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.reliability import X_LABEL, Y_LABEL
 from bench.report.style import MAX_HEIGHT, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ SMALLEST, LARGEST = 0.8, 3.4
 """Sizes of a marker in points: for a bin with almost no answers, and for a bin with all answers."""
 
 
-@styled()
+@use_style()
 def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Draw axes for each model (down) and task (across) with the curves of all methods.
 
@@ -57,7 +57,7 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
     )
     several, shape = len(data.models) > 1, (len(data.models), len(data.tasks))
     width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH
-    figure, axes = drawing(
+    figure, axes = new_figure(
         shape, (width, min(HIGHEST, (MAX_HEIGHT - RESERVE) / shape[0], width / shape[1]) * shape[0]),
         title="Reliability" if several else f"{data.models[0]}: reliability", note=note, key=data.legend,
     )  # fmt: skip
@@ -65,29 +65,29 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
         for k, task in enumerate(data.tasks):
             here = axes[m, k]
             here.set_label(f"{m}/{k}")
-            fractions(here)
+            set_fraction_axes(here)
             here.tick_params(labelleft=not k, labelbottom=m + 1 == shape[0])
-            here.set_title(short(task, 24) if not m else "")
+            here.set_title(shorten_name(task, 24) if not m else "")
             here.set_xlabel(X_LABEL if m + 1 == shape[0] else "")
-            name = f"{short(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
+            name = f"{shorten_name(model.rsplit('/', 1)[-1], 24)}\n" if several else ""
             here.set_ylabel(f"{name}{Y_LABEL}" if not k else "")
             column = data.column(model, task)
             if not any(line.has_confidences for line in column):
-                states = ["only an order" if line.done else line.status for line in column]
+                states = ["only an order" if line.ok_rows else line.status for line in column]
                 no_data(here, " / ".join(dict.fromkeys(states)))
                 continue
             here.plot([0, 1], [0, 1], label="diagonal", **REFERENCE)
             for line in column:
                 if line.has_confidences:
-                    _draw_curve(here, line, [records_of(row) for row in line.done])
+                    _draw_curve(here, line, [records_of(row) for row in line.ok_rows])
     return figure
 
 
-def _draw_curve(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+def _draw_curve(axes: Axes, line: Line, records: Sequence[QuestionRecords]) -> None:
     bins, colour, label = bin_records(records), line.style.colour, line.key.label
     filled = bins.answers > 0
     ends = vertical_lines(bins.confidence, bins.low, bins.high)
-    segments(axes, ends, f"{label}/interval", colors=colour, linewidths=0.4, alpha=0.45, zorder=1.0)
+    draw_segments(axes, ends, f"{label}/interval", colors=colour, linewidths=0.4, alpha=0.45, zorder=1.0)
     dashes: dict[str, Any] = {"dashes": line.style.dash} if line.style.dash else {}
     axes.plot(*connected_bins(bins), label=f"{label}/rate", color=colour, linewidth=0.6, **dashes)
     sizes = SMALLEST + (LARGEST - SMALLEST) * np.sqrt(bins.answers[filled] / bins.answers.sum())

@@ -9,14 +9,22 @@ import numpy as np
 
 from bench.report import corp
 from bench.report.bins import BINS, FEW, bin_records, connected_bins
-from bench.report.figures.drawing import REFERENCE, boxes, dot_settings, draw_seeds, segments, styled, vertical_lines
+from bench.report.figures.drawing import (
+    REFERENCE,
+    dot_settings,
+    draw_boxes,
+    draw_seeds,
+    draw_segments,
+    use_style,
+    vertical_lines,
+)
 from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.grid import method_grid
 from bench.report.figures.numbers import bin_boxes
 from bench.report.grouping import ece_bins_of
 from bench.report.style import BAND_COLOUR, MUTED
 from bench.report.tables.model import Line, Table
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +37,7 @@ COUNTS = 0.16
 """Share of the axes' height that the bar of the fullest bin's count takes."""
 
 
-@styled()
+@use_style()
 def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Draw axes for each method and task of a model: curve and band, ten bins with intervals, counts at the foot.
 
@@ -42,11 +50,11 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
         UserError: no line is ok, or a model and task have two tables.
     """
     data = build_figure_data(tables)
-    alone = sorted({line.key.label for line in data.lines if line.done and not line.has_confidences})
+    alone = sorted({line.key.label for line in data.lines if line.ok_rows and not line.has_confidences})
     order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
     return method_grid(
         data, "reliability", (X_LABEL, Y_LABEL),
-        lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.done]),
+        lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.ok_rows]),
         data.note(diagram_note(seeds=data.n_seeds > 1), order, remark=remark),
     )  # fmt: skip
 
@@ -64,9 +72,9 @@ def diagram_note(*, seeds: bool) -> str:
     )
 
 
-def _draw_diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
+def _draw_diagram(axes: Axes, line: Line, records: Sequence[QuestionRecords]) -> None:
     bins, style = bin_records(records), line.style
-    curve, (ece, mcb) = corp.reliability_curve(records), corp.pooled_errors(records, ece_bins_of(line.done[0]))
+    curve, (ece, mcb) = corp.reliability_curve(records), corp.pooled_errors(records, ece_bins_of(line.ok_rows[0]))
     if curve.confidence.size == 1:  # all confidences are the same, so draw a short stroke
         curve = corp.ReliabilityCurve(*(np.repeat(values, 2) for values in curve))
         curve = curve._replace(confidence=curve.confidence + np.array([-0.02, 0.02]))
@@ -75,11 +83,13 @@ def _draw_diagram(axes: Axes, line: Line, records: Sequence[Records]) -> None:
     )
     axes.plot([0, 1], [0, 1], label="diagonal", **{**REFERENCE, "color": MUTED, "dashes": (3, 2)})
     height = COUNTS * bins.answers / bins.answers.max()
-    boxes(axes, bin_boxes(height), "counts", facecolor=style.colour, alpha=0.4, transform=axes.get_xaxis_transform())
+    draw_boxes(
+        axes, bin_boxes(height), "counts", facecolor=style.colour, alpha=0.4, transform=axes.get_xaxis_transform()
+    )
     few = bins.answers < FEW
     for name, selected, alpha in (("interval", ~few, 1.0), ("few interval", few, PALE)):
         ends = vertical_lines(bins.confidence[selected], bins.low[selected], bins.high[selected])
-        segments(axes, ends, name, colors=style.colour, linewidths=0.6, alpha=alpha)
+        draw_segments(axes, ends, name, colors=style.colour, linewidths=0.6, alpha=alpha)
     if len(records) > 1:
         for run, rates in enumerate(bins.by_seed):
             draw_seeds(axes, bins.confidence[~few], rates[~few], f"seed {run}", colour=style.colour)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report.figures.drawing import drawing, line_settings, no_data, set_ticks, short, styled
+from bench.report.figures.drawing import line_settings, new_figure, no_data, set_ticks, shorten_name, use_style
 from bench.report.figures.figure_data import RecordsOf, build_figure_data
 from bench.report.figures.numbers import RiskCurve, risk_curve
 from bench.report.style import INK, MUTED, PANEL_WIDTH, TEXT_WIDTH
@@ -29,7 +29,7 @@ FIRST = 0.05
 """Coverage below which a curve doesn't set the limit of the y axis, as it rests on too few answers there."""
 
 
-@styled()
+@use_style()
 def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
     """Draw axes for each task of a model: the share of mistakes among the most confident answers, for all methods.
 
@@ -52,7 +52,7 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         remark=remark,
     )
     shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
-    figure, axes = drawing(
+    figure, axes = new_figure(
         shape, (PANEL_WIDTH if n_tasks == 1 else TEXT_WIDTH, HEIGHT * shape[0]),
         title=f"{data.where}: risk and coverage", note=note, key=data.legend,
     )  # fmt: skip
@@ -62,9 +62,9 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         here.set_label(task)
         here.set(xlabel="coverage: answers kept (%)", ylabel="mistakes (%)")
         if n_tasks > 1:
-            here.set_title(short(task, 24))
-        lines = [line for line in data.column(model, task) if line.done]
-        _draw_curves(here, [(line, risk_curve([records_of(row) for row in line.done])) for line in lines])
+            here.set_title(shorten_name(task, 24))
+        lines = [line for line in data.column(model, task) if line.ok_rows]
+        _draw_curves(here, [(line, risk_curve([records_of(row) for row in line.ok_rows])) for line in lines])
     return figure
 
 

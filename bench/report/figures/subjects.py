@@ -9,20 +9,20 @@ from bench.metrics import METRICS
 from bench.report.competition import badness
 from bench.report.figures.drawing import (
     AXIS,
-    beside,
     dot_settings,
     draw_zero_line,
-    drawing,
     name_rows,
+    new_figure,
     padded_limits,
-    scale,
-    short,
-    styled,
+    set_metric_ticks,
+    shorten_name,
+    use_style,
+    write_beside,
 )
 from bench.report.figures.figure_data import build_figure_data
 from bench.report.style import MAX_HEIGHT, MUTED, TEXT_WIDTH
 from bench.report.tables.model import Line, Table
-from bench.report.text import averaged, plain, shown, with_arrow
+from bench.report.text import averaged, plain, value_text, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ Values = Mapping[str, float | None]
 """Subject -> a metric in it, mean over seeds; None if undefined."""
 
 
-@styled()
+@use_style()
 def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
     """Draw a row for each subject with a marker for each method: its value minus the leader's in that subject.
 
@@ -54,13 +54,15 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     """
     data = build_figure_data(tables)
     model, task, table = data.single
-    column = [line for line in data.sorted_column(model, task) if line.done]
+    column = [line for line in data.sorted_column(model, task) if line.ok_rows]
     label = METRICS[metric].label
     leader = reference_line(table, metric)
     by_subject = _by_subject(leader, metric) if leader else {}
-    counts = {s: values.get("n") or 0 for line in column for row in line.done for s, values in row.per_subject.items()}
+    counts = {
+        s: values.get("n") or 0 for line in column for row in line.ok_rows for s, values in row.per_subject.items()
+    }
     ordered = sorted(counts, key=lambda s: (by_subject.get(s) is None, -(by_subject.get(s) or 0.0), s))
-    subjects = {s: f"{short(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in ordered}
+    subjects = {s: f"{shorten_name(s.replace('_', ' '), 27)} ({counts[s]:,.0f})" for s in ordered}
     is_alone = leader is not None and [line.key for line in column] == [leader.key]
     blank = sum(by_subject.get(subject) is None for subject in subjects)
     name = plain(leader.key.label) if leader else ""
@@ -87,7 +89,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     )
     against = f", against {name}" if leader else ""
     height = min(ROW * len(rows) + AXIS, MAX_HEIGHT - RESERVE)
-    figure, ((axes,),) = drawing(
+    figure, ((axes,),) = new_figure(
         (1, 1), (TEXT_WIDTH, height), title=f"{model} on {task}: {with_arrow(metric)} by subject{against}",
         note=note, key=[(line.key.label, line.style) for line in column], lines=False,
     )  # fmt: skip
@@ -107,7 +109,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         differences.append([(i, a - b) for i, (a, b) in pairs if a is not None and b is not None])
     known = [difference for points in differences for _, difference in points]
     axes.set_xlim(*padded_limits([*known, *[0.0] * (not is_alone or not known)], 0.05))
-    scale(axes.xaxis, metric, 7)
+    set_metric_ticks(axes.xaxis, metric, 7)
     axes.grid(axis="x")
     if not is_alone:
         draw_zero_line(axes)
@@ -117,7 +119,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         axes.plot(x, y, label=f"{line.key.label}/dots", zorder=2, **dot_settings(line.style, DOT))
     for i, row in enumerate(rows):
         value = values.get(row)
-        beside(axes, i, "undefined" if value is None else shown(METRICS[metric], value), color=MUTED)
+        write_beside(axes, i, "undefined" if value is None else value_text(METRICS[metric], value), color=MUTED)
     return figure
 
 
@@ -135,5 +137,5 @@ def reference_line(table: Table, metric: str) -> Line | None:
 
 def _by_subject(line: Line, metric: str) -> Values:
     """Return a line's metric in each subject, mean over seeds; None where undefined."""
-    subjects = dict.fromkeys(subject for row in line.done for subject in row.per_subject)
+    subjects = dict.fromkeys(subject for row in line.ok_rows for subject in row.per_subject)
     return {s: line.in_subject(s, metric) for s in subjects}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import AXIS, beside, difference_axis, draw_dot, drawing, name_rows, styled
+from bench.report.figures.drawing import AXIS, difference_axis, draw_dot, name_rows, new_figure, use_style, write_beside
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
 from bench.report.variants import describe_family, is_long, sorted_rows, title
@@ -22,7 +22,7 @@ _MOST = 66
 _ALPHA = 0.05
 
 
-@styled()
+@use_style()
 def differences_of_variants(data: Variants) -> Figure:
     """Draw a row for each variant on axes for each tested metric.
 
@@ -40,7 +40,7 @@ def differences_of_variants(data: Variants) -> Figure:
         + f" Shown: the {half} largest and the {half} smallest."
         * cut
     )
-    figure, axes = drawing(
+    figure, axes = new_figure(
         (1, len(metrics)), (TEXT_WIDTH, ROW * len(names) + AXIS), title=title(data), note=note, sharey=True
     )
     style = built_in().of(data.method)._replace(marker="o", fill="full")
@@ -56,10 +56,10 @@ def differences_of_variants(data: Variants) -> Figure:
         for i, row in enumerate(shown):
             diff = row.difference
             if diff is None:
-                beside(here, i, "undefined")
+                write_beside(here, i, "undefined")
                 continue
             ci = "" if diff.low is None or diff.high is None else f" ({interval_text(metric, diff.low, diff.high)})"
-            beside(here, i, f"{signed(metric, diff.value)}{ci}")
+            write_beside(here, i, f"{signed(metric, diff.value)}{ci}")
             decided = row.p_corrected is not None and row.p_corrected < _ALPHA
             draw_dot(here, i, diff.value, (diff.low, diff.high), (row.variant, "difference"), style, hollow=not decided)
     return figure

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import beside, boxes, drawing, name_rows, short, styled
+from bench.report.figures.drawing import draw_boxes, name_rows, new_figure, shorten_name, use_style, write_beside
 from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.figures.forest import differences_by_metric
 from bench.report.grouping import Key
@@ -44,12 +44,12 @@ def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], Stat
 
 def has_matrix(table: Table) -> bool:
     """Return whether two lines of the table that have results were tested against each other."""
-    shown = {line.key for line in table.lines if line.done}
+    shown = {line.key for line in table.lines if line.ok_rows}
     pairs = table.standings.pairs if table.standings else ()
     return bool(differences_by_metric(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
 
 
-@styled()
+@use_style()
 def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
     """Draw a matrix for each metric: the method of each row against that of each column.
 
@@ -67,7 +67,7 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
     shown = [differences.metric for differences in differences_by_metric(table, metrics)]
     if not has_matrix(table) or table.standings is None:
         raise ValueError("expected a table with tested pairs, got none")
-    column, leading = [line for line in data.sorted_column(model, task) if line.done], data.leading(model, task)
+    column, leading = [line for line in data.sorted_column(model, task) if line.ok_rows], data.leaders(model, task)
     note = data.note(
         "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
         " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
@@ -79,7 +79,7 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
     width = TEXT_WIDTH
     if len(shown) == 1:
         width = min(width, max(PANEL_WIDTH, 1.9 + 0.8 * ROW * len(column)))
-    figure, axes = drawing(
+    figure, axes = new_figure(
         (1, len(shown)), (width, ROW * len(column) + NAMES), title=f"{model} on {task}: wins, ties and losses",
         note=note, sharey=True,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
 def _draw_matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, Key], State]) -> None:
     n = len(column)
     axes.set_xlim(-0.5, n - 0.5)
-    axes.set_xticks(range(n), [short(line.key.label, 22) for line in column], rotation=90)
+    axes.set_xticks(range(n), [shorten_name(line.key.label, 22) for line in column], rotation=90)
     axes.tick_params(length=0, labelbottom=False, labeltop=True)
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -108,10 +108,10 @@ def _draw_matrix(axes: Axes, column: Sequence[Line], states: Mapping[tuple[Key, 
         ]
         if at:
             cells = [(j - 0.46, i - 0.46, j + 0.46, i + 0.46) for j, i in at]
-            boxes(axes, cells, f"{state} cells", facecolor=colour, zorder=0.5)
+            draw_boxes(axes, cells, f"{state} cells", facecolor=colour, zorder=0.5)
             axes.plot(*zip(*at, strict=True), marker, color=INK, markersize=size, markeredgewidth=0.9, label=state)
     axes.plot([-0.5, n - 0.5], [-0.5, n - 0.5], color=FAINT, linewidth=0.5, zorder=0.4)
     for i, line in enumerate(column):
         counts = Counter(states[line.key, other.key] for other in column if (line.key, other.key) in states)
         words = EN_DASH.join(str(counts[state]) for state in SIGNS) if counts else "no test"
-        beside(axes, i, words, color=INK if counts else MUTED)
+        write_beside(axes, i, words, color=INK if counts else MUTED)

@@ -31,7 +31,7 @@ from bench.report.grouping import Key, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import plain
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -84,9 +84,11 @@ def write_figures(
     for same_budget in [group for group in by_budget.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_budget)
     ensure_writable(out)
-    records: dict[tuple[object, ...], Records] = {}  # by the fields that name a row's file, as rows can't be hashed
+    records: dict[
+        tuple[object, ...], QuestionRecords
+    ] = {}  # by the fields that name a row's file, as rows can't be hashed
 
-    def remembered(row: ResultRow) -> Records:
+    def remembered(row: ResultRow) -> QuestionRecords:
         """Return the records of a row, read only once, without texts, which figures don't show."""
         cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
         if cell not in records:
@@ -165,7 +167,7 @@ def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Fi
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
     """Return the tables with only these lines shown, without tables that have none of them."""
-    shown = (table.only(keys) for table in tables)
+    shown = (table.with_lines(keys) for table in tables)
     return [table for table in shown if table.lines]
 
 
@@ -200,7 +202,7 @@ def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
 
 
 def _has_numbers(tables: Sequence[Table]) -> bool:
-    return any(line.done for table in tables for line in table.lines)
+    return any(line.ok_rows for table in tables for line in table.lines)
 
 
 def _split_evenly(values: Sequence[T], most: int) -> list[Sequence[T]]:

@@ -18,19 +18,19 @@ from bench.report import recomputed, style
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
-from bench.report.tables.caption import apart
-from bench.report.tables.choice import chosen, select_rows
+from bench.report.tables.caption import distinguishing_labels
+from bench.report.tables.choice import apply_selection, select_rows
 from bench.report.tables.model import Table
-from bench.report.text import listed, plain
-from bench.results import files, questions
-from bench.results.records import Records
+from bench.report.text import join, plain
+from bench.results import files, question_texts
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.stats.guard import calibration_mask, feasible, grid, guard
+from bench.stats.guard import feasible, grid, guard, held_out_mask
 
 _SEEN = ("train", "validation", "dev")
 """Splits whose questions methods were fitted on, or prompts contain."""
 _REPEATED = "repeated questions"
-"""Name of the count of duplicate questions in `ResultRow.counts` (`bench.data.contamination.oddities`)."""
+"""Name of the count of duplicate questions in `ResultRow.counts` (`bench.data.contamination.count_duplicates`)."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields of `ResultRow` that are equal in the results of one fit on two tasks."""
 
@@ -56,7 +56,7 @@ def compute_guards(
     ):
         if not 0 < value < 1:  # also where it is NaN
             raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
-    rows = recomputed.rows_of(request.results, cache, partial=request.partial, say=say)
+    rows = recomputed.read_recomputed(request.results, cache, partial=request.partial, say=say)
     task = request.calibrate_on
     tasks = {row.task for row in rows}
     if task is not None and task not in tasks:
@@ -68,7 +68,7 @@ def compute_guards(
                 " Leave the option out, and --share of the test is set aside; or name another task."
             )
         hint = did_you_mean(task, tasks)
-        raise UserError(f"--calibrate-on: no result of task {plain(task)!r}; there are {listed(tasks)}.{hint}")
+        raise UserError(f"--calibrate-on: no result of task {plain(task)!r}; there are {join(tasks)}.{hint}")
     calibration_rows = [row for row in rows if row.task == task and row.status == "ok"]
     selected = [row for row in select_rows(rows, request) if row.task != task]
     if task is not None and not selected:
@@ -76,13 +76,15 @@ def compute_guards(
     built = build.build(
         selected, preset=request.preset, deviations=request.deviations, partial=True, styles=style.read(request.results)
     )
-    tables = chosen(build.marked(built, registry.built_in()[0].names()), replace(request, metrics=(), headline=None))
-    non_empty = [table for table in tables if any(line.done for line in table.lines)]
+    tables = apply_selection(
+        build.mark_plugins(built, registry.built_in()[0].names()), replace(request, metrics=(), headline=None)
+    )
+    non_empty = [table for table in tables if any(line.ok_rows for line in table.lines)]
     for table in tables:
         if non_empty and table not in non_empty:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
     guards = [_GuardBuilder(request, calibration_rows).table(table) for table in non_empty or tables]
-    suffixes = apart([g.table.rows[0] for g in guards])
+    suffixes = distinguishing_labels([g.table.rows[0] for g in guards])
     return [replace(g, aside=aside) for g, aside in zip(guards, suffixes, strict=True)]
 
 
@@ -93,18 +95,20 @@ class _GuardBuilder:
         self.request, self.task = request, request.calibrate_on
         self.calibration_rows = calibration_rows
         """Results on the task of the calibration questions, if the request names one."""
-        self.texts: dict[tuple[str, int], Mapping[str, questions.QuestionText]] = {}
+        self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
 
     def table(self, table: Table) -> GuardedTable:
         """Build the guards of one table."""
         lines = []
         for line in table.lines:
-            pairs = [(row, self._calibration_row(row)) for row in line.done]
+            pairs = [(row, self._calibration_row(row)) for row in line.ok_rows]
             missing = [reason for _, reason in pairs if isinstance(reason, str)]
             missing = missing if pairs else ["; ".join(line.reasons) or "was not run"]
             seeds = () if missing else (self._cell(row, other) for row, other in pairs if not isinstance(other, str))
             lines.append(GuardedLine(line, tuple(seeds), missing[0] if missing else ""))
-        lines.sort(key=lambda line: (not line.done, not line.seeds, -line.coverage))  # stable: then the table's order
+        lines.sort(
+            key=lambda line: (not line.passed_seeds, not line.seeds, -line.coverage)
+        )  # stable: then the table's order
         cell = next((line.seeds[0] for line in lines if line.seeds), None)
         if cell is None:
             reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])
@@ -157,7 +161,7 @@ class _GuardBuilder:
         records = self._records(row)
         if other is None:
             share = self.request.share
-            mask = calibration_mask(records.id, share=share, seed=self.request.split_seed)
+            mask = held_out_mask(records.id, share=share, seed=self.request.split_seed)
             if mask.all() or not mask.any():
                 option = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
                 raise UserError(
@@ -187,7 +191,7 @@ class _GuardBuilder:
         fitted = guard(thresholds, *calibration, risk=risk, level=level)
         return GuardedCell(row, self.request, fitted, calibration, rest, is_score)
 
-    def _records(self, row: ResultRow) -> Records:
+    def _records(self, row: ResultRow) -> QuestionRecords:
         return files.read_records(files.stored_path(row, self.request.results))
 
     # --- another task -------------------------------------------------------------------------------------------------
@@ -224,8 +228,8 @@ class _GuardBuilder:
             )
         return other
 
-    def _texts(self, row: ResultRow) -> Mapping[str, questions.QuestionText]:
+    def _texts(self, row: ResultRow) -> Mapping[str, question_texts.QuestionText]:
         key = row.task, row.task_version
         if key not in self.texts:
-            self.texts[key] = questions.read(self.request.results, *key)
+            self.texts[key] = question_texts.read(self.request.results, *key)
         return self.texts[key]

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.report.analysis import file_stem
-from bench.report.figures.drawing import dot_settings, drawing, fractions, segments, short, styled
+from bench.report.figures.drawing import (
+    dot_settings,
+    draw_segments,
+    new_figure,
+    set_fraction_axes,
+    shorten_name,
+    use_style,
+)
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
-from bench.report.guard.verdict import share
+from bench.report.guard.verdict import format_share
 from bench.report.style import INK, MUTED, TEXT_WIDTH
 from bench.results.files import SEPARATOR
 
@@ -43,27 +50,27 @@ def plot_guards(guards: GuardedTable) -> Iterator[Figure]:
     """Yield the figures of a table, with axes for each method that has a result."""
     for start in range(0, len(guards.evaluated), ACROSS * DOWN):
         lines = guards.evaluated[start : start + ACROSS * DOWN]
-        with styled():
+        with use_style():
             columns, risk = min(ACROSS, len(lines)), guards.request.risk
             note = (
                 f"{guards.source}. Solid: mistakes among the calibration answers that a threshold keeps, for each"
                 " threshold that could be tested, the strictest on the left; dashed: the upper bound at a level of"
-                f" {share(guards.request.level)}; dotted: the risk asked for. Tests go from left to right and stop at"
-                " the first bound above it. Filled: bound of the chosen threshold; hollow with its 95 % interval: what"
-                " it came to on the other questions. Without a filled marker there is no threshold. A line for each"
-                " seed."
+                f" {format_share(guards.request.level)}; dotted: the risk asked for. Tests go from left to right"
+                " and stop at the first bound above it. Filled: bound of the chosen threshold; hollow with its 95 %"
+                " interval: what it came to on the other questions. Without a filled marker there is no"
+                " threshold. A line for each seed."
             )
             rows = -(-len(lines) // columns)
-            figure, axes = drawing(
+            figure, axes = new_figure(
                 (rows, columns), (TEXT_WIDTH * (columns / ACROSS) ** 0.5, HEIGHT * rows),
-                title=f"{guards.title}: {share(risk)} of mistakes at most", note=note,
+                title=f"{guards.title}: {format_share(risk)} of mistakes at most", note=note,
             )  # fmt: skip
             for ax in axes.flat[len(lines) :]:
                 ax.set_axis_off()
             for k, (ax, line) in enumerate(zip(axes.flat, lines, strict=False)):
                 ax.set_label(line.line.key.label)
-                ax.set_title(short(line.line.key.label, 28))
-                fractions(ax)
+                ax.set_title(shorten_name(line.line.key.label, 28))
+                set_fraction_axes(ax)
                 top = min(1.0, HIGHEST * risk)
                 ticks = [tick for tick in (0.0, risk, 2 * risk, 3 * risk) if tick <= top + 1e-9]
                 ax.set(
@@ -91,6 +98,6 @@ def _curves(axes: Axes, line: GuardedLine, seed: GuardedCell) -> None:
         return
     top, x = axes.get_ylim()[1], realised.coverage
     low, high = np.clip(realised.risk_interval, 0.0, top)
-    segments(axes, [[(x, low), (x, high)]], f"{name}/interval", colors=MUTED, linewidths=0.6, zorder=3)
+    draw_segments(axes, [[(x, low), (x, high)]], f"{name}/interval", colors=MUTED, linewidths=0.6, zorder=3)
     hollow = dot_settings(style, 3.4, hollow=True)
     axes.plot([x], [min(realised.risk, top)], label=f"{name}/realised", **hollow, **on_top)

@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.report.tables.model import Line, Table
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.stats.guard import Feasible, Guard, counted, enough, share_interval, upper_bound
+from bench.stats.guard import Feasible, Guard, answers_needed, count_selected, share_interval, upper_bound
 
 if TYPE_CHECKING:
     from bench.report.selection import GuardRequest
@@ -30,9 +30,9 @@ class Answers(NamedTuple):
     """Whether each answer is right, shape (n,)."""
 
 
-def answers_of(records: Records, rows: BoolArray | slice = ALL) -> Answers:
+def answers_of(records: QuestionRecords, rows: BoolArray | slice = ALL) -> Answers:
     """Return the answers of a cell, or those at the given rows, an index or mask."""
-    values = records.confidence if records.probabilities is not None else records.order
+    values = records.confidence if records.probabilities is not None else records.ranking_values
     return Answers(values[rows], records.correct[rows])
 
 
@@ -93,25 +93,25 @@ class GuardedCell:
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
-    def mistakes(self) -> int:
+    def n_wrong(self) -> int:
         """Number of wrong answers among those that `accepted` counts."""
         return int(self.guard.mistakes[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def bound(self) -> float:
         """Upper bound of the error rate at the threshold that `accepted` refers to, not corrected for its choice."""
-        return float(upper_bound(self.mistakes, self.accepted, self.request.level))
+        return float(upper_bound(self.n_wrong, self.accepted, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
         """Counts on the answers in `rest`; None without a threshold."""
         if self.threshold is None:
             return None
-        accepted, mistakes = counted(*self.rest, [self.threshold])
+        accepted, mistakes = count_selected(*self.rest, [self.threshold])
         return Realised(len(self.rest.values), int(accepted[0]), int(mistakes[0]))
 
     @property
-    def needed(self) -> int | None:
+    def answers_needed(self) -> int | None:
         """Number of calibration answers with which the threshold would pass at the same share of mistakes.
 
         The threshold is that which `accepted` refers to. None where the share of mistakes is not below the risk, so
@@ -119,7 +119,7 @@ class GuardedCell:
         """
         if not self.accepted:
             return None
-        n_above = enough(self.mistakes / self.accepted, self.request.risk, self.request.level)
+        n_above = answers_needed(self.n_wrong / self.accepted, self.request.risk, self.request.level)
         return None if n_above is None else int(np.ceil(n_above * len(self.calibration.values) / self.accepted))
 
 
@@ -134,7 +134,7 @@ class GuardedLine:
     """Why the method has no guard; empty where it has."""
 
     @property
-    def done(self) -> tuple[GuardedCell, ...]:
+    def passed_seeds(self) -> tuple[GuardedCell, ...]:
         """The seeds for which a threshold was found."""
         return tuple(seed for seed in self.seeds if seed.threshold is not None)
 
@@ -175,7 +175,7 @@ class GuardedTable:
     @property
     def certified(self) -> tuple[GuardedLine, ...]:
         """Lines with a threshold for at least one seed."""
-        return tuple(line for line in self.lines if line.done)
+        return tuple(line for line in self.lines if line.passed_seeds)
 
     @property
     def evaluated(self) -> tuple[GuardedLine, ...]:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator
 
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
-from bench.report.text import count, percent, span
+from bench.report.text import count, percent, range_text
 
 _ROUNDING = 1e-6
 
 
-def share(fraction: float) -> str:
+def format_share(fraction: float) -> str:
     """Format a share that the user requested, such as a risk, in percent with as many digits as it needs.
 
-    >>> share(0.05), share(0.125), share(0.9999999)
+    >>> format_share(0.05), format_share(0.125), format_share(0.9999999)
     ('5 %', '12.5 %', '99.99999 %')
     """
     return f"{100 * fraction:.12g} %"
@@ -47,17 +47,20 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     Whether answers can be trusted, the method that keeps most (or comes closest), methods whose risk on the other
     questions exceeds the requested one beyond chance, and what the calibration labels allow at best.
     """
-    passed, risk, limits = guards.certified, share(guards.request.risk), guards.feasible
+    passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
-    n, n_partial = len(guards.evaluated), sum(len(line.done) < len(line.seeds) for line in passed)
-    rule = f"at most {risk} of trusted answers wrong, with a chance of {share(guards.request.level)}"
+    n, n_partial = (len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed))
+    rule = f"at most {risk} of trusted answers wrong, with a chance of {format_share(guards.request.level)}"
     yield (
         f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"
         f" methods with a threshold that keeps this{f', {n_partial} of them not with every seed' if n_partial else ''}."
     )
     if passed:
-        best, done = passed[0], passed[0].done
-        kind, start = "score" if done[0].is_score else "confidence", span([c.threshold for c in done], format_threshold)
+        best, done = passed[0], passed[0].passed_seeds
+        kind, start = (
+            "score" if done[0].is_score else "confidence",
+            range_text([c.threshold for c in done], format_threshold),
+        )
         yield (
             f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
             f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
@@ -68,7 +71,9 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:
-        worst = max(filter(None, (seed.realised for seed in line.done)), key=lambda cell: cell.risk_interval or (0.0,))
+        worst = max(
+            filter(None, (seed.realised for seed in line.passed_seeds)), key=lambda cell: cell.risk_interval or (0.0,)
+        )
         if worst.risk is not None and worst.risk_interval and worst.risk_interval[0] > guards.request.risk:
             interval = " to ".join(map(percent, worst.risk_interval))
             bad.append(f"{line.line.key.label} ({percent(worst.risk)} %, 95 % interval {interval})")
@@ -86,14 +91,15 @@ def why_failed(seed: GuardedCell) -> str:
     if not seed.accepted:
         return "no calibration answer lies above its strictest threshold"
     reason = (
-        f"of the {seed.accepted:,} calibration answers above its strictest threshold {seed.mistakes:,} are wrong"
-        f" ({percent(seed.mistakes / seed.accepted)} %), which certifies {percent(seed.bound)} %"
+        f"of the {seed.accepted:,} calibration answers above its strictest threshold {seed.n_wrong:,} are wrong"
+        f" ({percent(seed.n_wrong / seed.accepted)} %), which certifies {percent(seed.bound)} %"
     )
-    if seed.needed is None:
+    if seed.answers_needed is None:
         return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
-        f"{reason}; with that share of mistakes {share(seed.request.risk)} takes about {_two_digits(seed.needed):,}"
-        f" calibration answers, of which there are {len(seed.calibration.values):,}"
+        f"{reason}; with that share of mistakes {format_share(seed.request.risk)} takes about"
+        f" {_two_digits(seed.answers_needed):,} calibration answers,"
+        f" of which there are {len(seed.calibration.values):,}"
     )
 
 
@@ -107,8 +113,8 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
     too_few, too_wrong, empty = list[str](), list[str](), list[str]()
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
-        if sizes := [seed.needed for seed in failing if seed.needed is not None]:
-            too_few.append(f"{label} ({span(map(_two_digits, sizes), count)})")
+        if sizes := [seed.answers_needed for seed in failing if seed.answers_needed is not None]:
+            too_few.append(f"{label} ({range_text(map(_two_digits, sizes), count)})")
         elif failing:
             (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:
@@ -131,5 +137,5 @@ def footnotes(line: GuardedLine) -> Iterator[str]:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:
         yield "its thresholds are of scores without a scale"
-    if line.seeds and line.line.others:
+    if line.seeds and line.line.not_ok_rows:
         yield "; ".join(line.line.reasons)

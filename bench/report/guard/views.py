@@ -10,13 +10,13 @@ from bench.report.guard.verdict import (
     describe_needs,
     footnotes,
     format_level,
+    format_share,
     format_threshold,
-    share,
     verdict,
     why_failed,
 )
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, percent, span
+from bench.report.text import EN_DASH, percent, range_text
 
 _NONE = "none"
 
@@ -49,7 +49,7 @@ def views(tables: Sequence[GuardedTable]) -> TableViews:
 
 
 def _grid(guards: GuardedTable) -> Grid:
-    level = share(guards.request.level)
+    level = format_share(guards.request.level)
     columns = (
         Column("method", is_left=True),
         Column(
@@ -75,19 +75,21 @@ def _grid(guards: GuardedTable) -> Grid:
     )  # fmt: skip
     rows: list[GridRow] = []
     for line in guards.lines:
-        label, notes, done = line.line.key.label, tuple(footnotes(line)), line.done
+        label, notes, done = line.line.key.label, tuple(footnotes(line)), line.passed_seeds
         if not line.seeds:
-            status = line.line.status if not line.line.done else EN_DASH
+            status = line.line.status if not line.line.ok_rows else EN_DASH
             rows.append(GridRow([Cell(label), Cell(status, notes=notes), *[Cell("")] * 5]))
         elif len(line.seeds) == 1:
             rows.append(GridRow(_cells(line.seeds[0], label, notes)))
         else:
             risks = [cell.realised.risk for cell in done if cell.realised and cell.realised.risk is not None]
             texts = [
-                percent(line.coverage) if done else EN_DASH, span(risks, percent) if risks else EN_DASH, "",
-                span([cell.bound for cell in done or line.seeds], percent), "",
+                percent(line.coverage) if done else EN_DASH, range_text(risks, percent) if risks else EN_DASH, "",
+                range_text([cell.bound for cell in done or line.seeds], percent), "",
             ]  # fmt: skip
-            threshold = Cell(span([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes)
+            threshold = Cell(
+                range_text([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes
+            )
             rows.append(GridRow([Cell(label), threshold, *map(Cell, texts)]))
             rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_subrow=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
@@ -116,7 +118,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
         texts = [format_threshold(seed.threshold), percent(realised.coverage)]
         texts.append(EN_DASH if realised.risk is None else percent(realised.risk))
         texts.append(" to ".join(map(percent, realised.risk_interval or ())) or EN_DASH)
-    texts += [percent(seed.bound), f"{seed.mistakes:,} of {seed.accepted:,}"]
+    texts += [percent(seed.bound), f"{seed.n_wrong:,} of {seed.accepted:,}"]
     return [Cell(label), Cell(texts[0], notes=notes), *map(Cell, texts[1:])]
 
 
@@ -142,11 +144,12 @@ def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
                 "status": "ok", "threshold": seed.threshold,
                 "threshold_of": "score" if seed.is_score else "confidence", "bound": seed.bound,
                 "calibration_n": len(seed.calibration.values), "calibration_kept": seed.accepted,
-                "calibration_mistakes": seed.mistakes,
+                "calibration_mistakes": seed.n_wrong,
                 "thresholds_tested": min(seed.guard.passed + 1, len(seed.guard.grid)),
                 "rest_n": len(seed.rest.values), "rest_kept": realised and realised.accepted,
                 "rest_mistakes": realised and realised.mistakes, "coverage": realised and realised.coverage,
                 "coverage_low": coverage[0], "coverage_high": coverage[1], "realised_risk": realised and realised.risk,
                 "realised_risk_low": risk[0], "realised_risk_high": risk[1],
-                "calibration_needed": seed.needed if failed else None, "reason": why_failed(seed) if failed else "",
+                "calibration_needed": seed.answers_needed if failed else None,
+                "reason": why_failed(seed) if failed else "",
             }  # fmt: skip

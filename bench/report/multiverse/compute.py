@@ -44,14 +44,14 @@ from bench.report.multiverse.values import gradings, universes
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Standings
-from bench.report.tables.choice import require
+from bench.report.tables.choice import require_known
 from bench.report.tables.model import Line, MetricValue
-from bench.report.text import listed, plain
-from bench.results import questions
+from bench.report.text import join, plain
+from bench.results import question_texts
 from bench.results.files import recalibration_of
 from bench.results.row import ResultRow
 from bench.stats import Settings
-from bench.stats.multiverse import ROUNDING, explained, places, spread
+from bench.stats.multiverse import ROUNDING, competition_ranks, correlation_ratio, rank_summary
 
 MIN_METHODS = 2
 """Fewest methods for a multiverse, as a claim compares two."""
@@ -86,10 +86,10 @@ def compute_multiverse(
             " scores alone, or with settings of its own)"
         )
     if request.preset is not None:
-        require("--preset", "preset", request.preset, presets, of="result with ")
+        require_known("--preset", "preset", request.preset, presets, of="result with ")
     elif len(presets) > 1:
         raise UserError(
-            f"results of {title} have presets {listed(presets)}; choose with --preset the one whose table is examined,"
+            f"results of {title} have presets {join(presets)}; choose with --preset the one whose table is examined,"
             " the others are universes"
         )
     preset_rows = [row for row in eligible if row.preset == (request.preset or next(iter(presets)))]
@@ -108,16 +108,18 @@ def compute_multiverse(
             f" {plain(request.model)}"
         )
     for name in request.methods:
-        require("--method", "method", name, methods, of="ranked ")
+        require_known("--method", "method", name, methods, of="ranked ")
     result_sets = build_result_sets(eligible, request.results, methods, reference, exclusions)
     say(f"analysing {title} in every universe")
-    graded, effects, notes = gradings(result_sets, questions.read(request.results, request.task, rows[0].task_version))
+    graded, effects, notes = gradings(
+        result_sets, question_texts.read(request.results, request.task, rows[0].task_version)
+    )
     evaluated = tuple(universes(graded, settings or Settings()))
     left_out = [f"{text} ({n} result{'s' * (n > 1)})." for text, n in exclusions.counts.items()] + exclusions.missing
     absent = [name for name in ranked[FAMILIES[1].name] if name not in ranked[CALIBRATION]]
     if absent:
         left_out.append(
-            f"In calibration {listed(absent)} take{'s' * (len(absent) == 1)} no part, as in tables: the AUROC is not"
+            f"In calibration {join(absent)} take{'s' * (len(absent) == 1)} no part, as in tables: the AUROC is not"
             " above 50 % beyond chance, and a confidence that says nothing is calibrated easily."
         )
     return Multiverse(
@@ -135,18 +137,20 @@ def compute_multiverse(
 
 def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[str], None]) -> list[ResultRow]:
     """Return the results of the requested model and task."""
-    candidates = recomputed.rows_of(request.results, cache, say=say)
+    candidates = recomputed.read_recomputed(request.results, cache, say=say)
     if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
     for option, field in (("--model", "model"), ("--task", "task")):
-        require(option, field, getattr(request, field), {getattr(row, field) for row in candidates}, of="result of ")
+        require_known(
+            option, field, getattr(request, field), {getattr(row, field) for row in candidates}, of="result of "
+        )
     rows = [row for row in candidates if (row.model, row.task) == (request.model, request.task)]
     if not rows:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")
     versions = {row.task_version for row in rows}
     if len(versions) > 1:
         raise UserError(
-            f"results of {plain(request.model)} on {plain(request.task)} have task versions {listed(versions)}, which"
+            f"results of {plain(request.model)} on {plain(request.task)} have task versions {join(versions)}, which"
             " ask other questions; delete the old ones, or move them to another folder"
         )
     return rows
@@ -236,7 +240,7 @@ def _pair_outcomes(
         for dimension in shared[0].choices if shared else ():
             options = [universe.choices[dimension] for universe in shared]
             if len(set(options)) > 1:
-                influence[dimension] = explained(holds, options)
+                influence[dimension] = correlation_ratio(holds, options)
                 for name in dict.fromkeys(options):
                     option_holds = [hold for hold, option in zip(holds, options, strict=True) if option == name]
                     shares.append(OptionShare(dimension, name, len(option_holds), sum(option_holds)))
@@ -261,7 +265,7 @@ def _rank_distributions(
     if not complete or len(methods) < MIN_METHODS:
         return []
     ranks = np.stack([
-        places(
+        competition_ranks(
             np.array([u.values[name] for name in methods]),
             higher_is_better=bool(METRICS[u.metric].higher_is_better),
         )
@@ -274,8 +278,8 @@ def _rank_distributions(
         is_lead = [not any(loser == name and winner in methods for winner, loser in wins) for wins in tested]
         distributions.append(
             RankDistribution(
-                family.name, name, in_table.get(name), spread(column), dict(sorted(Counter(column.tolist()).items())),
-                sum(is_lead) / len(is_lead) if is_lead else None,
+                family.name, name, in_table.get(name), rank_summary(column),
+                dict(sorted(Counter(column.tolist()).items())), sum(is_lead) / len(is_lead) if is_lead else None,
             )
         )  # fmt: skip
     return sorted(distributions, key=lambda d: (d.spread.median, d.spread.mean))

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.report import competition
-from bench.results.questions import SEVERAL, QuestionText
+from bench.results.question_texts import SEVERAL, QuestionText
 from bench.stats import TESTED, Average, Settings
 
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (

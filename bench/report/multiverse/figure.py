@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.report.figures.drawing import AXIS, beside, boxes, drawing, fractions, name_rows, styled
+from bench.report.figures.drawing import (
+    AXIS,
+    draw_boxes,
+    name_rows,
+    new_figure,
+    set_fraction_axes,
+    use_style,
+    write_beside,
+)
 from bench.report.multiverse.model import SURVIVES, Multiverse, by_survival
 from bench.report.multiverse.verdict import THRESHOLD, describe_decider, format_claim, format_share
 from bench.report.style import BAND, INK, TEXT_WIDTH, tint
@@ -31,7 +39,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
     families = [(family, ranks) for family, ranks in families if ranks]
     if not families:
         return None
-    with styled():
+    with use_style():
         note = (
             "Share of universes in percent in which a method has a place: 1 plus the methods with a better value."
             " Framed: the median. Universes are those in which all methods of a block have numbers: "
@@ -39,7 +47,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
             + ". They are a list of analyses, not a sample."
         )
         rows = [ROW * len(ranks) + AXIS for _, ranks in families]
-        figure, axes = drawing(
+        figure, axes = new_figure(
             (len(families), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
             title=f"{multiverse.model} on {multiverse.task}: places of methods under every choice",
         )  # fmt: skip
@@ -59,7 +67,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
                 for rank, count in dist.counts.items():
                     fraction = count / n
                     cell = [(rank - 0.49, i - 0.46, rank + 0.49, i + 0.46)]
-                    boxes(ax, cell, f"{dist.method}/{rank}", facecolor=tint(SHOWN, fraction))
+                    draw_boxes(ax, cell, f"{dist.method}/{rank}", facecolor=tint(SHOWN, fraction))
                     ax.text(rank, i, format_share(fraction).removesuffix(" %"), ha="center", va="center",
                             color="white" if fraction >= _DARK else INK)  # fmt: skip
                 median = dist.spread.median
@@ -78,7 +86,7 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
     families = [(family, claims) for family, claims in families if claims]
     if not families:
         return None
-    with styled():
+    with use_style():
         note = (
             "Length: universes in which the first method is better by value, of those that have both. Dark: universes"
             " with a test in which it is significantly better, as a share of those with a test. Orange: the claim does"
@@ -86,7 +94,7 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
             " Beside: both shares, the choice that turns it most, and the share of its direction that this explains."
         )
         rows = [ROW * len(claims) + AXIS for _, claims in families]
-        figure, axes = drawing(
+        figure, axes = new_figure(
             (len(families), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
             title=f"{multiverse.model} on {multiverse.task}: claims of the table under every choice",
         )  # fmt: skip
@@ -96,7 +104,7 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
             ax.set_label(family.name)
             ax.set_title(f"{family.name}, {n:,} universes{hidden}", loc="left")
             ax.set_title("holds | significant | turned by", loc="right")
-            fractions(ax)
+            set_fraction_axes(ax)
             ax.set(xlim=(0, 1), xticks=(0, 0.25, 0.5, 0.75, 1))
             ax.grid(axis="x")
             name_rows(ax, [format_claim(outcome) for outcome in claims])
@@ -111,7 +119,7 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
                 tested = format_share(outcome.significant / outcome.tested) if outcome.tested else "no test"
                 opposite = f"{outcome.reversed} reversed" * bool(outcome.reversed)
                 texts = [format_share(outcome.share), tested, describe_decider(outcome), opposite]
-                beside(ax, i, " | ".join(filter(None, texts)))
+                write_beside(ax, i, " | ".join(filter(None, texts)))
             ax.axvline(SURVIVES, label="threshold", color=INK, linewidth=0.7, linestyle=(0, (3, 2)), zorder=2)
         axes[-1, 0].set_xlabel("universes (%)")
         return figure

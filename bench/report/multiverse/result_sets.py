@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.api import FloatArray, UserError
-from bench.metrics.validation import ranked
+from bench.metrics.validation import normalised_ranks
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
-from bench.report.text import listed, plain, setting
+from bench.report.text import join, plain, setting_text
 from bench.results.files import base_of, path_of, read_records, recalibration_of, stored_path
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 _NEUTRAL_CONFIG = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
@@ -50,7 +50,9 @@ def setting_of(row: ResultRow) -> Setting:
         f"{row.config['tune']} configurations" if "tune" in row.config else NONE,
         plain(row.answers_source),
         plain(row.judge or LETTERS),
-        ", ".join(f"{name.removeprefix(_PROTOCOL)}={plain(setting(value))}" for name, value in sorted(rules.items()))
+        ", ".join(
+            f"{name.removeprefix(_PROTOCOL)}={plain(setting_text(value))}" for name, value in sorted(rules.items())
+        )
         or OF_PRESET,
     )
 
@@ -62,11 +64,11 @@ class ResultSet:
     setting: Setting
     recalibration: str
     seed: int
-    records: Mapping[str, Records]
+    records: Mapping[str, QuestionRecords]
     """Name of the method without its recalibration -> records of its result, sorted by question id."""
 
     @property
-    def first(self) -> Records:
+    def first(self) -> QuestionRecords:
         """Records of the first method: questions, answers and labels are the same for all."""
         return next(iter(self.records.values()))
 
@@ -102,7 +104,7 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     names = {name for row in rows for name in row.config} - _NEUTRAL_CONFIG
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for row, name in product(rows, names):
-        text = setting(row.config.get(name))
+        text = setting_text(row.config.get(name))
         values[name, row.method].add(text)
         if name == "train_on" and row.train_on is not None:
             values[name, ""].add(text)
@@ -121,7 +123,7 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
         elif row.limit is not None:
             reason = "runs with --limit"
         elif overridden:
-            reason = f"{plain(base)} with settings of its own ({listed(overridden)})"
+            reason = f"{plain(base)} with settings of its own ({join(overridden)})"
         elif row.is_order_alone:
             reason = f"{plain(base)} gives scores that nothing scales, so it has no confidence to measure"
         elif (run_setting, base) in cut_short:  # as in tables, where one such seed takes the line's rank
@@ -156,8 +158,7 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
             "All results are recalibrated; the table needs them as they are: run them without --recalibrate"
         )
     return min(
-        sizes,
-        key=lambda s: (s.tuning != NONE, s.answers != USUAL_ANSWERS, s.protocol != OF_PRESET, -sizes[s], s),
+        sizes, key=lambda s: (s.tuning != NONE, s.answers != USUAL_ANSWERS, s.protocol != OF_PRESET, -sizes[s], s)
     )
 
 
@@ -204,11 +205,11 @@ def build_result_sets(
             continue
         missing = [name for name in methods if name not in by_method]
         if missing:
-            exclusions.missing.append(f"No result with {described}: {listed(missing)}.")
+            exclusions.missing.append(f"No result with {described}: {join(missing)}.")
         result_sets.append(result_set)
     if all(len(names.keys() & set(methods)) < 2 for key, names in cells.items() if key[0] == reference):  # noqa: PLR2004
         raise UserError(
-            f"No seed has results of two methods of the table ({listed(methods)}), so none can be compared in a"
+            f"No seed has results of two methods of the table ({join(methods)}), so none can be compared in a"
             " universe; run them with the same --seed"
         )
     if not result_sets or result_sets[0].setting != reference:
@@ -216,9 +217,9 @@ def build_result_sets(
     return result_sets
 
 
-def ranking_values(records: Records) -> FloatArray:
+def ranking_values(records: QuestionRecords) -> FloatArray:
     """Return the input (n,) of rank-based metrics: ranks of the scores where there are scores, else confidences."""
-    return records.confidence if records.score is None else ranked(records.score)
+    return records.confidence if records.score is None else normalised_ranks(records.score)
 
 
 def _describe(key: SetKey) -> str:

@@ -28,7 +28,7 @@ from bench.report.multiverse.definitions import (
 )
 from bench.report.multiverse.model import LEVEL, Universe
 from bench.report.multiverse.result_sets import USUAL_ANSWERS, ResultSet, ranking_values
-from bench.results.questions import QuestionText
+from bench.results.question_texts import QuestionText
 from bench.stats import Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of
 

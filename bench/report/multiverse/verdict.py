@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.report.multiverse.definitions import DEFINITION, Family
 from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
-from bench.report.text import MINUS, several
+from bench.report.text import MINUS, plural
 
 _FEW = 4
 """Most claims, or methods, that a sentence of the verdict names."""
@@ -63,13 +63,13 @@ def verdict(multiverse: Multiverse) -> tuple[str, ...]:
     sentences, leaders = [], []
     for family in multiverse.families:
         claims, n = multiverse.claims(family.name), len(multiverse.of(family.name))
-        scope = f"{family.name[0].upper()}{family.name[1:]} ({several(n, 'universe')})"
+        scope = f"{family.name[0].upper()}{family.name[1:]} ({plural(n, 'universe')})"
         survivors = [c for c in claims if c.survives]
         tested, shown = sum(c.tested > 0 for c in survivors), sum(c.is_shown for c in survivors)
         few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
         sentences.append(
             f"{scope}: {len(survivors)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of"
-            f" these{few}; {shown} of {several(tested, 'survivor')} with a test are also significant in {THRESHOLD} of"
+            f" these{few}; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of"
             " their tests."
             if claims
             else f"{scope}: the table claims nothing, so nothing can fall."
@@ -81,14 +81,14 @@ def verdict(multiverse: Multiverse) -> tuple[str, ...]:
         more = f" and {len(ranked) - _FEW} others" if len(ranked) > _FEW else ""
         n = len(multiverse.complete(family.name))
         if ranked:
-            among = f"of {several(n, 'universe')} with numbers of all"
+            among = f"of {plural(n, 'universe')} with numbers of all"
             leaders.append(f"First in {family.name} by value, {among}: {first}{more}.")
     for family in multiverse.families:
         sentences += _fallen(multiverse.claims(family.name), family)
     pairs = [pair for pair in multiverse.contests if not pair.is_claim and pair.tested]
     decided = [pair for pair in pairs if pair.significant or pair.reversed]
     both = sum(bool(pair.significant and pair.reversed) for pair in decided)
-    n_open, ways = several(len(pairs), "pair"), f" ({both} of them in either direction)" if both else ""
+    n_open, ways = plural(len(pairs), "pair"), f" ({both} of them in either direction)" if both else ""
     if decided:
         leaders.append(
             f"Of {n_open} that the table leaves open, {len(decided)} could be claimed by picking"

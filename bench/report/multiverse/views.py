@@ -20,8 +20,8 @@ from bench.report.multiverse.verdict import (
     verdict,
 )
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, metric_name, precise, probability, seeds_text
-from bench.report.verdict.phrases import joined
+from bench.report.text import EN_DASH, metric_name, p_text, precise, seeds_text
+from bench.report.verdict.phrases import join_with_and
 
 _MOST = 10
 """Most surviving claims of a family that are printed; CSV and JSON have all."""
@@ -77,7 +77,7 @@ def _summary(multiverse: Multiverse) -> Grid:
         ),
         (
             f"Shown: it survives, and is significant in at least {THRESHOLD} of the universes with a test;"
-            f" {joined(tested)} have one, other definitions are compared by value."
+            f" {join_with_and(tested)} have one, other definitions are compared by value."
         ),
         (
             "Reversed: claims whose opposite is significant in some universe. Open: pairs that the table does not"
@@ -128,7 +128,7 @@ def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome
     rows = [
         GridRow([
             Cell(format_claim(c)), Cell(precise(metric, c.difference)),
-            Cell(EN_DASH if c.p is None else probability(c.p)), Cell(f"{c.n:,}"),
+            Cell(EN_DASH if c.p is None else p_text(c.p)), Cell(f"{c.n:,}"),
             Cell(format_share(c.share) or EN_DASH),
             Cell(format_share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
             Cell("shown" if c.is_shown else "yes" if c.survives else "no"),

@@ -12,12 +12,12 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import figures
-from bench.report.figures.drawing import styled
+from bench.report.figures.drawing import use_style
 from bench.report.figures.figure_data import RecordsOf, table_id
 from bench.report.figures.wins import has_matrix
 from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
 from bench.report.tables.model import COLUMNS, Table
-from bench.report.text import listed
+from bench.report.text import join
 from bench.results.files import recalibration_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Figures:
         for kind in one:
             if len(values[kind]) > 1:
                 raise UserError(
-                    f"this figure shows one {kind}, and there are {listed(values[kind])}; choose one:"
+                    f"this figure shows one {kind}, and there are {join(values[kind])}; choose one:"
                     f" {kind}={values[kind][0]!r}"
                 )
         keys = {line.key for table in tables for line in table.lines}
@@ -151,12 +151,12 @@ class Figures:
             _require_known("methods", name, known)
         not_recalibrated = {name for name in known if not recalibration_of(name)} or known
         shown = (
-            table.only({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
+            table.with_lines({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
             for table in tables
         )
         selected = [table for table in shown if table.lines]
         if not selected:
-            raise UserError(f"no result of {listed(models)} on {listed(tasks)} with these methods to draw")
+            raise UserError(f"no result of {join(models)} on {join(tasks)} with these methods to draw")
         return selected
 
 
@@ -180,7 +180,7 @@ def _png_figure_class() -> type[Figure]:
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             stream = io.BytesIO()
-            with styled():
+            with use_style():
                 self.savefig(stream, format="png")
             width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.get_size_inches())
             return stream.getvalue(), {"width": width, "height": height}

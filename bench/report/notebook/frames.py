@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bench.metrics import METRICS
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
             "leading": line in table.leaders(),
             "n": line.n,
             "seeds": len(line.seeds),
-            "runs": line.runs,
+            "runs": line.n_runs,
             "status": line.status,
             "reason": "; ".join(line.reasons) or None,
         }
@@ -128,7 +128,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
 
 def questions(
     tables: Sequence[Table],
-    records_of: Callable[[ResultRow], Records],
+    records_of: Callable[[ResultRow], QuestionRecords],
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
 ) -> DataFrame:
     """Return a frame with a row for each model, task, method, seed and question.

@@ -18,14 +18,14 @@ from bench.report.notebook.figures import Figures, Names
 from bench.report.notebook.shown import Page, Sentences, ShownTable
 from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, published
-from bench.report.tables.caption import apart
-from bench.report.tables.choice import chosen, refuse_unknown_metrics
+from bench.report.tables.caption import distinguishing_labels
+from bench.report.tables.choice import apply_selection, refuse_unknown_metrics
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
-from bench.report.text import listed
+from bench.report.text import join
 from bench.report.verdict import verdict_of
-from bench.results import cells, files, questions
-from bench.results.records import Records
+from bench.results import cells, files, question_texts
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class Results:
         """
         refuse_unknown_metrics(selection)
         notes = cells.skipped_notes(selection.results, partial=selection.partial)
-        rows = recomputed.rows_of(selection.results, cache, partial=selection.partial, say=say)
+        rows = recomputed.read_recomputed(selection.results, cache, partial=selection.partial, say=say)
         results = cls.from_rows(selection, cache, rows, say)
-        chosen(results.whole, selection)  # raises if a requested method has no result
+        apply_selection(results.whole, selection)  # raises if a requested method has no result
         shown = [row for table in results.tables for row in table.rows]
         return replace(results, rows=tuple(shown), notes=tuple(notes))
 
@@ -118,8 +118,8 @@ class Results:
         """
 
         @functools.cache
-        def texts(task: str, version: int) -> Mapping[str, questions.QuestionText]:
-            return questions.read(self.folder, task, version) if text else {}
+        def texts(task: str, version: int) -> Mapping[str, question_texts.QuestionText]:
+            return question_texts.read(self.folder, task, version) if text else {}
 
         frame = frames.questions(self.tables, self._records, texts)
         return frame if text else frame.drop(columns=["text", "gold"])
@@ -176,8 +176,10 @@ class Results:
         If a model and task have several tables, e.g. one of a part of the questions, the texts say what tells these
         apart.
         """
-        tables = [table.whole() for table in self._chosen(self.selection)]
-        suffixes = (f" ({words})" if words else "" for words in apart([table.rows[0] for table in tables]))
+        tables = [table.with_hidden_lines() for table in self._chosen(self.selection)]
+        suffixes = (
+            f" ({words})" if words else "" for words in distinguishing_labels([table.rows[0] for table in tables])
+        )
         return Sentences(
             f"{table.model} on {table.task}{suffix}: {' '.join(verdict_of(table).sentences)}"
             for table, suffix in zip(tables, suffixes, strict=True)
@@ -208,14 +210,14 @@ class Results:
         counts = ", ".join(f"{status[each]} {each}" for each in ("ok", "skipped", "failed") if status[each])
         methods = dict.fromkeys(row.method for row in self.rows)
         places = dict.fromkeys(f"{table.model} on {table.task}" for table in self.tables)
-        lines = [f"Results of {len(methods)} methods, {listed(places)}: {counts}"]
+        lines = [f"Results of {len(methods)} methods, {join(places)}: {counts}"]
         lines += [f"{row.method} on {row.task} {row.status}: {row.reason}" for row in self.rows if row.status != "ok"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def _chosen(self, selection: Selection) -> list[Table]:
         if not self.whole:
             raise UserError("there are no results: the run was a dry one; run it again without dry_run=True")
-        return chosen(self.whole, selection)
+        return apply_selection(self.whole, selection)
 
-    def _records(self, row: ResultRow) -> Records:
+    def _records(self, row: ResultRow) -> QuestionRecords:
         return files.read_records(files.stored_path(row, self.folder))

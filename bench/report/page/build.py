@@ -51,13 +51,13 @@ from bench.report.page import disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_data, missing_line
 from bench.report.page.static_table import block_name
 from bench.report.tables import legend
-from bench.report.tables.caption import apart, limit_sentence, preset_sentence
+from bench.report.tables.caption import distinguishing_labels, limit_sentence, preset_sentence
 from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
 from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, one_line_per_method
 from bench.report.text import plain
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 _MANY = 8
@@ -103,7 +103,7 @@ _SETS: Mapping[str, Sequence[str]] = {
 
 def payload(
     tables: Sequence[Table],
-    records_of: Callable[[ResultRow], Records],
+    records_of: Callable[[ResultRow], QuestionRecords],
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
     shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def payload(
     page = _Page(
         methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
     )
-    labels = apart([table.rows[0] for table in tables])
+    labels = distinguishing_labels([table.rows[0] for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
@@ -183,7 +183,7 @@ class _Page:
     """Builds the blocks of a page, which share methods, footnotes and texts of questions."""
 
     methods: Sequence[Line]
-    records_of: Callable[[ResultRow], Records]
+    records_of: Callable[[ResultRow], QuestionRecords]
     texts_of: Callable[[str, int], Mapping[str, QuestionText]]
     headlines: Sequence[str]
     texts: questions.QuestionTexts
@@ -199,14 +199,18 @@ class _Page:
             table: the table.
             label: what tells the table from others of its model and task; empty if there are none.
         """
-        first, column = table.rows[0], {line.key: k for k, line in enumerate(table.placed)}
-        answers = [[self.records_of(row) for row in line.done] for line in table.placed]
+        first, column = table.rows[0], {line.key: k for k, line in enumerate(table.ordered_lines)}
+        answers = [[self.records_of(row) for row in line.ok_rows] for line in table.ordered_lines]
         present = {subject for runs in answers for run in runs for subject in run.subject}
         subjects = sorted(present.union(*(row.per_subject for row in table.rows)))
         per_subject = [
             {s: n for s, values in row.per_subject.items() if (n := values.get("n")) is not None} for row in table.rows
         ]
-        main = (k for k, line in enumerate(table.placed) if line.done and line.standing and not line.standing.labels)
+        main = (
+            k
+            for k, line in enumerate(table.ordered_lines)
+            if line.ok_rows and line.standing and not line.standing.labels
+        )
         shown = questions.select_questions(
             first, answers, subjects, self.texts_of(first.task, first.task_version), self.texts,
             disputed=disagreements.select_pairs(table, self.depth), each_way=self.depth.each, base=next(main, None),

@@ -26,8 +26,8 @@ from bench.metrics import METRICS, Metric
 from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
-from bench.report.text import count, plain, probability, shown
-from bench.report.verdict.phrases import compact, n_labels
+from bench.report.text import count, p_text, plain, value_text
+from bench.report.verdict.phrases import compact_count, n_labels
 
 DIGITS = 6
 """Decimals of the means, by which the page sorts lines."""
@@ -64,22 +64,22 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
         "reasons": list(map(footnotes.number, line.reasons)),
         "notes": list(map(footnotes.number, line.notes)),
         "seeds": list(line.seeds),
-        "runs": line.runs,
+        "runs": line.n_runs,
         "n": line.n,
     }
     if line.status != "ok":
         return data
     first, labels_seen, seconds, labels = (
-        line.done[0],
-        line.done[0].labels_seen,
+        line.ok_rows[0],
+        line.ok_rows[0].labels_seen,
         mean_of(line.seconds),
         n_labels(line),
     )
     amounts = {"tokens": mean_of(line.tokens), "generated": mean_of(line.generated), "parameters": first.n_parameters}
     costs = {} if line.n is None else {"n": count(line.n)}
-    costs["seeds"] = str(line.runs) if len(line.seeds) == line.runs else f"{len(line.seeds)} of {line.runs}"
+    costs["seeds"] = str(line.n_runs) if len(line.seeds) == line.n_runs else f"{len(line.seeds)} of {line.n_runs}"
     costs["labels"] = count(labels) if labels else "none"
-    costs |= {name: compact(amount) for name, amount in amounts.items() if amount is not None}
+    costs |= {name: compact_count(amount) for name, amount in amounts.items() if amount is not None}
     if seconds is not None:
         costs["seconds"] = "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}"
     data |= {
@@ -104,10 +104,10 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
     if line.standing is not None:
         estimates = [(metric, line.estimate(name)) for name, metric in METRICS.items()]
         data |= {
-            "ci": [value.ends and [shown(metric, end) for end in value.ends] for metric, value in estimates],
+            "ci": [value.ends and [value_text(metric, end) for end in value.ends] for metric, value in estimates],
             "half": [_shown(metric, value.half) for metric, value in estimates],
             "rank": dict(line.standing.ranks),
-            "calibrated_p": probability(line.standing.calibrated_p),
+            "calibrated_p": p_text(line.standing.calibrated_p),
             "calibrated": line.is_calibrated and line.orders_answers,
             "constant": _shown(METRICS["brier"], line.standing.constant),
             "worse": line.is_worse_than_constant,
@@ -122,4 +122,4 @@ def missing_line(footnotes: Footnotes) -> dict[str, Any]:
 
 
 def _shown(metric: Metric, value: float | None) -> str | None:
-    return None if value is None else shown(metric, value)
+    return None if value is None else value_text(metric, value)

@@ -20,7 +20,7 @@ from bench.report.page.elements import el, html
 from bench.report.page.elements import table as table_of
 from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, interval_text, plain, precise, probability
+from bench.report.text import EN_DASH, interval_text, p_text, plain, precise
 from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
@@ -42,7 +42,7 @@ def pair_data(table: Table) -> dict[str, Any] | None:
     by_ends, columns = _pairs_by_ends(table), tested_columns(table)
     if not columns:
         return None
-    key_pairs = list(combinations((table.placed[k].key for k in columns), 2))
+    key_pairs = list(combinations((table.ordered_lines[k].key for k in columns), 2))
     metrics = {metric for _, _, metric in by_ends}
     return {
         "columns": columns,
@@ -57,7 +57,7 @@ def pair_data(table: Table) -> dict[str, Any] | None:
 
 def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
     """Return pairs by (first, second, metric), where `first` stands before `second` in `table.placed`."""
-    position, by_ends = {line.key: i for i, line in enumerate(table.placed)}, {}
+    position, by_ends = {line.key: i for i, line in enumerate(table.ordered_lines)}, {}
     for pair in table.standings.pairs if table.standings else ():
         if pair.first in position and pair.second in position:
             ordered = pair if position[pair.first] < position[pair.second] else pair.reversed()
@@ -68,7 +68,7 @@ def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
 def tested_columns(table: Table) -> list[int]:
     """Return the indices into `table.placed` of lines that were tested against a shown line."""
     tested = {key for *ends, _ in _pairs_by_ends(table) for key in ends}
-    return [k for k, line in enumerate(table.placed) if line.key in tested]
+    return [k for k, line in enumerate(table.ordered_lines) if line.key in tested]
 
 
 def best_columns(table: Table) -> dict[str, int]:
@@ -76,7 +76,7 @@ def best_columns(table: Table) -> dict[str, int]:
 
     That is the leader with the best mean, or without leaders the line with the best mean.
     """
-    position, best = {table.placed[k].key: k for k in tested_columns(table)}, {}
+    position, best = {table.ordered_lines[k].key: k for k in tested_columns(table)}, {}
     for block in judge_table(table, table.headline):
         lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
         positions = [position[line.key] for line in lines if line.key in position]
@@ -93,7 +93,7 @@ def _pair_texts(pair: Pair) -> list[str]:
     return [
         "+" * (pair.difference > ROUNDING) + precise(metric, pair.difference),
         EN_DASH if low is None or high is None else interval_text(metric, low, high),
-        EN_DASH if p is None else probability(p),
+        EN_DASH if p is None else p_text(p),
         "" if p is None else verdict,
     ]
 
@@ -108,11 +108,11 @@ def differences_table(table: Table, where: str) -> str:
     by_ends, best = _pairs_by_ends(table), next(iter(best_columns(table).values()), None)
     if best is None:
         return html(el("p", {"class": "muted"}, _NOTHING))
-    reference = table.placed[best]
+    reference = table.ordered_lines[best]
     metrics = {metric for _, _, metric in by_ends}
     name = next(name for name in (ranked_by(table.headline), *TESTED) if name in metrics)
     pairs = [pair for (*ends, metric), pair in by_ends.items() if metric == name and reference.key in ends]
-    metric, labels = METRICS[name], {line.key: plain(line.key.label) for line in table.placed}
+    metric, labels = METRICS[name], {line.key: plain(line.key.label) for line in table.ordered_lines}
     rows = [pair if pair.second == reference.key else pair.reversed() for pair in pairs]
     rows.sort(key=lambda pair: pair.difference * (-1 if metric.higher_is_better else 1))
     label, unit = labels[reference.key], "percentage points" if metric.is_fraction else "nats"
@@ -128,7 +128,7 @@ def differences_table(table: Table, where: str) -> str:
         body.append(el("tr", el("th", {"scope": "row"}, labels[pair.first]), *cells))
     markup = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
     left_out, tested = table.standings.left_out if table.standings else {}, tested_columns(table)
-    others = (line.key for k, line in enumerate(table.placed) if line.done and k not in tested)
+    others = (line.key for k, line in enumerate(table.ordered_lines) if line.ok_rows and k not in tested)
     not_compared = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
     note = el("p", {"class": "muted legend"}, f"Not compared: {not_compared}.") if not_compared else None
     return html(el("div", {"class": "wide"}, markup), note)

@@ -60,11 +60,11 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
     max_diagrams, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
     table_figures = []
     for k, table in enumerate(tables):
-        done = [line.key for line in table.lines if line.done]
+        done = [line.key for line in table.lines if line.ok_rows]
         if not done:
             table_figures.append(Pictures())
             continue
-        shown = table.only(done)
+        shown = table.with_lines(done)
         metrics = list(dict.fromkeys((ranked_by(table.headline), SECOND)))[:n_metrics]
         tested = [[differences.metric] for differences in differences_by_metric(shown, metrics)]
         forests = [differences_to_best([shown], metrics=metric) for metric in tested]
@@ -74,10 +74,10 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         lines = leaders_first(shown.lines, leading)
         diagrams = [
             el("figure", {"data-method": line.key.label, "class": "leads" if line.key in leading else None},
-               inline_svg(reliability([shown.only([line.key])], records_of), f"t{k}r{i}"))
+               inline_svg(reliability([shown.with_lines([line.key])], records_of), f"t{k}r{i}"))
             for i, line in enumerate(lines[:max_diagrams])
         ]  # fmt: skip
-        note = diagram_note(seeds=any(len(line.done) > 1 for line in lines))
+        note = diagram_note(seeds=any(len(line.ok_rows) > 1 for line in lines))
         if lines[max_diagrams:]:
             names = ", ".join(line.key.label for line in lines[max_diagrams:])
             note += f" A page of this size has no room for {names}: bench report --figures DIR draws all."

@@ -19,13 +19,13 @@ from bench.api.protocol import Protocol
 from bench.grading.grade import parse_letter
 from bench.prompts import templates
 from bench.report.page.disagreements import largest_disagreements
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 PARTS = 10_000
 """Confidences are stored as integers, in units of 1 / PARTS."""
-Runs = Sequence[Records]
+Runs = Sequence[QuestionRecords]
 """Records of each seed of a line that is ok; empty if no seed is."""
 EACH = 50
 """Number of questions in each of the three groups."""
@@ -218,7 +218,7 @@ def select_questions(
     }
 
 
-def _by_id(records: Records, values: npt.NDArray[Any]) -> dict[str, Any]:
+def _by_id(records: QuestionRecords, values: npt.NDArray[Any]) -> dict[str, Any]:
     return dict(zip(records.id, values.tolist(), strict=True))
 
 

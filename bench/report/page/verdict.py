@@ -53,7 +53,7 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
         tables: at least one table; all have the same headline metric.
         names: names of the tables, for the sentences.
     """
-    full = [table.whole() for table in tables]
+    full = [table.with_hidden_lines() for table in tables]
     name = ranked_by(tables[0].headline)
     metric, label = METRICS[name], metric_name(name)
     better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}

@@ -18,7 +18,7 @@ from bench.api import UserError
 from bench.report.competition import CALIBRATION
 from bench.report.grouping import Key
 from bench.results.files import read_records
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.stats import Comparison, Estimate, Settings, ranks, summary
 
@@ -136,7 +136,7 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
         # in `summary` a line's name is its index in the group, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
         score = {
-            str(i): np.stack([run.order for run in records[k]])
+            str(i): np.stack([run.ranking_values for run in records[k]])
             for i, k in enumerate(group)
             if all(run.score is not None for run in records[k])
         }
@@ -181,7 +181,7 @@ def _is_above_chance(auroc: Estimate | None) -> bool | None:
     return (auroc.fixed.low or auroc.value) > CHANCE + ROUNDING
 
 
-def _sort_by_id(records: Records, path: Path) -> Records:
+def _sort_by_id(records: QuestionRecords, path: Path) -> QuestionRecords:
     """Sort the records of a result by question id, so that those of two results can be compared row by row.
 
     Raises:
@@ -196,6 +196,6 @@ def _sort_by_id(records: Records, path: Path) -> Records:
     return records.take(order)
 
 
-def _same_labels(a: Records, b: Records) -> bool:
+def _same_labels(a: QuestionRecords, b: QuestionRecords) -> bool:
     """Whether the records of two results have the same questions, subjects and labels, in the same order."""
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))

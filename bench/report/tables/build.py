@@ -18,7 +18,7 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, counted, find_best
+from bench.report.competition import CALIBRATION, displayed_value, find_best
 from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
@@ -28,7 +28,7 @@ from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, listed, omission, plain
+from bench.report.text import REASON_LENGTH, join, omitted_subjects, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "COLUMNS", "REASON_LENGTH", "StandingsOf", "add_published", "build", "marked", "plain", "print_terminal", "render",
-    "table_views",
+    "COLUMNS", "REASON_LENGTH", "StandingsOf", "add_published", "build", "mark_plugins", "plain", "print_terminal",
+    "render", "table_views",
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
@@ -90,7 +90,7 @@ def build(
                     peer.key.label for peer in plain_lines
                     if peer.key != line.key and peer.standing and peer.standing.labels == labels
                 ]  # fmt: skip
-                ranked_with = f"ranked and compared only with {listed(peers)}" if peers else "compared with none"
+                ranked_with = f"ranked and compared only with {join(peers)}" if peers else "compared with none"
                 notes = unique((*notes, f"{_OTHER_LABELS}: {ranked_with}"))
             estimates = {name: replace(e, best=best[line.key].get(name)) for name, e in line.estimates.items()}
             lines.append(replace(line, notes=notes, estimates=estimates))
@@ -116,7 +116,7 @@ def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, s
     return [replace(table, published=by_table.get((table.model, table.task), {})) for table in tables]
 
 
-def marked(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
+def mark_plugins(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
     """Return the tables with a footnote at each method that is not built in.
 
     Args:
@@ -146,7 +146,7 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
     """
     grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
-        grids = [layout.overview_grid([table.whole() for table in tables]), *grids]
+        grids = [layout.overview_grid([table.with_hidden_lines() for table in tables]), *grids]
     return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
 
 
@@ -186,8 +186,8 @@ def _build_line(
         rows=tuple(rows),
         standing=standings.lines.get(key) if standings else None,
     )
-    computed = {name for row in line.done for name in row.metrics}  # metrics of COLUMNS are included in any case
-    names = [name for name in METRICS if line.done and (name in COLUMNS or name in computed)]
+    computed = {name for row in line.ok_rows for name in row.metrics}  # metrics of COLUMNS are included in any case
+    names = [name for name in METRICS if line.ok_rows and (name in COLUMNS or name in computed)]
     notes = [f"with {key.variant}"] if key.variant else []
     if standings and key in standings.left_out:
         notes.append(standings.left_out[key])
@@ -199,26 +199,26 @@ def _build_line(
 
 def _value(line: Line, name: str, average: Average) -> MetricValue:
     """Compute the value of one metric from the rows of a line that has no estimates yet: mean over seeds, footnotes."""
-    summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.done]
+    summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.ok_rows]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)
     undefined = max(summary.n_undefined for summary in summaries) if average == "subjects" else 0
     label, notes = METRICS[name].label, list[str]()
     if mean is None:
-        computed = any(name in row.metrics for row in line.done)
+        computed = any(name in row.metrics for row in line.ok_rows)
         where = " in every subject" * (average == "subjects")
         notes.append(f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores")
     elif undefined:
-        notes.append(omission(label, [undefined], len(line.done[0].per_subject)))
-    clipped = max((row.n_clipped or 0 for row in line.done), default=0) if name == "nll" else 0
+        notes.append(omitted_subjects(label, [undefined], len(line.ok_rows[0].per_subject)))
+    clipped = max((row.n_clipped or 0 for row in line.ok_rows), default=0) if name == "nll" else 0
     if clipped:
         notes.append(f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
     if name == CALIBRATION and mean is not None and line.standing and line.standing.unordered:
         notes.append("calibrated, but " * line.is_calibrated + line.standing.unordered)
     return MetricValue(
-        mean=None if mean is None else counted(name, mean),
+        mean=None if mean is None else displayed_value(name, mean),
         std=mean_of(summary.std for summary in summaries),
-        by_seed=tuple(counted(name, value) for value in by_seed),
+        by_seed=tuple(displayed_value(name, value) for value in by_seed),
         n_undefined=undefined,
         standing=line.standing.metrics.get(name) if line.standing else None,
         notes=unique(notes),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bench.report.grouping import Group, common_settings, tuning_budget
 from bench.report.tables.origins import Origins
-from bench.report.text import count, listed, percent, plain, span
+from bench.report.text import count, join, percent, plain, range_text
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -41,7 +41,7 @@ def too_few(rows: Sequence[ResultRow]) -> str:
         for what, (least, values) in counts.items()
         if min(values, default=least) < least
     ]
-    return f"Too few to tell methods apart unless they differ much: {listed(few)}." if few else ""
+    return f"Too few to tell methods apart unless they differ much: {join(few)}." if few else ""
 
 
 def preset_sentence(row: ResultRow) -> str:
@@ -54,7 +54,7 @@ def limit_sentence(row: ResultRow) -> str:
     return f"Results are partial (--limit {row.limit})."
 
 
-def apart(rows: Sequence[ResultRow]) -> list[str]:
+def distinguishing_labels(rows: Sequence[ResultRow]) -> list[str]:
     """Return labels that distinguish tables of one model and task; empty for a single table.
 
     Args:
@@ -85,25 +85,25 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         for row in rows:
             if row.train_on is not None and row.tuning is not None and row.tuning.reason is not None:
                 reasons[row.tuning.reason].add(base_of(row.method))
-        yield from (f"Not tuned: {listed(names)} ({reason})." for reason, names in sorted(reasons.items()))
+        yield from (f"Not tuned: {join(names)} ({reason})." for reason, names in sorted(reasons.items()))
     if first_row.limit is not None:
         yield limit_sentence(first_row)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
     in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
     accuracies = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
-    accuracy = f"; the model answers {span(accuracies, percent)} % of them right" if accuracies else ""
+    accuracy = f"; the model answers {range_text(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
-        yield f"n = {span([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
+        yield f"n = {range_text([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
     yield too_few(rows)
     yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
     yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))
     yield from _count_sentence("exemplar", "dropped for lack of room", (row.n_shots_dropped for row in rows))
-    yield origins.source
+    yield origins.source_sentence
     yield from counts_of(rows)
-    yield origins.judge
-    train_sets = listed(row.train_on for row in rows if row.train_on is not None)
+    yield origins.judge_sentence
+    train_sets = join(row.train_on for row in rows if row.train_on is not None)
     yield f"Methods learned from {train_sets}." if train_sets else "No method learned from labels."
     shown_elsewhere = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first_row.deviations}
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in shown_elsewhere]
@@ -125,7 +125,7 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
     name, *rest = noun.split(" ", 1)
     subject = " ".join((name + "s" * (set(known) != {1}), *rest))
     verb = "" if participle.startswith("could") else "was " if set(known) == {1} else "were "
-    yield f"{span(known, count)} {subject} {verb}{participle}."
+    yield f"{range_text(known, count)} {subject} {verb}{participle}."
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
@@ -134,4 +134,4 @@ def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
     for row in rows:
         for what, n in row.counts.items():
             counts[what].add(n)
-    yield from (f"{what}: {span(values, count)}." for what, values in sorted(counts.items()))
+    yield from (f"{what}: {range_text(values, count)}." for what, values in sorted(counts.items()))

@@ -12,7 +12,7 @@ from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
-from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, shown, signed, span
+from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, range_text, signed, value_text
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
@@ -58,9 +58,9 @@ def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> 
         if estimate is None or estimate.mean is None:
             cells.append(DASH if estimate is None else Cell("undefined", notes=estimate.notes))
             continue
-        text = shown(metric, estimate.mean)
+        text = value_text(metric, estimate.mean)
         if not is_bare:
-            text += "" if estimate.half is None else f" ±{shown(metric, estimate.half)}"
+            text += "" if estimate.half is None else f" ±{value_text(metric, estimate.half)}"
             text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
         signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
         signs += SIGNS[estimate.best] if estimate.best else ""
@@ -85,14 +85,14 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
     """Return the columns after the metrics (seeds, n, labels) with the functions that fill them."""
 
     def seeds(line: Line) -> Cell:
-        return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.runs) + str(line.runs))
+        return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.n_runs) + str(line.n_runs))
 
     def labels(line: Line) -> Cell:
         """Return the numbers of labels in training and validation, e.g. `1,280 gold/320`."""
         if line.status != "ok":
             return DASH
         names = ("train", "validation", "gold")
-        train, validation, gold = (span((getattr(seen, name) for seen in line.labels), count) for name in names)
+        train, validation, gold = (range_text((getattr(seen, name) for seen in line.labels), count) for name in names)
         if {train, validation, gold} == {"0"}:
             return Cell("none")
         training = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
@@ -107,13 +107,13 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
 
 
 def _seeds_differ(lines: Sequence[Line]) -> bool:
-    return len({line.runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.runs for line in lines)
+    return len({line.n_runs for line in lines}) > 1 or any(0 < len(line.seeds) < line.n_runs for line in lines)
 
 
 def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
     """Yield a sentence on the number of seeds if it is the same, more than one, for all methods."""
-    if lines and lines[0].runs > 1 and not _seeds_differ(lines):
-        yield f"Every method ran with {lines[0].runs} seeds."
+    if lines and lines[0].n_runs > 1 and not _seeds_differ(lines):
+        yield f"Every method ran with {lines[0].n_runs} seeds."
 
 
 def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
@@ -124,7 +124,7 @@ def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
         yield f"{legend.order_sentence(lines, headline)[:-1]}, which is not shown."
 
 
-def table_remarks(table: Table) -> tuple[str, ...]:
+def general_footnotes(table: Table) -> tuple[str, ...]:
     """Return the footnotes of the table that belong to no cell."""
     has_published = any(table.cell(line.method, name) for line in table.lines for name in table.columns)
     missing = f"The paper has nothing to compare {table.facts[0]} with."
@@ -148,7 +148,7 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
             printed.append(Cell(percent(cell.mean) + spread, notes=notes))
         difference = None if line is None else table.difference(line, name)
         half = None if is_bare or line is None else line.estimate(name).half
-        text = "" if half is None else f" ±{shown(metric, half)}"
+        text = "" if half is None else f" ±{value_text(metric, half)}"
         differences.append(BLANK if difference is None else Cell(signed(metric, difference) + text))
     yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
 
@@ -170,7 +170,7 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
             text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
             rows.setdefault(label, []).append(text)
         for label, value in (("std over subjects", estimate.std), ("std between seeds", estimate.spread)):
-            rows.setdefault(label, []).append("" if value is None else shown(metric, value))
+            rows.setdefault(label, []).append("" if value is None else value_text(metric, value))
     leading = leading_texts
     for label, texts in rows.items():
         if any(texts):

@@ -1,7 +1,7 @@
 """Select methods, models, tasks, metrics and order, for tables, page and figures alike.
 
 Ranks, marks, tests and the verdict always take all methods into account, so a selection can't change them. Example:
-`chosen(tables, Selection(methods=("ccps",), headline="auroc"))`.
+`apply_selection(tables, Selection(methods=("ccps",), headline="auroc"))`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report.selection import Selection
 from bench.report.tables.model import HEADLINE, Table
-from bench.report.text import listed, plain
+from bench.report.text import join, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 
@@ -30,13 +30,13 @@ def refuse_unknown_metrics(selection: Selection) -> None:
         UserError: a metric is unknown, or of the one to sort by neither more nor less is better.
     """
     for name in selection.metrics:
-        require("--metrics", "metric", name, (*METRICS, ALL))
+        require_known("--metrics", "metric", name, (*METRICS, ALL))
     headline = selection.headline
     if headline is not None:
         sortable = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
         if headline in METRICS and headline not in sortable:
-            raise UserError(f"--sort: neither more nor less of {headline} is better; sort by one of {listed(sortable)}")
-        require("--sort", "metric", headline, sortable)
+            raise UserError(f"--sort: neither more nor less of {headline} is better; sort by one of {join(sortable)}")
+        require_known("--sort", "metric", headline, sortable)
 
 
 def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
@@ -47,15 +47,15 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     """
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in requested if rows else ():
-            require(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
+            require_known(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
     models, tasks = selection.models, selection.tasks
     selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not selected:
-        raise UserError(f"no result of {listed(models)} on {listed(tasks)}; leave out one of --models and --tasks")
+        raise UserError(f"no result of {join(models)} on {join(tasks)}; leave out one of --models and --tasks")
     return selected
 
 
-def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
+def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:
     """Apply a selection of methods, metrics and order to tables; captions say what is hidden.
 
     Raises:
@@ -75,12 +75,12 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
     for name in selection.methods:
         matching = [method for method, present in names.items() if name in present]
         if not matching and name in registry.GROUPS:
-            raise UserError(f"--method: no result of a method of group {name!r}; there are {listed(names)}")
+            raise UserError(f"--method: no result of a method of group {name!r}; there are {join(names)}")
         if not matching:
             hint = did_you_mean(name, (*names, *registry.GROUPS))
             every = ", ".join(registry.GROUPS)
             raise UserError(
-                f"--method: no result of method {name!r}; there are {listed(names)}, and the groups {every}.{hint}"
+                f"--method: no result of method {name!r}; there are {join(names)}, and the groups {every}.{hint}"
             )
         methods |= dict.fromkeys(matching)
     for i, table in enumerate(selected):
@@ -89,18 +89,18 @@ def chosen(tables: Sequence[Table], selection: Selection) -> list[Table]:
         if shown != present:
             verb = "is" if len(shown) == 1 else "are"
             fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
-            part = table.only({line.key for line in table.lines if line.key.method in shown})
+            part = table.with_lines({line.key for line in table.lines if line.key.method in shown})
             missing = tuple(table.not_run(name) for name in methods if name not in present)
             selected[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
     return selected
 
 
-def require(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
+def require_known(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
     """Check that the name that an option was given is among the known ones.
 
     Raises:
         UserError: the name is unknown; the message lists the known ones.
     """
     if name not in known:
-        there = listed(known) if of else ", ".join(known)
+        there = join(known) if of else ", ".join(known)
         raise UserError(f"{option}: no {of}{what} {plain(name)!r}; there are {there}.{did_you_mean(name, known)}")

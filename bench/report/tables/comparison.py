@@ -15,7 +15,7 @@ from bench.report.standings.compute import ROUNDING, Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, averaged, interval_text, listed, plain, precise, probability, with_arrow
+from bench.report.text import EN_DASH, averaged, interval_text, join, p_text, plain, precise, with_arrow
 from bench.stats import TESTED
 
 COLUMNS = (
@@ -52,13 +52,13 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise UserError(f"--compare: no result of method {name!r}; there are {listed(known)}.{hint}")
+            raise UserError(f"--compare: no result of method {name!r}; there are {join(known)}.{hint}")
     if len(set(names)) < _TWO or len(set(names)) < len(names):
-        raise UserError(f"--compare: expected at least two different methods, got {listed(names) or 'none'}")
+        raise UserError(f"--compare: expected at least two different methods, got {join(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
         # `--metrics all` stands for all metrics that have a test
         if ranked_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
-            raise UserError(f"--compare: {metric} has no test; there are tests of ece, {listed(TESTED)}")
+            raise UserError(f"--compare: {metric} has no test; there are tests of ece, {join(TESTED)}")
     selected = [(table, _select_pairs(table, names)) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in selected],
@@ -138,7 +138,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
             interval_cell = Cell(interval_text(metric, *interval.ends))
         verdict_text, standings = verdict(pair), table.standings.lines if table.standings else {}
         notes = (f"{key.label}: {reason}" for key in keys if (reason := standings[key].unordered))
-        p = [Cell(EN_DASH if value is None else probability(value)) for value in (pair.p, pair.p_corrected)]
+        p = [Cell(EN_DASH if value is None else p_text(value)) for value in (pair.p, pair.p_corrected)]
         cells = [
             *(Cell(key.label) for key in keys), Cell(with_arrow(pair.metric)),
             Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), interval_cell, *p,

@@ -9,7 +9,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report import training
 from bench.report.averages import mean_of
-from bench.report.competition import counted, ranked_by
+from bench.report.competition import displayed_value, ranked_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import plain
@@ -34,7 +34,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
     record: dict[str, Any] = table.head | {
         "group": line.group, "method": line.method, "variant": line.variant, "sorted_by": table.headline,
         "rank": line.rank(table.headline), "leading": int(line in table.leaders()), "status": line.status, "n": line.n,
-        "seeds": len(line.seeds), "runs": line.runs,
+        "seeds": len(line.seeds), "runs": line.n_runs,
         "labels_train": labels_seen and labels_seen.train, "labels_validation": labels_seen and labels_seen.validation,
         "labels_gold": labels_seen and labels_seen.gold,
         "ece_floor": line.estimate("ece_floor").mean,
@@ -124,13 +124,13 @@ def _json_line(table: Table, line: Line) -> dict[str, Any]:
         if (est := estimate.standing) is not None:
             metrics[name] |= {
                 "half": estimate.half, "interval": _interval(est.fixed), "clustered": _interval(est.clustered),
-                "by_seed": [None if value is None else counted(name, value) for value in est.by_seed],
+                "by_seed": [None if value is None else displayed_value(name, value) for value in est.by_seed],
                 "seed_std": estimate.spread, "n_undefined": est.n_undefined,
             }  # fmt: skip
     record: dict[str, Any] = {
         "group": line.group, "method": line.method, "variant": line.variant, "rank": line.rank(table.headline),
         "leading": line in table.leaders(), "status": line.status, "reasons": list(line.reasons),
-        "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.runs,
+        "notes": list(line.notes), "n": line.n, "seeds": list(line.seeds), "runs": line.n_runs,
         "labels_seen": [asdict(labels) for labels in line.labels], "base_rate": line.base_rate, **_token_costs(line),
         "training": [asdict(of_seed) for of_seed in line.training],
         "standing": standing and {

@@ -13,6 +13,7 @@ from bench.report.tables.cells import (
     BLANK,
     DASH,
     extra_columns,
+    general_footnotes,
     interval_rows,
     latex_label,
     lines_with_breaks,
@@ -24,11 +25,10 @@ from bench.report.tables.cells import (
     published_rows,
     rank_columns,
     seed_sentences,
-    table_remarks,
 )  # fmt: skip
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Table
-from bench.report.text import EN_DASH, metric_name, probability
+from bench.report.text import EN_DASH, metric_name, p_text
 from bench.report.verdict import summary_of, verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
@@ -71,7 +71,7 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
                 GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_subrow=True)
                 for first, *numbers in under
             ]
-        remarks = (*(missing_intervals(table.lines, names) if stats else ()), *table_remarks(table))
+        remarks = (*(missing_intervals(table.lines, names) if stats else ()), *general_footnotes(table))
         main = Grid(
             (*table.facts, *seed_sentences(table.lines), *order_sentences([table])), tuple(columns), tuple(rows),
             legend.legend([table], stats=stats), remarks, verdict_of(table).sentences, label=latex_label(table),
@@ -92,7 +92,7 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
     for line, begins_block in lines_with_breaks(table.lines):
-        tested = DASH if line.standing is None else Cell(probability(line.standing.calibrated_p))
+        tested = DASH if line.standing is None else Cell(p_text(line.standing.calibrated_p))
         tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
         cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *metric_cells(line, names)]
         rows.append(GridRow(cells, begins_block=begins_block))

@@ -110,7 +110,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
     if not is_bare:
         sentences += [LABELS]
-        sentences += [SEEDS] if len({(len(line.seeds), line.runs) for line in lines}) > 1 else []
+        sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
         sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
     sentences += interval_sentences(tables) if stats else []

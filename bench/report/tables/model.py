@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.averages import mean_of
-from bench.report.competition import Best, Competition, badness, counted, rank, ranked_by
+from bench.report.competition import Best, Competition, badness, displayed_value, rank, ranked_by
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
@@ -109,86 +109,86 @@ class Line:
         return self.key.recalibration, GROUPS.index(self.group)
 
     @cached_property
-    def done(self) -> tuple[ResultRow, ...]:
+    def ok_rows(self) -> tuple[ResultRow, ...]:
         """Rows of the seeds that are ok, whose mean is shown."""
         return tuple(row for row in self.rows if row.status == "ok")
 
     @property
     def has_confidences(self) -> bool:
         """Whether every ok seed has confidences, not only an order; False without ok seeds."""
-        return bool(self.done) and not any(row.is_order_alone for row in self.done)
+        return bool(self.ok_rows) and not any(row.is_order_alone for row in self.ok_rows)
 
     @property
-    def others(self) -> tuple[ResultRow, ...]:
+    def not_ok_rows(self) -> tuple[ResultRow, ...]:
         """Rows of the seeds that are not ok."""
         return tuple(row for row in self.rows if row.status != "ok")
 
     @property
     def status(self) -> Status | Literal["not run"]:
         """`ok` if at least one seed is ok, else the status of the first seed, or `not run` without seeds."""
-        if self.done:
+        if self.ok_rows:
             return "ok"
         return self.rows[0].status if self.rows else "not run"
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds that are ok."""
-        return tuple(row.seed for row in self.done)
+        return tuple(row.seed for row in self.ok_rows)
 
     @property
-    def runs(self) -> int:
+    def n_runs(self) -> int:
         """Number of all seeds, those not ok included."""
         return len(self.rows)
 
     @property
     def n(self) -> int | None:
         """Number of questions; None if unknown."""
-        return next((row.n for row in (*self.done, *self.rows) if row.n is not None), None)
+        return next((row.n for row in (*self.ok_rows, *self.rows) if row.n is not None), None)
 
     @property
     def labels(self) -> tuple[LabelsSeen, ...]:
         """Labels that the method learned from; several if seeds differ, empty if the status isn't ok."""
-        return tuple(dict.fromkeys(row.labels_seen for row in self.done))
+        return tuple(dict.fromkeys(row.labels_seen for row in self.ok_rows))
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons why seeds are not ok."""
-        several = self.runs > 1
+        several = self.n_runs > 1
         reasons = (
             f"{row.status}{f' (seed {row.seed})' if several else ''}: {row.reason or 'no reason given'}"
-            for row in self.others
+            for row in self.not_ok_rows
         )
         return unique(reasons)
 
     @property
     def training(self) -> tuple[Training, ...]:
         """Training of each seed that is ok and was trained."""
-        return tuple(row.training for row in self.done if row.training)
+        return tuple(row.training for row in self.ok_rows if row.training)
 
     @property
     def base_rate(self) -> float | None:
         """Share of right answers in training, mean over seeds; None if the method learned from no answers."""
-        return mean_of(row.base_rate for row in self.done)
+        return mean_of(row.base_rate for row in self.ok_rows)
 
     @property
     def parameters(self) -> tuple[float, ...]:
         """Number of trained parameters, by seed, where known."""
-        return _not_none(row.n_parameters for row in self.done)
+        return _not_none(row.n_parameters for row in self.ok_rows)
 
     @property
     def tokens(self) -> tuple[float, ...]:
         """Token positions fed to the model in passes for this method alone, by seed, where known."""
-        return _not_none(row.forward_tokens_alone for row in self.done)
+        return _not_none(row.forward_tokens_alone for row in self.ok_rows)
 
     @property
     def generated(self) -> tuple[float, ...]:
         """Tokens generated for this method alone, each in a decoding step, by seed, where known."""
-        return _not_none(row.generated_tokens_alone for row in self.done)
+        return _not_none(row.generated_tokens_alone for row in self.ok_rows)
 
     @property
     def seconds(self) -> tuple[float, ...]:
         """Seconds of the method's own stages, by seed, where known."""
-        return _not_none(sum(row.timings.values()) if row.timings else None for row in self.done)
+        return _not_none(sum(row.timings.values()) if row.timings else None for row in self.ok_rows)
 
     @property
     def is_calibrated(self) -> bool:
@@ -223,8 +223,8 @@ class Line:
 
     def in_subject(self, subject: str, metric: str) -> float | None:
         """Return a metric in one subject, mean over seeds; None if it is undefined there."""
-        mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.done))
-        return None if mean is None else counted(metric, mean)
+        mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.ok_rows))
+        return None if mean is None else displayed_value(metric, mean)
 
     def not_run(self) -> Line:
         """Return this method as a line without rows."""
@@ -266,14 +266,14 @@ class Table:
         return COLUMNS if self.metrics is None else self.metrics
 
     @property
-    def placed(self) -> tuple[Line, ...]:
+    def ordered_lines(self) -> tuple[Line, ...]:
         """Lines in the order in which figures and legends list them."""
         return tuple(sorted(self.lines, key=lambda line: line.place))
 
     @property
     def rows(self) -> list[ResultRow]:
         """Result rows of all lines shown."""
-        return [row for line in self.placed for row in line.rows]
+        return [row for line in self.ordered_lines for row in line.rows]
 
     @property
     def answers_source(self) -> str:
@@ -322,12 +322,12 @@ class Table:
 
         return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
 
-    def only(self, keys: Collection[Key]) -> Table:
+    def with_lines(self, keys: Collection[Key]) -> Table:
         """Return the table with only these lines shown; the others are hidden, but still count in ranks and marks."""
         others = (*self.others, *(line for line in self.lines if line.key not in keys))
         return replace(self, lines=tuple(line for line in self.lines if line.key in keys), others=others)
 
-    def whole(self) -> Table:
+    def with_hidden_lines(self) -> Table:
         """Return the table with its hidden lines shown."""
         if not self.others:
             return self

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bench.report.grouping import Key
-from bench.report.text import listed
+from bench.report.text import join
 from bench.results.files import base_of
 from bench.results.provenance import PLUGIN
 from bench.results.row import ResultRow
@@ -34,28 +34,28 @@ class Origins:
     """Rows of each line, one per seed; rows that are not ok count only for `source`."""
 
     @property
-    def judge(self) -> str:
+    def judge_sentence(self) -> str:
         """Sentence on who graded; empty without judges."""
         judges = {value for names in self._judges.values() for value in names}
         if len(judges) < SEVERAL:
-            return f"Answers were graded by {listed(judges)}." if judges else ""
+            return f"Answers were graded by {join(judges)}." if judges else ""
         return (
             f"Answers were graded by different judges: by {_mode(self._judges)} unless a footnote says otherwise;"
             " numbers of different judges can't be compared."
         )
 
     @property
-    def source(self) -> str:
+    def source_sentence(self) -> str:
         """Sentence on the source of answers; empty if the runs generated them."""
         sources = {row.answers_source for rows in self.runs.values() for row in rows}
-        return f"Answers are {listed(sources)}." if sources - {"generate"} else ""
+        return f"Answers are {join(sources)}." if sources - {"generate"} else ""
 
     def notes(self, key: Key) -> Iterator[str]:
         """Yield the footnotes of a line on its judge, model revision and plugin version."""
         if _differs(key, self._judges):
-            yield f"graded by {listed(self._judges[key])}"
+            yield f"graded by {join(self._judges[key])}"
         if _differs(key, self._revisions):
-            revisions = listed(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
+            revisions = join(revision[:_REVISION_LENGTH] for revision in self._revisions[key])
             usual = _mode(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {revisions} of the model, lines without such a note with {usual}"
         plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}

@@ -1,6 +1,6 @@
 """Build the views of `bench table` from a folder of results.
 
-Example: `shown(View(Path("results"), against=Against.PAPER), cache)` is the comparison beside the paper's numbers.
+Example: `build_views(View(Path("results"), against=Against.PAPER), cache)` compares with the paper's numbers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from bench.report import recomputed, style
 from bench.report.selection import AverageOver, Layout, Selection, View
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published
-from bench.report.tables.choice import chosen, refuse_unknown_metrics, select_rows
+from bench.report.tables.choice import apply_selection, refuse_unknown_metrics, select_rows
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
 from bench.results.row import ResultRow
 
 
-def shown(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
+def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> TableViews:
     """Build the tables that a request of `bench table` asks for.
 
     Args:
@@ -72,7 +72,7 @@ def tables_of(
     folder = selection.results
     select = partial(select_rows, selection=selection)
     if rows is None:
-        rows = recomputed.rows_of(folder, cache, partial=selection.partial, say=say, chosen=select)
+        rows = recomputed.read_recomputed(folder, cache, partial=selection.partial, say=say, chosen=select)
     else:
         rows = select(rows)
     beside_paper = isinstance(selection, View) and selection.against is not None
@@ -81,4 +81,4 @@ def tables_of(
         rows, average=average.value, preset=selection.preset, deviations=selection.deviations, partial=True,
         standings_of=StandingsReader(folder, cache, say, average.value), styles=style.read(folder),
     )  # fmt: skip
-    return chosen(build.marked(tables, registry.built_in()[0].names()), selection)
+    return apply_selection(build.mark_plugins(tables, registry.built_in()[0].names()), selection)

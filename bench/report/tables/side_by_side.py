@@ -12,6 +12,7 @@ from bench.report.tables import legend
 from bench.report.tables.cells import (
     BLANK,
     DASH,
+    general_footnotes,
     lines_with_breaks,
     method_cell,
     metric_cells,
@@ -19,11 +20,10 @@ from bench.report.tables.cells import (
     order_sentences,
     published_rows,
     rank_columns,
-    table_remarks,
 )
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.model import Line, Table
-from bench.report.text import EN_DASH, listed
+from bench.report.text import EN_DASH, join
 from bench.report.verdict import verdict_of
 
 
@@ -45,13 +45,13 @@ def model_grids(tables: Sequence[Table]) -> list[Grid]:
             values = {getattr(table, name) for table in task_tables}
             if len(values) > 1:
                 raise UserError(
-                    f"results on {task} have {name.replace('_', ' ')}s {listed(values)}, which don't belong side by"
+                    f"results on {task} have {name.replace('_', ' ')}s {join(values)}, which don't belong side by"
                     f" side; {remedy}"
                 )
         repeated = [model for model, n in Counter(table.model for table in task_tables).items() if n > 1]
         if repeated:
             raise UserError(
-                f"{listed(repeated)} has several tables on {task} (partial or tuned runs, or another protocol), which"
+                f"{join(repeated)} has several tables on {task} (partial or tuned runs, or another protocol), which"
                 " --layout models has no place for; leave out --partial and --deviations, and keep tuned results in a"
                 " folder of their own"
             )
@@ -119,7 +119,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
         paragraphs.append(len(sentences))
         opening, *others = verdict_of(table).sentences
         sentences += [f"{table.model}: " * (len(tables) > 1) + opening, *others]
-    remarks = dict.fromkeys(remark for table in tables for remark in table_remarks(table))
+    remarks = dict.fromkeys(remark for table in tables for remark in general_footnotes(table))
     names = [table.model for table in tables]
     return Grid(
         (f"{' and '.join(names)} on {tables[0].task}", *facts, *order_sentences(tables)), tuple(columns), tuple(rows),

@@ -21,22 +21,22 @@ import numpy as np
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.tables.caption import counts_of, limit_sentence
-from bench.report.text import listed, plain, setting
+from bench.report.text import join, plain, setting_text
 from bench.report.transfer.model import (
     LEVEL,
     METRICS_SHOWN,
     AgainstUntrained,
     Baseline,
+    CellSource,
     Matrix,
     MatrixEntry,
     MeanPrice,
     MissingCell,
     Price,
-    StoredCell,
     WorstCell,
 )
 from bench.results.files import path_of, read_records
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, mean_over_seeds, strata_of
 from bench.stats.comparison import normal_draws
@@ -99,7 +99,7 @@ def compute_matrix(
     tested: dict[str, _TestData] = {}
     for test in about.tests:
         gaps = {(gap.method, gap.corpus) for gap in missing if gap.test == test}  # cells that lack a seed
-        records: dict[Key, list[Records]] = defaultdict(list)  # a list over seeds, sorted by id
+        records: dict[Key, list[QuestionRecords]] = defaultdict(list)  # a list over seeds, sorted by id
         for cell in cells:
             if cell.test == test and cell.path is not None and (cell.method, cell.corpus) not in gaps:
                 records[cell.method, cell.corpus].append(read_records(cell.path).by_id())
@@ -123,7 +123,7 @@ def compute_matrix(
         for key, estimate in data.cells[metric].items()
     )
     stored = tuple(  # digests tell a later reader whether the results have changed
-        StoredCell(cell.method, cell.corpus, cell.test, path_of(cell.row, Path()).as_posix(), cell.row.records_digest)
+        CellSource(cell.method, cell.corpus, cell.test, path_of(cell.row, Path()).as_posix(), cell.row.records_digest)
         for cell in cells
         if cell.row is not None and cell.row.records_digest is not None and not cell.missing
     )
@@ -157,22 +157,24 @@ def compute_matrix(
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _TestData]) -> Iterator[str]:
     """Yield remarks on the results: number of questions, limits, overridden constants, warning counts."""
-    yield f"n = {listed(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
+    yield f"n = {join(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
     yield from dict.fromkeys(limit_sentence(row) for row in rows if row.limit is not None)
-    overridden = listed(f"{name}={setting(value)}" for row in rows for name, value in row.deviations.items())
+    overridden = join(f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items())
     if overridden:
         yield f"Overridden constants: {overridden}."
     yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
 
 
-def _read_test(records: Mapping[Key, Sequence[Records]], about: About, settings: Settings) -> _TestData:
+def _read_test(records: Mapping[Key, Sequence[QuestionRecords]], about: About, settings: Settings) -> _TestData:
     first = next(iter(records.values()))[0]
     correct, strata, average = first.correct, strata_of(first.subject), settings.average
     cells: dict[str, dict[Key, Influence]] = {metric: {} for metric in METRICS_SHOWN}
     for metric, (key, runs) in product(METRICS_SHOWN, records.items()):
         if METRICS[metric].is_rank_based or all(run.probabilities is not None for run in runs):
-            estimate = mean_over_seeds(influence(metric, r.confidence, r.order, correct, strata, average) for r in runs)
+            estimate = mean_over_seeds(
+                influence(metric, r.confidence, r.ranking_values, correct, strata, average) for r in runs
+            )
             cells[metric] |= {} if estimate is None else {key: estimate}
     constants: dict[Corpus, Influence] = {}
     for corpus in about.corpora:
@@ -240,7 +242,7 @@ def _worst(
         if by_key:
             cells += [(test, key) for key in by_key]
             values += [estimate.value for estimate in by_key.values()]
-            spreads.append(data.sampling.spread(metric, np.stack([e.by_question for e in by_key.values()])))
+            spreads.append(data.sampling.standard_errors(metric, np.stack([e.by_question for e in by_key.values()])))
     if not cells:
         return
     names, covariance = [name for _, (name, _) in cells], block_diag(*(spread.covariance for spread in spreads))
@@ -249,7 +251,7 @@ def _worst(
     incomplete = {cell.method for cell in missing if not _is_control(cell.corpus)}
     defined = {test: data.cells[metric].keys() for test, data in tested.items()}
     undefined = {key[0] for test in tested for key in tested[test].keys - defined[test] if not _is_control(key[1])}
-    no_spread = next(filter(None, (data.sampling.refused(metric) for data in tested.values())), "")
+    no_spread = next(filter(None, (data.sampling.no_interval_reason(metric) for data in tested.values())), "")
     reasons = {
         name: "a cell is missing" if name in incomplete else "undefined in a cell" if name in undefined else no_spread
         for name in names

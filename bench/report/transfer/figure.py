@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import boxes, drawing, name_rows, short, styled
+from bench.report.figures.drawing import draw_boxes, name_rows, new_figure, shorten_name, use_style
 from bench.report.style import BAND, INK, MUTED, TEXT_WIDTH, tint
 from bench.report.text import plain, with_arrow
 from bench.report.transfer.model import Matrix
@@ -33,7 +33,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         matrix: a transfer matrix in which the metric is defined in at least one cell.
         metric: name in `bench.metrics.METRICS`.
     """
-    with styled():
+    with use_style():
         about, names = matrix.about, matrix.methods
         seeds = ", ".join(map(str, about.seeds))
         note = (
@@ -47,7 +47,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         )
         blocks = [(test, ordered_corpora(matrix, test)) for test in about.tests]
         widths = [len(corpora) for _, corpora in blocks]
-        figure, axes = drawing(
+        figure, axes = new_figure(
             (1, len(blocks)), (TEXT_WIDTH, ROW * len(names) + HEADER), note=note, sharey=True,
             title=f"{about.model}: {with_arrow(metric)} by what methods learned on",
             gridspec_kw={"width_ratios": widths},
@@ -55,7 +55,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
         width = max(8, LETTERS // sum(widths))
         for ax, (test, corpora) in zip(axes.flat, blocks, strict=True):
             ax.set_label(f"{metric}/{test}")
-            ax.set_title(f"tested on {short(test, width * len(corpora) - 8)}; learned on", loc="left")
+            ax.set_title(f"tested on {shorten_name(test, width * len(corpora) - 8)}; learned on", loc="left")
             name_rows(ax, names)
             ax.set_xlim(-0.5, len(corpora) - 0.5)
             ax.set_xticks(range(len(corpora)), [wrap_label(plain(corpus.label), width) for corpus in corpora])
@@ -74,7 +74,7 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
                 points = 0.0 if price is None else price.points
                 face = BAND if price is None else tint(WORSE if points > 0 else BETTER, abs(points) / FULL)
                 cell = [(j - 0.49, i - 0.46, j + 0.49, i + 0.46)]
-                boxes(ax, cell, f"{name}/{corpus.label}", facecolor=face, zorder=0.5)
+                draw_boxes(ax, cell, f"{name}/{corpus.label}", facecolor=face, zorder=0.5)
                 ax.text(j, i, text, ha="center", va="center", color=colour)
         return figure
 

@@ -88,7 +88,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class StoredCell:
+class CellSource:
     """A result that the matrix was computed from: its cell and its files."""
 
     method: str
@@ -164,7 +164,7 @@ class Matrix:
     """Prices of a new subject: training without it, against training without as many answers at random."""
     novelty_means: tuple[MeanPrice, ...] = ()
     constants: tuple[Baseline, ...] = ()
-    cells: tuple[StoredCell, ...] = ()
+    cells: tuple[CellSource, ...] = ()
     remarks: tuple[str, ...] = ()
     """Sentences on the number of questions, and on how results deviate from a full run of the preset."""
     average: Average = "questions"

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from bench.api import UserError
 from bench.report.transfer.compute import compute_matrix
-from bench.report.transfer.model import Matrix, MissingCell, StoredCell
+from bench.report.transfer.model import CellSource, Matrix, MissingCell
 from bench.results.files import model_folder, path_of, read
 from bench.results.transfer import MATRIX, About, TransferCell
-from bench.store.decoding import decoded, parsed
+from bench.store.decoding import decode_record, parse_json
 
 HINT = "make it again: bench analyze transfer"
 
@@ -33,7 +33,7 @@ class _Description:
     """The parts of a matrix's JSON file that are read."""
 
     about: About
-    cells: tuple[StoredCell, ...]
+    cells: tuple[CellSource, ...]
     missing: tuple[MissingCell, ...]
 
 
@@ -53,10 +53,12 @@ def load_matrices(
         if not path.is_file():
             continue
         try:
-            values = parsed(path.read_text(encoding="utf-8"))
+            values = parse_json(path.read_text(encoding="utf-8"))
             if not isinstance(values, dict) or "cells" not in values:
                 raise UserError(f"{path.name} does not say which results it is made of")
-            description = decoded({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
+            description = decode_record(
+                {name: values.get(name) for name in ("about", "cells", "missing")}, _Description
+            )
         except (OSError, ValueError, RecursionError, UserError) as error:
             reason = str(error)
             if isinstance(error, OSError):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.text import interval_text, precise, several, shown
+from bench.report.text import interval_text, plural, precise, value_text
 from bench.report.transfer.model import LEVEL, METRICS_SHOWN, Matrix, MeanPrice, Price
-from bench.report.verdict.phrases import named
+from bench.report.verdict.phrases import name_first_few
 from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
@@ -30,12 +30,14 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
             facts.append(f"Nobody leads {by}: no method has a rank.")
             continue
         first, *tied = (t for t in ranked if t.rank == 1)
-        value = f"{shown(METRICS[metric], first.value)}{format_interval(metric, first.interval)}"
+        value = f"{value_text(METRICS[metric], first.value)}{format_interval(metric, first.interval)}"
         best = f"{by}: {first.method} ({value}, {describe_cell(first.corpus, first.test)})"
         if len(ranked) == 1:
             facts.append(f"Nobody leads {best} is the only method with a rank.")
         elif tied:
-            facts.append(f"Tied {best} can't be distinguished from {named([w.method for w in tied], most=_NAMED)}.")
+            facts.append(
+                f"Tied {best} can't be distinguished from {name_first_few([w.method for w in tied], most=_NAMED)}."
+            )
         else:
             facts.append(f"Leading {best}.")
     other_corpus = [mean for mean in matrix.means if not mean.corpus.leaves_out]
@@ -61,7 +63,7 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
         cells, wins = (Counter(t.method for t in group) for group in (tests, [t for t in decisive if t.points < 0]))
         better = [name for name, n in cells.items() if name not in missing and wins[name] == n]
         untold, behind, ahead = (
-            named(names, most=_NAMED) if names else "none" for names in (tests[0].untold, worse, better)
+            name_first_few(names, most=_NAMED) if names else "none" for names in (tests[0].untold, worse, better)
         )
         facts.append(
             f"In Brier, learned elsewhere, worse than every method that is told nothing ({untold}) in some cell:"
@@ -70,7 +72,7 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
     else:
         facts.append("No method that learned elsewhere can be compared with one that is told nothing.")
     if missing:
-        facts.append(f"Cells without numbers: {len(matrix.missing)} ({named(missing, most=_NAMED)}).")
+        facts.append(f"Cells without numbers: {len(matrix.missing)} ({name_first_few(missing, most=_NAMED)}).")
     return tuple(facts)
 
 
@@ -98,7 +100,7 @@ def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator
     most = max(scored, key=lambda mean: mean.points)
     ends = [mean.interval.ends for mean in scored if mean.interval.ends is not None]
     yield (
-        f"{what} is shown to worsen Brier in {sum(low > 0 for low, _ in ends)} of {several(len(scored), 'case')}, to"
+        f"{what} is shown to worsen Brier in {sum(low > 0 for low, _ in ends)} of {plural(len(scored), 'case')}, to"
         f" improve it in {sum(high < 0 for _, high in ends)}; highest price: {_format_points(most)},"
         f" {describe_cell(most.corpus, most.test)} (mean of {most.n} of {len(matrix.about.learners)} methods that"
         " learn)."

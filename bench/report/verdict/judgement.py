@@ -57,7 +57,7 @@ class Judgement(Competition):
         """Whether methods were tested against each other, so that one leads, or several."""
         return bool(self.leaders)
 
-    def lead(self, line: Line, other: Line) -> Pair | None:
+    def comparison_to(self, line: Line, other: Line) -> Pair | None:
         """Return the pair of two lines, whose difference is positive if `line` is better; None if untested."""
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
@@ -88,7 +88,7 @@ class Judgement(Competition):
         Assumes that the observed difference is the true one. Infinity if the difference is at most `HOPELESS` of its
         interval's width, None without test or interval.
         """
-        pair = self.lead(self.leaders[0], line)
+        pair = self.comparison_to(self.leaders[0], line)
         if pair is None:
             return None
         low, high = pair.fixed.ends or (0.0, 0.0)
@@ -151,7 +151,7 @@ def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
         table: with or without standings.
         metric: name in `METRICS`; the headline metric of the table by default.
     """
-    full = table.whole()
+    full = table.with_hidden_lines()
     judgements = []
     for kind in sorted({line.key.recalibration for line in full.lines}):
         comp = full.competition(metric, kind)

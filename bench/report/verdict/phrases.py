@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
-from bench.report.competition import counted
+from bench.report.competition import displayed_value
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import Line
-from bench.report.text import count, interval_text, precise, shown
+from bench.report.text import count, interval_text, precise, value_text
 
 _NAMED = 4
 """Maximum number of methods that a phrase names; of more methods it names one fewer and counts the rest."""
@@ -27,34 +27,36 @@ def label(line: Line) -> str:
 def with_value(line: Line, metric: str) -> str:
     """Return the name of a method with its mean, e.g. `ccps (14.1)`."""
     mean = line.estimate(metric).mean
-    return f"{label(line)} ({'unknown' if mean is None else shown(METRICS[metric], counted(metric, mean))})"
+    return (
+        f"{label(line)} ({'unknown' if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))})"
+    )
 
 
-def joined(texts: Sequence[str]) -> str:
+def join_with_and(texts: Sequence[str]) -> str:
     """Join texts with commas, and "and" before the last.
 
-    >>> joined(["a", "b", "c"]), joined(["a"])
+    >>> join_with_and(["a", "b", "c"]), join_with_and(["a"])
     ('a, b and c', 'a')
     """
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def named(texts: Sequence[str], most: int = _NAMED) -> str:
+def name_first_few(texts: Sequence[str], most: int = _NAMED) -> str:
     """Join the first few texts and count the others.
 
-    >>> named(["a", "b", "c", "d", "e"])
+    >>> name_first_few(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
     """
     if len(texts) <= most:
-        return joined(texts)
-    return joined([*texts[: most - 1], f"{len(texts) - most + 1} others"])
+        return join_with_and(texts)
+    return join_with_and([*texts[: most - 1], f"{len(texts) - most + 1} others"])
 
 
 def lead_phrase(lead: Pair, other: Line) -> str:
     """Say how far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
 
     Args:
-        lead: pair from `Judgement.lead`, whose difference is positive if the method is better.
+        lead: pair from `Judgement.comparison_to`, whose difference is positive if the method is better.
         other: the other method.
     """
     if not lead.difference:
@@ -69,10 +71,10 @@ def lead_phrase(lead: Pair, other: Line) -> str:
     return f"{text} ({level} interval of this pair alone {interval_text(metric, *fixed.ends)})"
 
 
-def compact(number: float) -> str:
+def compact_count(number: float) -> str:
     """Format a count in few characters.
 
-    >>> compact(2.34), compact(812), compact(73_412), compact(1_234_567), compact(0.4e6)
+    >>> compact_count(2.34), compact_count(812), compact_count(73_412), compact_count(1_234_567), compact_count(0.4e6)
     ('2.3', '812', '73 k', '1.2 M', '400 k')
     """
     if number < _TEN and number % 1:
@@ -94,8 +96,8 @@ def n_labels(line: Line) -> int:
 
 def brief_cost(line: Line) -> str:
     """Format the cost of a method briefly, e.g. `25 k tokens, 1,600 labels`."""
-    tokens = [f"{compact(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
-    tokens += [f"{compact(_mean(line.generated))} generated"] if any(line.generated) else []
+    tokens = [f"{compact_count(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
+    tokens += [f"{compact_count(_mean(line.generated))} generated"] if any(line.generated) else []
     n = n_labels(line)
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
 
@@ -103,15 +105,15 @@ def brief_cost(line: Line) -> str:
 def cost_phrases(line: Line) -> Iterator[str]:
     """Yield the costs of a method: tokens per test answer (training included), labels, trained parameters."""
     if line.tokens and line.n:
-        tokens = f"{compact(_mean(line.tokens) / line.n)} tokens read"
-        tokens += f" and {compact(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
+        tokens = f"{compact_count(_mean(line.tokens) / line.n)} tokens read"
+        tokens += f" and {compact_count(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
         yield f"{tokens} for each of {count(line.n)} answers (training included)"
     else:
         yield UNKNOWN
     if line.labels:
         yield f"{count(n)} labels" if (n := n_labels(line)) else "no labels"
     if trained := mean_of(line.parameters):
-        yield f"{compact(trained)} trained parameters"
+        yield f"{compact_count(trained)} trained parameters"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -73,7 +73,7 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
             continue
         blocks = [judge_table(table, metric)[0] for table in group]
         decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
-        leads = sorted({lead.difference for block in decided if (lead := block.lead(*block.ranked[:SEVERAL]))})
+        leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.ranked[:SEVERAL]))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
         summary = SummaryRow(
             task=title,

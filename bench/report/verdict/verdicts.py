@@ -20,11 +20,11 @@ from bench.report.verdict.judgement import Judgement, State, judge_table, two_di
 from bench.report.verdict.phrases import (
     brief_cost,
     cost_phrases,
-    joined,
+    join_with_and,
     label,
     lead_phrase,
     n_labels,
-    named,
+    name_first_few,
     with_value,
 )
 
@@ -92,7 +92,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     if main.metric == ORDER:
         second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", judge_table(table, CALIBRATION)[0])
     elif not order.known:
-        shares = {row.llm_accuracy for line in order.unknown for row in line.done}
+        shares = {row.llm_accuracy for line in order.unknown for row in line.ok_rows}
         why = "in each subject all answers are right, or all are wrong" if shares else "there is no result"
         if len(shares) == 1:
             why = {1.0: "all answers are right", 0.0: "all answers are wrong"}.get(shares.pop() or 0.0, why)
@@ -112,7 +112,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         *(text for block in recalibrated for text in (*_leader_sentences(block), *_unranked_sentences(block))),
     ]  # fmt: skip
     by, orders = EN_DASH, _leader_names(order)
-    lead = main.lead(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
+    lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
         inside = (
             f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""
@@ -120,7 +120,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         size = precise(METRICS[lead.metric], lead.difference)
         by = f"{'+' * (lead.difference > 0)}{size}{inside} over {label(main.ranked[1])}"
     if not order.known:
-        orders = "undefined" if any(line.done for line in order.unknown) else EN_DASH
+        orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif orders_none:
         orders = "none"
     sure = EN_DASH if main.state == "none" else main.state + FEW * (main.is_decided and bool(table.too_few))
@@ -142,12 +142,12 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
         return
     best = block.leaders[0]
     next_lines = [other for other in block.others if other not in block.rivals][:1]
-    next_leads = [lead_phrase(lead, other) for other in next_lines if (lead := block.lead(best, other))]
+    next_leads = [lead_phrase(lead, other) for other in next_lines if (lead := block.comparison_to(best, other))]
     behind = "".join(f"; {label(best)} is {distance}" for distance in next_leads)
     if len(leaders) > 1:
-        yield f"Tied {by}: {named(leaders)} can't be distinguished{behind}."
+        yield f"Tied {by}: {name_first_few(leaders)} can't be distinguished{behind}."
     elif block.rivals:
-        rivals = named([label(line) for line in block.rivals])
+        rivals = name_first_few([label(line) for line in block.rivals])
         yield f"Leading {by}: {leaders[0]}, but it can't be distinguished from {rivals}{behind}."
     else:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
@@ -156,14 +156,14 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
     if useless:  # leaders that are no better than a constant confidence
         constant = useless[0].standing.constant if useless[0].standing else None
         share = "the share of right answers in training" + ("" if constant is None else f" ({100 * constant:.1f})")
-        who = f"{named(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
+        who = f"{name_first_few(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
         yield f"{who} no better than giving every answer the same confidence, {share}."
     # number of questions that would decide between the best line and the rival that needs the fewest
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
     if needs:
         n, k = min(needs)
         line = block.rivals[k]
-        lead = block.lead(best, line)
+        lead = block.comparison_to(best, line)
         if n < math.inf and lead:
             yield (
                 f"About {count(two_digits(n))} questions instead of {count(line.n or 0)} would decide between"
@@ -177,7 +177,7 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
     unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
     if n_labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
         distance = ", tied with the best" if unlabelled_line in block.leaders else ""
-        if not distance and (pair := block.lead(best, unlabelled_line)):
+        if not distance and (pair := block.comparison_to(best, unlabelled_line)):
             distance = f"; {label(best)} is {lead_phrase(pair, unlabelled_line)}"
         yield f"Best without labelled answers: {with_value(unlabelled_line, block.metric)}{distance}."
 
@@ -186,11 +186,13 @@ def _second_sentence(what: str, block: Judgement) -> str:
     """Return the sentence on who leads by a metric beside the headline metric; empty if nothing was tested."""
     if not block.is_decided:
         return ""
-    leaders = named([with_value(line, block.metric) for line in block.leaders])
+    leaders = name_first_few([with_value(line, block.metric) for line in block.leaders])
     if len(block.leaders) > 1:
         return f"{what}: {leaders}, tied."
     unsure = (
-        f", but it can't be distinguished from {named([label(line) for line in block.rivals])}" if block.rivals else ""
+        f", but it can't be distinguished from {name_first_few([label(line) for line in block.rivals])}"
+        if block.rivals
+        else ""
     )
     return f"{what}: {leaders}{unsure}."
 
@@ -207,8 +209,8 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
     better = [
         with_value(line, block.metric) for line in lines if line in block.known[: block.known.index(block.ranked[0])]
     ]
-    remark = f"; with a better mean than every ranked method: {named(better)}" if better else ""
-    yield f"Not ranked: {'; '.join(f'{named(names)} ({why})' for why, names in by_reason.items())}{remark}."
+    remark = f"; with a better mean than every ranked method: {name_first_few(better)}" if better else ""
+    yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}{remark}."
 
 
 def _leader_names(block: Judgement) -> str:
@@ -218,4 +220,4 @@ def _leader_names(block: Judgement) -> str:
         return EN_DASH
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
-    return joined(names) + " (tied)" * (block.state == "tied")
+    return join_with_and(names) + " (tied)" * (block.state == "tied")

@@ -15,12 +15,11 @@ from pathlib import Path
 from bench import registry
 from bench.api import UserError
 from bench.data.sources import FolderSource, HubSource, open_source
-from bench.results import cells
+from bench.results import cells, question_texts
 from bench.results import files as results
-from bench.results import questions as question_texts
 from bench.results.row import ResultRow as ResultRow
 from bench.results.submissions import declared, numbers, questions, together
-from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked
+from bench.results.submissions.cell import BuiltIns, Finding, SubmittedCell, Unchecked
 from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
@@ -57,7 +56,7 @@ def check_results(folder: Path, data_dir: Path | None = None) -> list[Submission
     files = _visible(folder, "*.json")
     if not files:
         raise UserError(f"--results {folder}: expected result files, found none; run something: bench run --method all")
-    return _Check(folder, Known(*registry.built_in()), open_source(data_dir)).verdicts(files)
+    return _Check(folder, BuiltIns(*registry.built_in()), open_source(data_dir)).verdicts(files)
 
 
 def _visible(folder: Path, pattern: str) -> list[Path]:
@@ -74,7 +73,7 @@ def _visible(folder: Path, pattern: str) -> list[Path]:
 @dataclass
 class _Check:
     folder: Path
-    built_in: Known
+    built_in: BuiltIns
     source: FolderSource | HubSource
     traces: list[together.Trace] = field(default_factory=list)
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
@@ -106,7 +105,7 @@ class _Check:
         return verdicts
 
     def _file_findings(self, path: Path) -> Iterator[Finding]:
-        if not cells.is_own(path):
+        if not cells.is_result_file(path):
             yield "it is no result; keep it elsewhere"
             return
         try:

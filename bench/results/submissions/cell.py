@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import ConfidenceMethod, Task, UserError
-from bench.api.protocol import Protocol, changed
+from bench.api.protocol import Protocol, with_fields
 from bench.registry import Registry
 from bench.results.files import base_of, recalibration_of
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 DIGITS = 4
@@ -40,7 +40,7 @@ class SubmittedCell:
     path: Path
     """Path of the cell's JSON file."""
     row: ResultRow
-    records: Records
+    records: QuestionRecords
 
     @property
     def base(self) -> str:
@@ -67,12 +67,12 @@ class SubmittedCell:
     @property
     def confidences_digest(self) -> str:
         """Digest of ids and rounded confidences (or scores), by which a copy with added noise is detected."""
-        rounded = np.round(self.records.order, DIGITS) + 0.0
+        rounded = np.round(self.records.ranking_values, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)
-class Known:
+class BuiltIns:
     """Registry of the built-in methods and tasks; plugins are never imported."""
 
     methods: Registry[ConfidenceMethod]
@@ -91,7 +91,7 @@ class Known:
         return None
 
 
-def draws(method: type[ConfidenceMethod]) -> bool:
+def is_stochastic(method: type[ConfidenceMethod]) -> bool:
     """Whether a method is stochastic: different seeds give different confidences."""
     samples = any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)
@@ -104,4 +104,4 @@ def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
         UserError: there is no such preset or field, or a value is invalid.
     """
     prefix = "protocol."
-    return changed(preset, {key.removeprefix(prefix): v for key, v in deviations.items() if key.startswith(prefix)})
+    return with_fields(preset, {key.removeprefix(prefix): v for key, v in deviations.items() if key.startswith(prefix)})

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import ConfidenceMethod, Format, Task, UserError
-from bench.api.configurations import configuration, searched
+from bench.api.configurations import configuration_values, search_fields
 from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import leaks_label
 from bench.data.answer_files import SOURCE
-from bench.metrics.recalibration import recalibrator
+from bench.metrics.recalibration import create_recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import Finding, Known, Unchecked, protocol_of
+from bench.results.submissions.cell import BuiltIns, Finding, Unchecked, protocol_of
 from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
@@ -32,7 +32,7 @@ _ROUNDING = 1e-4
 """Relative tolerance between a loss at the chosen step and the same loss elsewhere in the row."""
 
 
-def findings(row: ResultRow, built_in: Known) -> Iterator[Finding]:
+def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
     """Check the metadata of one row.
 
     Args:
@@ -55,7 +55,7 @@ def findings(row: ResultRow, built_in: Known) -> Iterator[Finding]:
     _, recalibrated, kind = row.method.partition(RECALIBRATED)
     if recalibrated:
         try:
-            recalibrator(kind)
+            create_recalibrator(kind)
         except UserError as error:
             yield str(error)
     if str(row.train_on).endswith("/test"):
@@ -129,7 +129,9 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
 # --- method -----------------------------------------------------------------------------------------------------------
 
 
-def _split_findings(row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: Known) -> Iterator[str]:
+def _split_findings(
+    row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: BuiltIns
+) -> Iterator[str]:
     """Check the training split, and that the label counts don't exceed its size."""
     if not method.trains():
         if row.train_on is not None:
@@ -261,12 +263,14 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
     base = base_of(row.method)
     set_ = {key.removeprefix(f"{base}."): value for key, value in row.deviations.items() if key.startswith(f"{base}.")}
     instance = method(**{**method.presets.get(row.preset, {}), **set_})
-    fields = searched(instance, set_)
+    fields = search_fields(instance, set_)
     if not tuning.configurations:
         if fields and tuning.reason is not None and "search" in tuning.reason:
             yield f"it says that {tuning.reason}, but {base} searches {', '.join(fields)}"
         return
-    sampled = [{k: str(v) for k, v in configuration(instance, fields, row.seed, i).items()} for i in range(tuning.n)]
+    sampled = [
+        {k: str(v) for k, v in configuration_values(instance, fields, row.seed, i).items()} for i in range(tuning.n)
+    ]
     if [dict(candidate.values) for candidate in tuning.configurations] != sampled:
         yield "its configurations are not those that its seed draws from the search space of its method; run it again"
 

@@ -12,7 +12,7 @@ import numpy as np
 from bench import metrics
 from bench.api.protocol import PRESETS, Protocol
 from bench.metrics.summary import MetricSummary
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions.cell import protocol_of
 
@@ -21,7 +21,7 @@ _MIN_CLASS = 10
 """Number of right and of wrong answers from which on their perfect separation by confidence is suspicious."""
 
 
-def recompute_row(row: ResultRow, records: Records) -> ResultRow:
+def recompute_row(row: ResultRow, records: QuestionRecords) -> ResultRow:
     """Recompute every number of a row that follows from its records.
 
     Args:
@@ -73,9 +73,9 @@ def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]
         yield f"{name} is {reported} in the JSON file, and {recomputed} by its Parquet file"
 
 
-def too_good_reason(records: Records) -> str | None:
+def too_good_reason(records: QuestionRecords) -> str | None:
     """Return why confidences are implausibly good, which only `--rerun` can refute; None where they are plausible."""
-    right, wrong = records.order[records.correct], records.order[~records.correct]
+    right, wrong = records.ranking_values[records.correct], records.ranking_values[~records.correct]
     if not right.size or not wrong.size:
         return None
     if records.score is None and right.min() == 1 and wrong.max() == 0:

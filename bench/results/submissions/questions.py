@@ -14,9 +14,9 @@ from bench.api import Task, UserError
 from bench.api.protocol import FIXED, LetterRule, Protocol
 from bench.data.sources import FolderSource, HubSource
 from bench.grading.grade import parse_letter, same_text, substring_rule
-from bench.results import questions as question_texts
+from bench.results import question_texts
 from bench.results.files import SEPARATOR
-from bench.results.questions import QuestionText
+from bench.results.question_texts import QuestionText
 from bench.results.submissions.cell import Finding, SubmittedCell, Unchecked, protocol_of
 from bench.results.submissions.numbers import differs
 

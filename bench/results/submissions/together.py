@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import FloatArray
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import Finding, Known, SubmittedCell, Unchecked, draws
+from bench.results.submissions.cell import BuiltIns, Finding, SubmittedCell, Unchecked, is_stochastic
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
@@ -35,14 +35,14 @@ class Trace:
 
 def trace(cell: SubmittedCell) -> Trace:
     """Summarise a cell for the checks across cells."""
-    is_distinctive = np.unique(cell.records.order).size >= MIN_DISTINCT
+    is_distinctive = np.unique(cell.records.ranking_values).size >= MIN_DISTINCT
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
         cell.confidences_digest if is_distinctive else None,
     )  # fmt: skip
 
 
-def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, Finding]]:
+def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path, Finding]]:
     """Check cells against each other; yield the path of a cell with each problem that it has."""
     for group in _grouped(traces, _answer_key).values():
         # the answers of the majority are the reference; in a tie every cell is reported
@@ -66,7 +66,7 @@ def findings(traces: Sequence[Trace], built_in: Known) -> Iterator[tuple[Path, F
             method = built_in.method(cell.base)
             if twin is not None and method is None:
                 yield cell.path, Unchecked(f"{cell.base} is not built in: whether two of its seeds may give the same")
-            elif twin is not None and method is not None and draws(method):
+            elif twin is not None and method is not None and is_stochastic(method):
                 yield (
                     cell.path,
                     f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
@@ -114,7 +114,7 @@ def _method_key(cell: Trace) -> object:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def score_findings(cell: SubmittedCell, built_in: Known) -> Iterator[str]:
+def score_findings(cell: SubmittedCell, built_in: BuiltIns) -> Iterator[str]:
     """Check that a cell has scores if its method gives scores, and that its confidences rise with them."""
     method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
@@ -141,7 +141,7 @@ def score_findings(cell: SubmittedCell, built_in: Known) -> Iterator[str]:
 # --- recalibrated versions --------------------------------------------------------------------------------------------
 
 
-def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records: Records) -> Iterator[str]:
+def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records: QuestionRecords) -> Iterator[str]:
     """Check a recalibrated cell against the cell of its method.
 
     Args:

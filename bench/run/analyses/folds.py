@@ -15,7 +15,7 @@ from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import AdaptedSplit, Inputs, StepResults
-from bench.run.plan import Fit, TrainOn, adapted
+from bench.run.plan import Fit, TrainOn, uses_trained_adapter
 from bench.run.predicting import Prediction, Predictor, Skipped
 from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
@@ -76,10 +76,15 @@ class Folds:
             leave_out: kinds of leave-out fits (SUBJECT, AT_RANDOM) besides the fit on the whole corpus.
         """
         method = self.predictor.resolved.methods[name]
-        where = TrainOn(self.task).where(method)
+        where = TrainOn(self.task).split_of(method)
         tests = self.predictor.resolved.test_splits
         is_infeasible = all((name, test) in self.predictor.infeasible for test in tests)
-        if not method.trains() or adapted(method) or is_infeasible or where not in self.results.data_by_split:
+        if (
+            not method.trains()
+            or uses_trained_adapter(method)
+            or is_infeasible
+            or where not in self.results.data_by_split
+        ):
             return []
         splits = [
             self.results.data_by_split,
@@ -129,7 +134,7 @@ class Folds:
             return whole, self._outcome(name, whole)
         split_data, method = self.results.data_by_split[test], self.predictor.resolved.methods[name]
         train_on = TrainOn(self.task)
-        where = train_on.where(method) if method.trains() else train_on.validation
+        where = train_on.split_of(method) if method.trains() else train_on.validation
         learned = self.results.data_by_split.get(where)
         whole = self.results.inputs(name, test)
         if (name, test) in self.predictor.infeasible or learned is None:
@@ -183,14 +188,14 @@ class Folds:
     def _inputs(self, name: str, test: TaskSplit, results: StepResults) -> Inputs:
         """Return the data that a test's confidences are computed from; fit the method first if that is not done yet."""
         method = self.predictor.resolved.methods[name]
-        where = TrainOn(self.task).where(method)
+        where = TrainOn(self.task).split_of(method)
         if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:
             step = Fit(name, where)
             if step not in results.fits:
                 results.fits[step] = capture(
                     self.fitter.fit, name, results.data_by_split[where], results.selection(name, where)
                 )
-            if adapted(method):
+            if uses_trained_adapter(method):
                 results.adapted[name, test] = capture(self._read_through_adapter, name, test, results.fits[step])
         return results.inputs(name, test)
 

@@ -28,7 +28,7 @@ from bench.api import (
     UserError,
 )
 from bench.api.batch import labels_of
-from bench.api.confidence import checked
+from bench.api.confidence import check_confidences
 from bench.api.errors import did_you_mean
 from bench.api.methods import refuse_one_class, validation_signals
 from bench.data.splits import TaskSplit
@@ -41,11 +41,11 @@ from bench.run.pipeline import OpenRun, open_run
 from bench.run.plan import Read
 from bench.run.predicting import empty_answer_confidence
 from bench.run.preparation import find_infeasible, prepare
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from bench.stats.settings import Settings
-from bench.stats.variants import Variants, rows_of
+from bench.stats.variants import Variants, compare_variants
 
 Analysis = Callable[[AnalysisInput], Findings | Measures]
 
@@ -154,7 +154,7 @@ def _analyse_test(
     """Run an analysis on one test, from stored answers and signals."""
     resolved, reader = work.resolved, work.resources.reader
     inputs, model = results.inputs(method, test), model_label(request.model)
-    untrained, batches, learned = resolved.fresh(method), Batches(reader), inputs.learned
+    untrained, batches, learned = resolved.new_method(method), BatchBuilder(reader), inputs.learned
     reads = untrained.reads()
     if learned is None:
         raise UserError(f"{method} learns nothing here, so there is nothing to train again")
@@ -190,7 +190,7 @@ def _analyse_test(
     subjects = [inputs.predicted.questions[row].subject for row in selected]
     # published metrics, which are shown beside the computed ones, are means over subjects
     settings = Settings(average="subjects") if output.published else Settings()
-    rows, steps, refused = rows_of(
+    rows, steps, refused = compare_variants(
         confidence, output.reference, correct, subjects, output.metrics, settings, path=output.path
     )
     return Variants(
@@ -230,5 +230,7 @@ def _variant_confidences(
         if values.shape != shape:
             raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
         confidences = np.full((shape[0], len(split_data.questions)), default)
-        confidences[:, split_data.usable] = [checked(f"{method}, variant {name!r}", row, shape[1]) for row in values]
+        confidences[:, split_data.usable] = [
+            check_confidences(f"{method}, variant {name!r}", row, shape[1]) for row in values
+        ]
         yield name, confidences[:, split_data.included]

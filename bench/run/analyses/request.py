@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bench.api import UserError
-from bench.api.options import Flag, Heading, Names, words_of
+from bench.api.options import Heading, Names, OptionName, words_of
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
@@ -52,7 +52,7 @@ class AnalysisRequest:
     """Questions as JSON Lines, CSV or Parquet, as of the run; may be repeated."""
     preset: str | None = None
     """paper, refcode, fixed or demo. Default: the model's own."""
-    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
     """FIELD=VALUE of the method, or protocol.FIELD=VALUE."""
     seeds: Names = ("0", "1", "2", "3", "4")
     """Seeds, separated by commas; at least five, since an interval contains their spread."""
@@ -105,7 +105,7 @@ class TransferConfig:
     """Alias (bench list models), Hub id, or folder."""
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
-    on: Annotated[Names, Flag("--on")] = ()
+    on: Annotated[Names, OptionName("--on")] = ()
     """Tasks, separated by commas: methods learn on each that has a train split, and are tested on each that has a test
     split. Default: the model's own."""
     leave_subject_out: bool = False
@@ -113,14 +113,14 @@ class TransferConfig:
     size_matched: bool = False
     """With --leave-subject-out: also learn without as many answers drawn at random, which tells the price of a new
     subject from that of fewer answers. It takes as many fits again."""
-    homes: Annotated[tuple[str, ...], Flag("--home")] = ()
+    homes: Annotated[tuple[str, ...], OptionName("--home")] = ()
     """TEST=TASK: prices of TEST are against having learned on TASK; may be repeated. Default: the task's own choice, if
     that is one of --on."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
     """paper, refcode, fixed or demo. Default: the model's own."""
-    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are averaged."""
@@ -172,7 +172,7 @@ class LabelsConfig:
     """Task that is tested; may be repeated. Default: the model's own."""
     task_files: tuple[Path, ...] = ()
     """Questions as JSON Lines, CSV or Parquet; may be repeated."""
-    labels: Annotated[Names, Flag("--labels")] = ("20", "50", "100", "200", "400", "800", "all")
+    labels: Annotated[Names, OptionName("--labels")] = ("20", "50", "100", "200", "400", "800", "all")
     """Numbers of labelled questions, separated by commas; all stands for as many as there are."""
     seeds: Names = ("0", "1", "2", "3", "4")
     """Seeds, separated by commas: each is another draw of the labels and another training. Intervals need five."""
@@ -180,7 +180,7 @@ class LabelsConfig:
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
     """paper, refcode, fixed or demo. Default: the model's own."""
-    overrides: Annotated[tuple[str, ...], Flag("--set")] = ()
+    overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
     """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""

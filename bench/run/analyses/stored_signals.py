@@ -9,7 +9,7 @@ from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress
 from bench.run.analyses.request import TransferConfig, format_command
-from bench.run.forecast import duration
+from bench.run.forecast import format_duration
 from bench.run.plan import signals_needed
 from bench.run.preparation import Prepared, Resources
 from bench.run.resolve import ResolvedRun
@@ -99,7 +99,11 @@ def read_all(
             for where, share in missing.items()
         ]
         known_times = [seconds for seconds in times if seconds is not None]
-        cost = duration(sum(known_times)) if len(known_times) == len(times) else "in a time that can't be said before"
+        cost = (
+            format_duration(sum(known_times))
+            if len(known_times) == len(times)
+            else "in a time that can't be said before"
+        )
         missing_names = ", ".join(map(str, missing))
         if not read:
             runs = "an ordinary run" if len(ordinary) == 1 else "ordinary runs"

@@ -22,15 +22,15 @@ from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, 
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored_signals import CorpusRun, missing_shards, read_all, run_commands
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast, duration
+from bench.run.forecast import Forecast, format_duration
 from bench.run.inputs import StepResults
 from bench.run.pipeline import CellWriter, OpenRun, RunReport, open_run
-from bench.run.plan import Adapt, Fit, TrainOn, adapted
+from bench.run.plan import Adapt, Fit, TrainOn, uses_trained_adapter
 from bench.run.predicting import Predictor
 from bench.run.preparation import ModelHandle, find_infeasible, prepare
 from bench.run.rows import RowBuilder
 from bench.run.scorers.saving import ScorerWriter
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition
 
 _TWO = 2
@@ -54,7 +54,7 @@ class TransferReport:
     """Notes for the user."""
 
     @property
-    def failed(self) -> bool:
+    def any_failed(self) -> bool:
         """Whether a cell failed."""
         return any(cell.row is not None and cell.row.status == "failed" for cell in self.cells)
 
@@ -73,7 +73,7 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
     for config in configs:
         with open_run(config.run_config(), progress, opened=opened) as work:
             report = _Matrix.of(config, work, progress).compute()
-        report.notes += work.notes(failed=report.failed)
+        report.notes += work.notes(failed=report.any_failed)
         reports.append(report)
     if not reports:
         raise UserError("--seed: expected a seed, got none; give for example --seed 0")
@@ -179,7 +179,7 @@ class _Matrix:
         """Read the signals, fit the methods, predict the tests, and write every cell."""
         resources, reader = self.work.resources, self.work.resources.reader
         methods, with_adapters = self.work.resolved.methods, self.config.with_adapters
-        adapter_methods = [name for name, method in methods.items() if adapted(method)]
+        adapter_methods = [name for name, method in methods.items() if uses_trained_adapter(method)]
         # without --with-adapters, methods with adapters take part only if their splits are stored
         absent = [n for n in adapter_methods if not with_adapters and missing_shards(self.corpora, [n], resources)]
         selected = [name for name in methods if name not in absent]
@@ -194,7 +194,7 @@ class _Matrix:
         data_by_split = read_all(
             self.corpora, selected, resources, self.progress, read=self.config.read, ordinary=ordinary
         )
-        folds, batches = [], Batches(reader)
+        folds, batches = [], BatchBuilder(reader)
         for corpus in self.corpora:
             splits = {where: data_by_split[where] for where in corpus.prepared.data_by_split if where in data_by_split}
             fitter = Fitter(
@@ -223,7 +223,11 @@ class _Matrix:
                 steps_to_train = (step for step in corpus.prepared.steps if isinstance(step, Fit | Adapt))
                 seconds += [forecast.seconds(step) for step in steps_to_train if step.method in adapter_methods]
             estimates = [value for value in seconds if not isinstance(value, str)]
-            cost = duration(times * sum(estimates), "at most") if estimates == seconds else "a time that can't be said"
+            cost = (
+                format_duration(times * sum(estimates), "at most")
+                if estimates == seconds
+                else "a time that can't be said"
+            )
             self.progress.say(
                 f"--with-adapters: {', '.join(n for n in selected if n in adapter_methods)} are trained"
                 f" {times * len(self.corpora) * len(adapter_methods)} times and read each test through each adapter;"
@@ -269,7 +273,7 @@ class _Matrix:
                     if isinstance(outcome, SkippedForCost):
                         cell = replace(cell, missing=outcome.reason)
                     else:
-                        writer.write(rows.scored(name, inputs, outcome), inputs)
+                        writer.write(rows.build_cell(name, inputs, outcome), inputs)
                         row, path = writer.report.rows[-1], writer.report.paths[-1]
                         missing = "" if row.status == "ok" else f"{row.status}: {row.reason}"
                         cell = replace(cell, row=row, path=path, missing=missing)
@@ -328,11 +332,15 @@ def describe_fits(fits: Sequence[FitCosts]) -> list[str]:
     parts = []
     for name in major[:_MAX_NAMED]:
         n_fits, longest = sum(n for n, _ in known[name]), max(one for _, one in known[name])
-        longest_text = duration(longest, "at most")
-        parts.append(f"{name} {duration(seconds[name], 'at most')} ({n_fits} of {longest_text} each)")
-    parts += [f"others {duration(total_s - sum(seconds[name] for name in major[:_MAX_NAMED]), 'at most')}"] * (
+        longest_text = format_duration(longest, "at most")
+        parts.append(f"{name} {format_duration(seconds[name], 'at most')} ({n_fits} of {longest_text} each)")
+    parts += [f"others {format_duration(total_s - sum(seconds[name] for name in major[:_MAX_NAMED]), 'at most')}"] * (
         len(seconds) > len(parts)
     )
     unknown_text = f"; not known of {', '.join(f'{name} ({n})' for name, n in unknown.items())}" if unknown else ""
-    times = f"{duration(total_s, 'at most')}, of which {', '.join(parts)}" if known else "in a time that can't be said"
+    times = (
+        f"{format_duration(total_s, 'at most')}, of which {', '.join(parts)}"
+        if known
+        else "in a time that can't be said"
+    )
     return [f"{missing} of {total} fits are not stored: {times}{unknown_text}", _ORDER_NOTE]

@@ -31,13 +31,13 @@ class RunLog(io.TextIOBase):
         """Folders that this log created, the innermost first; they are removed again if nothing was written."""
 
     @classmethod
-    def below(cls, cache: Path) -> RunLog:
+    def create(cls, cache: Path) -> RunLog:
         """Return the log of this process, a file in `<cache>/logs` named by UTC time and process id."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         return cls(cache / "logs" / f"{stamp}-{os.getpid()}.log")
 
     @contextlib.contextmanager
-    def opened(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    def redirect(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
         """Write tracebacks of plugins and the standard output to the log while the context is open.
 
         Args:
@@ -59,13 +59,13 @@ class RunLog(io.TextIOBase):
             with contextlib.suppress(OSError):
                 for old in sorted(self.path.parent.glob("*.log"))[:-MAX_LOGS]:
                     old.unlink(missing_ok=True)
-                if not self.written:
+                if not self.has_text:
                     self.path.unlink(missing_ok=True)
                     for folder in self._new_folders:  # a dry run leaves no empty cache behind
                         folder.rmdir()
 
     @property
-    def written(self) -> bool:
+    def has_text(self) -> bool:
         """Whether anything was written to the log file."""
         with contextlib.suppress(OSError):
             return self.path.stat().st_size > 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import Batch, ConfidenceMethod, Context, ContractError, Unembedding
-from bench.api.errors import PLUGINS, PluginError, format_traceback, home_of, plain
+from bench.api.errors import PLUGINS, PluginError, format_traceback, home_of, without_traceback
 from bench.results import provenance
 from bench.run.isolation.sandbox import Isolation
 from bench.store.sources import imported_files, source_digest
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 """Source of numbers, by which this process and a child process refer to the same fitted method."""
 
 
-def sandboxed(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
+def isolated_class(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
     """Return a subclass of a method with the same arguments, declarations and names, whose verbs run in isolation.
 
     Args:
@@ -75,7 +75,7 @@ def call_in_process(
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises
         PLUGINS.info("%s", format_traceback(error))
-        failure = plain(error, home_of(plugin))
+        failure = without_traceback(error, home_of(plugin))
     finally:
         isolation.busy = False
     if watched and not isolation.head_unchanged():

@@ -23,9 +23,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bench.api import AdapterRef, ConfidenceMethod
-from bench.api.errors import PLUGINS, PluginError, plain, reason_of
+from bench.api.errors import PLUGINS, PluginError, reason_of, without_traceback
 from bench.run.isolation.log import RunLog
-from bench.store.processes import ended, exit_with_parent, kill_process_group
+from bench.store.processes import describe_exit, exit_with_parent, kill_process_group
 
 _HOME = Path(__file__).resolve().parents[3]
 Serve = Callable[..., AdapterRef]
@@ -67,7 +67,7 @@ class Child:
         threading.Thread(target=_clean_up, args=(self.process, self.connection), daemon=True).start()
 
     @contextlib.contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
+    def kill_after(self, seconds: float) -> Iterator[None]:
         """Kill the process if the context is open for longer, even if it is stopped or in the middle of a message.
 
         Raises:
@@ -98,10 +98,10 @@ class Child:
         if self.process.poll() is None:
             kill_process_group(self.process)
 
-    def ending(self) -> str:
+    def describe_end(self) -> str:
         """Describe how the process ended by itself."""
         try:
-            return ended(self.process.wait(1.0))
+            return describe_exit(self.process.wait(1.0))
         except subprocess.TimeoutExpired:
             return "it closed its connection"
 
@@ -168,7 +168,7 @@ class Process:
             child = self._child = self._child or Child("bench.run.isolation.worker", [path], self.log)
             while True:
                 start = time.monotonic()
-                with child.limited(left):
+                with child.kill_after(left):
                     send(child.connection, message)
                     kind, value = child.connection.recv()
                 if kind != "train_adapter":
@@ -179,12 +179,12 @@ class Process:
                         raise PluginError("there is no model to train an adapter of")
                     message = serve(**value)
                 except Exception as error:  # noqa: BLE001 - passed on to the method, which may handle it
-                    message = plain(error)
+                    message = without_traceback(error)
         except TimeoutError:
             self.ended = f"{who} took longer than {self.seconds:g} s in {verb} (--method-timeout)"
         except Exception as error:  # noqa: BLE001 - the connection is closed, or a message has no pickle
             is_gone = isinstance(error, EOFError | OSError)
-            why = self._child.ending() if self._child is not None and is_gone else reason_of(error)
+            why = self._child.describe_end() if self._child is not None and is_gone else reason_of(error)
             self.ended = f"{who}: its process ended in {verb}: {why}"
         except BaseException:
             self.close()

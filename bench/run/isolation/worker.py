@@ -19,7 +19,7 @@ from typing import Any
 
 from bench import registry
 from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, registration
-from bench.api.errors import format_traceback, plain
+from bench.api.errors import format_traceback, without_traceback
 from bench.api.methods import outputs_of
 from bench.run.isolation.process import begin, send
 
@@ -110,7 +110,7 @@ def main() -> None:
             try:
                 reply = pickle.dumps(("answer", host.answer(*message)))
             except BaseException as error:  # noqa: BLE001 - any exception of a plugin, or a result that has no pickle
-                reply = pickle.dumps(("raised", (plain(error, host.path), format_traceback(error))))
+                reply = pickle.dumps(("raised", (without_traceback(error, host.path), format_traceback(error))))
             with contextlib.suppress(BaseException):  # a plugin may have closed these streams
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -18,7 +18,7 @@ from msgspec import Meta
 from bench.api import UserError
 from bench.model.specs import NAME, model_label
 from bench.results.row import LabelsSeen
-from bench.store.decoding import decoded, parsed
+from bench.store.decoding import decode_record, parse_json
 from bench.store.files import write_json
 from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
@@ -310,7 +310,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 def is_head(folder: Path) -> bool:
     """Return whether a folder holds a head, damaged or not; a run overwrites no other folder."""
     try:
-        values = parsed((folder / CARD).read_text(encoding="utf-8"))
+        values = parse_json((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(values, dict) and values.get("kind") == KIND
@@ -329,7 +329,7 @@ def read_card(folder: Path) -> Card:
         hint = _hint("; there is", [path.parent.as_posix() for place in places for path in place.glob(f"*/{CARD}")])
         raise UserError(f"--head {folder}: expected a folder that bench run --save-heads wrote, found none{hint}.")
     try:
-        values = parsed((folder / CARD).read_text(encoding="utf-8"))
+        values = parse_json((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         below = [path.parent.relative_to(folder).as_posix() for path in folder.glob(f"**/{CARD}")]
         inside = _hint("; it has heads in", below)
@@ -348,7 +348,7 @@ def read_card(folder: Path) -> Card:
     if values.get(DIGEST) != with_digest(values)[DIGEST]:
         raise UserError(f"--head {folder}: {CARD} was changed since it was written; {_WAY_OUT}.")
     try:
-        card = decoded({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
+        card = decode_record({name: values[name] for name in values.keys() - {"kind", "format", "files", DIGEST}}, Card)
     except ValueError as error:
         raise UserError(f"--head {folder}: {CARD}: {error}; {_WAY_OUT}.") from error
     digests: Any = values.get("files")

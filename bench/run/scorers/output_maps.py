@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.api import AdapterRef, ConfidenceMethod, FloatArray, UserError
 from bench.api.errors import plugin_errors, reason_of
-from bench.metrics.recalibration import Recalibrator, recalibrator
+from bench.metrics.recalibration import Recalibrator, create_recalibrator
 from bench.metrics.scaling import Scale
 from bench.registry import Registry
 from bench.run.scorers.card import ADAPTER, METHOD, OUTPUT, Card, MethodCard
@@ -169,7 +169,7 @@ def read_output(folder: Path, card: Card) -> Output:
             scale = Scale(arrays["scale.labelled"], slope, level)
         fitted = None
         if card.method.recalibration is not None:
-            fitted = recalibrator(card.method.recalibration)
+            fitted = create_recalibrator(card.method.recalibration)
             declared = (name for base in type(fitted).__mro__ for name in vars(base).get("__annotations__", ()))
             for name in (name for name in declared if name.endswith("_")):  # fitted attributes
                 array = arrays[f"recalibration.{name}"]

@@ -15,7 +15,7 @@ from bench.run.scorers.card import ARRAYS, ITEMS
 from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.decoding import decoded, parsed
+from bench.store.decoding import decode_record, parse_json
 from bench.store.files import write_json
 from bench.training.job import Column, write_examples
 
@@ -107,8 +107,8 @@ def read(folder: Path) -> ReferenceQuestions:
     from safetensors.numpy import load_file
 
     try:
-        values = parsed((folder / ITEMS).read_text(encoding="utf-8"))["questions"]
-        questions = tuple(decoded(question, Question) for question in values)
+        values = parse_json((folder / ITEMS).read_text(encoding="utf-8"))["questions"]
+        questions = tuple(decode_record(question, Question) for question in values)
         arrays = load_file(folder / ARRAYS)
         parts = {name: Ragged(arrays[f"{name}.values"], arrays[f"{name}.offsets"]) for name in _RAGGED}
         states = {name.removeprefix("states."): a for name, a in arrays.items() if name.startswith("states.")}

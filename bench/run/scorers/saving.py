@@ -151,7 +151,7 @@ class ScorerWriter:
     def _card(
         self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, n: int
     ) -> Card:
-        from bench.report.competition import counted
+        from bench.report.competition import displayed_value
         from bench.stats import summary
 
         records = scored.records
@@ -163,7 +163,7 @@ class ScorerWriter:
         metrics = {}
         for metric, values in row.metrics.items():
             low, high = (estimates[metric].fixed.ends if metric in estimates else None) or (None, None)
-            value = None if values.pooled is None else counted(metric, values.pooled)
+            value = None if values.pooled is None else displayed_value(metric, values.pooled)
             metrics[metric] = TestMetric(value=value, low=low, high=high)
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
@@ -211,11 +211,7 @@ class ScorerWriter:
                 base_rate=row.base_rate,
             ),
             test=TestCard(
-                n=row.n or 0,
-                limit=row.limit,
-                accuracy=row.llm_accuracy,
-                metrics=metrics,
-                records=row.records_digest,
+                n=row.n or 0, limit=row.limit, accuracy=row.llm_accuracy, metrics=metrics, records=row.records_digest
             ),
             output=OutputMapsCard(
                 empty=float(output.empty),

@@ -87,8 +87,7 @@ def score(
     changed = sum(answer != provided[key] for key, answer in checked.items())
     notes += [f"given answers that are a letter written otherwise (A for a), scored as it: {changed:,}"] * bool(changed)
     return ScoreReport(
-        [json.dumps(line, ensure_ascii=False) for line in lines],
-        [*notes, *_notes(scored, scorer, lines, len(checked))],
+        [json.dumps(line, ensure_ascii=False) for line in lines], [*notes, *_notes(scored, scorer, lines, len(checked))]
     )
 
 

@@ -22,7 +22,7 @@ from bench import registry
 from bench.api import AdapterRef, ConfidenceMethod, FloatArray, Format, Question, UserError
 from bench.api.errors import TooLongError, did_you_mean, plugin_errors, require_text
 from bench.api.methods import outputs_of
-from bench.api.protocol import Protocol, changed
+from bench.api.protocol import Protocol, with_fields
 from bench.api.question import Answer, Released
 from bench.data.question_files import FEWEST, GIVEN, MOST
 from bench.data.splits import TaskSplit
@@ -36,7 +36,7 @@ from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
 from bench.run.scorers.output_maps import Output, read_method, read_output
 from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, build_task, read_wording
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition, read_from_model, uses_adapter
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
@@ -237,7 +237,7 @@ class Scorer:
             if isinstance(ref, AdapterRef) and uses_adapter(signals):
                 adapted = self.reader.read_adapted(split_data, replace(ref, folder=ref.folder.resolve()))
             confidence = np.full(len(split_data.questions), self._output.empty)
-            for rows, batch in Batches(self.reader).pieces(split_data, signals, adapted):
+            for rows, batch in BatchBuilder(self.reader).pieces(split_data, signals, adapted):
                 with plugin_errors(f"method {self._method.name!r}, predict"):
                     confidence[rows] = self._output.confidence(outputs_of(self._method, batch.own()))
             data_by_split.append(split_data)
@@ -309,7 +309,7 @@ def open_head(
     card = read_card(folder)
     words = read_wording(folder)
     values = {key: value for key, value in card.asked.protocol.items() if key != "preset"}
-    protocol = changed(str(card.asked.protocol.get("preset")), values)
+    protocol = with_fields(str(card.asked.protocol.get("preset")), values)
     if protocol.digest() != card.asked.digest:
         raise UserError(
             f"--head {folder}: it was made with other words around questions than this version of confbench uses;"

@@ -12,9 +12,9 @@ from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, User
 from bench.api.errors import plugin_errors
 from bench.api.protocol import ExemplarOrder, Protocol
 from bench.data.sources import HubSource
-from bench.data.splits import spread
+from bench.data.splits import limit_by_subject
 from bench.run.scorers.card import WORDS, ProtocolCard
-from bench.store.decoding import decoded, parsed
+from bench.store.decoding import decode_record, parse_json
 
 _MOST = 5_000
 """Largest number of exemplars in a head."""
@@ -79,7 +79,7 @@ def read_wording(folder: Path) -> PromptWording:
         UserError: the file with them is missing or damaged.
     """
     try:
-        return decoded(parsed((folder / WORDS).read_text(encoding="utf-8")), PromptWording)
+        return decode_record(parse_json((folder / WORDS).read_text(encoding="utf-8")), PromptWording)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--head {folder}: {WORDS} can't be used ({str(error)[:100]}); copy the head again.") from error
 
@@ -124,7 +124,7 @@ def build_task(
     for question in dev:
         from_file.setdefault(question.subject, []).append(question)
     exemplars = [question for pool in words.pools.values() for question in pool]
-    substitutes = spread(exemplars, protocol.shots + 1)
+    substitutes = limit_by_subject(exemplars, protocol.shots + 1)
     counts = Counter(question.subject for question in questions)
     unknown = [subject for subject in counts if subject not in pools and subject not in from_file]
     pools |= {**from_file, **(dict.fromkeys(unknown, substitutes) if substitutes else {})}

@@ -222,7 +222,7 @@ def _cells(results: Path) -> dict[str, object]:
 
 def _installed() -> None:
     """Take files for installed plugins."""
-    method_factory.sandboxed = lambda plugin, isolation, _path: methods.sandboxed(plugin, isolation, None)
+    method_factory.isolated_class = lambda plugin, isolation, _path: methods.isolated_class(plugin, isolation, None)
 
 
 def _source(harm: Harm) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.model.training_memory import accelerated
+from bench.model.training_memory import use_fused_kernels
 
 SHARED, PREFILL, DECODE, OTHER = "shared", "prefill", "decode", "other"
 """Kinds of sections: beginnings that several packs share, packs and what is given after them, tokens that the model
@@ -106,7 +106,7 @@ class Counter:
     @contextmanager
     def on(self) -> Iterator[None]:
         """Within the context everything on the meta device is counted."""
-        with accelerated(), _Operations(self), _Uploads(self):
+        with use_fused_kernels(), _Operations(self), _Uploads(self):
             yield
 
     def chosen(self, like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

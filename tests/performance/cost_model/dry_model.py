@@ -19,7 +19,7 @@ from bench.model.decode_batch import DecodeBatch
 from bench.model.devices import BatchLimits, default_batch_limits
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel
-from bench.model.linear_layers import find_linear_layers, targets
+from bench.model.linear_layers import find_linear_layers, target_paths
 from bench.model.session import Session
 from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
 
@@ -32,7 +32,7 @@ SHORT, LONGER = 3, 4
 def configurations() -> dict[str, Any]:
     """Alias -> configuration of the paper's models."""
     given = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
-    return {name: training_memory.configuration(settings) for name, settings in given.items()}
+    return {name: training_memory.config_from_settings(settings) for name, settings in given.items()}
 
 
 def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
@@ -96,7 +96,7 @@ class DryBackbone(LanguageModel):
         model = training_memory.build_on_meta(self.config, DTYPE)
         if rank:  # layers with an adapter stand in for the others; what reads it turns dropout off
             with torch.device("meta"):
-                with_lora(model, targets(find_linear_layers(model)), rank=rank).eval()
+                with_lora(model, target_paths(find_linear_layers(model)), rank=rank).eval()
         session = DrySession(model, counter)
         # Whether packs agree with plain passes is asked after loading, of numbers: no part of the costs.
         vars(self).update(model=model, dtype=DTYPE, unsupported_reason=None, stops=frozenset({STOP}), session=session)

@@ -18,14 +18,14 @@ from bench.model import training_memory
 from bench.model.adapter import with_lora
 from bench.model.continuation_tree import read_pack
 from bench.model.language_model import LanguageModel
-from bench.model.linear_layers import find_linear_layers, targets
+from bench.model.linear_layers import find_linear_layers, target_paths
 from bench.model.prefix_tree import plan_packs
 from bench.model.session import checkpoint_blocks
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import definition, pass_definitions, read_from_model, stored_sources
 from bench.testing import planted
 from bench.training.job import Job
-from bench.training.model import ReadableModel, together
+from bench.training.model import ReadableModel, group_sequences
 from methods._shared.lora import ct_loss, it_loss
 from methods.ccps.features import perturbation_features
 from methods.litcab.networks import Layer, Objective, Targets, write_gradient
@@ -109,7 +109,7 @@ def stages(model: str) -> dict[str, Callable[[int], Stage]]:
 
 def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
     """What the paper's methods together read of a split that they learn on, or are tested on."""
-    needs = [registry.methods().get(name)().reads() for name in sorted(registry.paper())]
+    needs = [registry.methods().get(name)().reads() for name in sorted(registry.paper_methods())]
     wanted = {signal for need in needs for signal in (need.fit if learning else need.predict)}
     read = {signal for signal in read_from_model(wanted) if definition(signal).unsupported(fmt) is None}
     return stored_sources(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
@@ -305,7 +305,7 @@ def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     counter = Counter()
     lm = DryBackbone(model, blocks, counter)
     with torch.device("meta"):
-        wrapped = with_lora(lm.model, targets(find_linear_layers(lm.model)), rank=RANK)
+        wrapped = with_lora(lm.model, target_paths(find_linear_layers(lm.model)), rank=RANK)
     if computes_again(model):
         checkpoint_blocks(lm.model)
     return counted(training_step(lm, wrapped, name, work, counter), counter)
@@ -318,14 +318,14 @@ def training_step(lm: LanguageModel, wrapped: Any, name: str, work: Workload, co
     readable = ReadableModel(lm, wrapped, _job())
     adapter = [p for p in wrapped.parameters() if p.requires_grad]
     queries = [examples["query"][i].astype(np.int32) for i in range(BATCH)]
-    groups = together(queries, TRAINING_TOKENS)
+    groups = group_sequences(queries, TRAINING_TOKENS)
     if name == "CT":  # what is asked of the frozen model is read once for the whole run, before the steps
         ends = [int(n) for n in examples["gold"].lengths]
         rows = [
             np.concatenate([examples["prompt"][i], examples["gold"][i][:-1]]).astype(np.int32) for i in range(BATCH)
         ]
         with counter.on() if lm.device == "meta" else nullcontext():
-            readable.remember((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
+            readable.cache_frozen_states((row.tobytes(), end) for row, end in zip(rows, ends, strict=True))
         counter.trace = Trace([OTHER], [0], [Section()])
 
     def step() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.model.continuation_specs import ModelInput
 from bench.model.prefix_tree import plan_packs
-from bench.model.sampling import uniforms
+from bench.model.sampling import uniform_numbers
 
 if TYPE_CHECKING:
     from bench.api import Question, Split
@@ -113,7 +113,7 @@ def items(
         lengths = [work.answers[((before + i) * 3 + k * 7) % len(work.answers)] for k in range(work.options)]
         gold, *wrong = map(words, lengths)
         answer = words(work.answers[(before + i) * 5 % len(work.answers)]) if given else None
-        numbers = uniforms(0, f"{number} {i}", samples, 30) if samples else None
+        numbers = uniform_numbers(0, f"{number} {i}", samples, 30) if samples else None
         lettered = 0 if work.open else work.options
         made.append(ModelInput(np.concatenate([shared, own]), lettered, answer, gold, tuple(wrong), None, numbers))
     return made

@@ -114,7 +114,7 @@ def measured(count: int) -> dict[str, Any]:
             out=folder / "results", cache=folder / "cache",
         )  # fmt: skip
         report = run(config, stages)
-        if report.failed:
+        if report.any_failed:
             raise RuntimeError(*(row.reason for row in report.rows))
     stages.note()
     return {"questions": count, **stages.whole(), "stages": stages.found}

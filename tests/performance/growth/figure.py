@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.report.figures.drawing import styled
+from bench.report.figures.drawing import use_style
 from bench.report.style import FAINT, INK, TEXT_WIDTH
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def drawn(runs: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    with styled():
+    with use_style():
         figure = Figure(figsize=(TEXT_WIDTH, _HEIGHT), layout="constrained")
         for axes, what, title in zip(
             figure.subplots(1, 2), ("seconds", "peak_mb"), ("processor time, s", "peak memory, MB"), strict=True

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from bench.api.confidence import as_float64, checked, checked_scores
+from bench.api.confidence import as_float64, check_confidences, check_scores
 from bench.api.errors import ContractError
 
 HALVES = [0.5, 0.25, 1.0]
@@ -30,19 +30,19 @@ HALVES = [0.5, 0.25, 1.0]
     ids=lambda values: f"{type(values).__name__}-{getattr(values, 'dtype', '')}",
 )
 def test_numbers_of_any_kind_become_float64(values: Any) -> None:
-    for found in (checked("x", values, 3), checked_scores("x", values, ["a", "b", "c"])):
+    for found in (check_confidences("x", values, 3), check_scores("x", values, ["a", "b", "c"])):
         assert found.dtype == np.float64
         assert found.tolist() == HALVES
 
 
 def test_whole_numbers_are_numbers() -> None:
-    assert checked("x", [0, 1], 2).tolist() == [0.0, 1.0]
-    assert checked_scores("x", torch.tensor([-3, 12]), ["a", "b"]).tolist() == [-3.0, 12.0]
+    assert check_confidences("x", [0, 1], 2).tolist() == [0.0, 1.0]
+    assert check_scores("x", torch.tensor([-3, 12]), ["a", "b"]).tolist() == [-3.0, 12.0]
 
 
 def test_what_was_given_is_not_what_is_kept() -> None:
     values = np.array([0.5, 0.25])
-    found = checked("x", values, 2)
+    found = check_confidences("x", values, 2)
     values[:] = 0
     assert found.tolist() == [0.5, 0.25]
 
@@ -65,14 +65,14 @@ def test_what_was_given_is_not_what_is_kept() -> None:
 )
 def test_what_is_no_number_is_refused(values: Any, complaint: str) -> None:
     with pytest.raises(ContractError, match=complaint):
-        checked("x", values, 2)
+        check_confidences("x", values, 2)
     with pytest.raises(ContractError, match=complaint):
-        checked_scores("x", values, ["a", "b"])
+        check_scores("x", values, ["a", "b"])
 
 
 def test_what_a_mask_hides_is_no_number() -> None:
     with pytest.raises(ContractError, match="NaN in 1 of 2"):
-        checked("x", np.ma.masked_array([0.5, 0.1], [True, False]), 2)
+        check_confidences("x", np.ma.masked_array([0.5, 0.1], [True, False]), 2)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_what_a_mask_hides_is_no_number() -> None:
 )
 def test_another_shape_is_refused_with_what_to_do(shape: tuple[int, ...], hint: str) -> None:
     with pytest.raises(ContractError, match=r"x: expected shape \(2,\), " + hint):
-        checked("x", np.zeros(shape), 2)
+        check_confidences("x", np.zeros(shape), 2)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, np.inf, -np.inf])
 def test_what_lies_outside_is_refused(value: float) -> None:
     with pytest.raises(ContractError, match=rf"x: expected values within \[0, 1\], got .*{value}"):
-        checked("x", np.array([0.5, value]), 2)
+        check_confidences("x", np.array([0.5, value]), 2)
 
 
 def test_numbers_keep_their_shape() -> None:

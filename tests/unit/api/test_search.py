@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from bench.api import Choice, ConfidenceMethod, ContractError, FloatArray, Needs, Search, Times, Uniform
-from bench.api.configurations import configuration, refuse_search, searched
+from bench.api.configurations import configuration_values, refuse_search, search_fields
 
 
 @dataclass(kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Learner(ConfidenceMethod):
 
 def drawn(seed: int, n: int, **fixed: object) -> list[dict[str, object]]:
     method = Learner(**fixed)  # type: ignore[arg-type]
-    return [configuration(method, searched(method, fixed), seed, k) for k in range(n)]
+    return [configuration_values(method, search_fields(method, fixed), seed, k) for k in range(n)]
 
 
 def test_what_is_drawn_from_is_said() -> None:
@@ -69,7 +69,7 @@ def test_four_configurations_are_the_first_four_of_eight_and_each_seed_has_its_o
 
 def test_another_method_draws_other_values() -> None:
     other = type("Other", (Learner,), {"name": "other"})()
-    assert configuration(other, searched(other, {}), 0, 1) != drawn(0, 2)[1]
+    assert configuration_values(other, search_fields(other, {}), 0, 1) != drawn(0, 2)[1]
 
 
 def test_a_field_set_by_hand_is_not_searched_and_changes_no_other_draw() -> None:
@@ -105,10 +105,10 @@ def test_drawn_numbers_can_be_typed_again() -> None:
 
 
 def test_a_zero_can_t_be_multiplied_and_a_count_never_becomes_none() -> None:
-    assert "rate" not in searched(Learner(rate=0.0), {})
-    assert "decay" in searched(Learner(decay=0.0), {})
+    assert "rate" not in search_fields(Learner(rate=0.0), {})
+    assert "decay" in search_fields(Learner(decay=0.0), {})
     small = Learner(width=1)
-    assert {configuration(small, {"width": Times(0.5, 2.0)}, 0, k)["width"] for k in range(60)} == {1, 2}
+    assert {configuration_values(small, {"width": Times(0.5, 2.0)}, 0, k)["width"] for k in range(60)} == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from bench import registry
 from bench.api import UserError
 from bench.cli.describe import example, list_records, show_record
-from bench.cli.parameter_counts import sizes
+from bench.cli.parameter_counts import parameter_records
 
 PLUGINS = '''"""Raise wherever they are asked."""
 from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Task, TaskCard, method, task
@@ -79,7 +79,7 @@ def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: st
         (lambda plugins: show_record("sad", plugins), "method 'sad': SystemExit: trains"),
         (lambda plugins: show_record("sad-task", plugins), "task 'sad-task': KeyError: 'origins'"),
         (lambda plugins: example("sad-task", 0, None, plugins), "task 'sad-task': KeyError: 'questions'"),
-        (lambda plugins: sizes(["llama8b"], plugins), "method 'sad', n_parameters: KeyError: 'layers'"),
+        (lambda plugins: parameter_records(["llama8b"], plugins), "method 'sad', n_parameters: KeyError: 'layers'"),
     ],
 )
 def test_a_plugin_that_raises_where_it_is_asked_for_is_named(plugins, ask, reason: str) -> None:  # type: ignore[no-untyped-def]

@@ -30,7 +30,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], smi: str 
     monkeypatch.setattr(doctor, "python_json", lambda _: found)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(doctor, "program_output", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
-    return list(doctor.torch())
+    return list(doctor.check_torch())
 
 
 def test_a_cpu_build_beside_a_card_is_named_with_the_command_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
     for program, said in (("raise ImportError('libcudart.so.12: no such file')", "libcudart"),
                           ("import os; os.abort()", "signal 6"), ("print('hello')", "unexpected")):  # fmt: skip
         monkeypatch.setattr(doctor, "_TORCH", program)
-        (found,) = doctor.torch()
+        (found,) = doctor.check_torch()
         assert found.state is State.BAD
         assert said in found.what
         assert found.fix.startswith("pip install --force-reinstall torch")
@@ -77,7 +77,7 @@ def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.Monk
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(doctor, "_HUB_S", 0.2)
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: time.sleep(30))
-    (found,) = doctor.hub()
+    (found,) = doctor.check_hub()
     assert found.state is State.NOTE
     assert "no answer" in found.what
 
@@ -85,7 +85,7 @@ def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.Monk
 def test_an_offline_hub_is_not_asked_and_no_token_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    (found,) = doctor.hub()
+    (found,) = doctor.check_hub()
     assert "HF_HUB_OFFLINE is set (with a token)" in found.what
     assert "secret" not in str(found)
 
@@ -99,7 +99,7 @@ def test_another_package_called_bench_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "requires", lambda _: ["numpy>=999", "nosuch>=1", 'ray>=2; extra == "ray"'])
-    (found,) = doctor.packages()
+    (found,) = doctor.check_packages()
     assert found.state is State.BAD
     assert found.fix == "pip install 'numpy>=999' 'nosuch>=1'"
 
@@ -107,7 +107,7 @@ def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.Monke
 def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "file"))
-    cache, results, _ = doctor.folders(tmp_path / "new" / "results")
+    cache, results, _ = doctor.check_folders(tmp_path / "new" / "results")
     assert cache.state is State.BAD
     assert "CONFBENCH_CACHE" in cache.fix
     assert results.state is not State.BAD
@@ -116,7 +116,7 @@ def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch:
 
 def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
-    assert {finding.state for finding in doctor.folders(tmp_path)} == {State.BAD}
+    assert {finding.state for finding in doctor.check_folders(tmp_path)} == {State.BAD}
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])
@@ -134,7 +134,7 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("odd machine")
         yield
 
-    monkeypatch.setattr(doctor, "memory", breaks)
+    monkeypatch.setattr(doctor, "check_memory", breaks)
     for name in ("torch", "others"):
         monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
     found = doctor.run_checks(tmp_path)

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.cli.app import app
-from bench.cli.parameter_counts import memory
+from bench.cli.parameter_counts import memory_records
 
 
 def test_each_model_has_a_line_for_reading_and_for_each_large_fit() -> None:
-    records = {record["work"]: record for record in memory(["llama8b"])}
+    records = {record["work"]: record for record in memory_records(["llama8b"])}
     assert list(records) == ["reading, 1,024 tokens a pass", "fit of litcab", "fit of ct, it, 2,048 tokens a pass"]
     litcab, adapters = records["fit of litcab"], records["fit of ct, it, 2,048 tokens a pass"]
     assert litcab["trained"] == 16 * (4096 * 128_256 + 128_256) / 1e9

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.api.options import Flag, Heading, Names, Separated, words_of
+from bench.api.options import Heading, Names, OptionName, Separated, words_of
 from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
@@ -29,7 +29,7 @@ class Trip:
     """Rivers, separated by commas."""
     paddles: tuple[Path, ...] = ()
     """Files; may be repeated."""
-    rules: Annotated[tuple[str, ...], Flag("--rule-out")] = ()
+    rules: Annotated[tuple[str, ...], OptionName("--rule-out")] = ()
     """Rules that don't hold."""
     days: Annotated[int, Heading("When")] = 3
     """Days

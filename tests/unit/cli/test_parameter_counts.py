@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.cli.parameter_counts import facts_of, sizes
+from bench.cli.parameter_counts import facts_of, parameter_records
 
 MODELS = {"llama8b": (4096, 128256), "qwen14b": (5120, 152064), "mistral24b": (5120, 131072), "qwen32b": (5120, 152064)}
 LORA = {"llama8b": 3_407_872, "qwen14b": 6_291_456, "mistral24b": 4_915_200, "qwen32b": 8_388_608}
@@ -30,7 +30,7 @@ PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "parameter_counts.csv
 @pytest.mark.parametrize("model", MODELS)
 def test_counts_are_those_of_the_formulas(model: str) -> None:
     width, vocabulary = MODELS[model]
-    counts = {record["method"]: record["parameters"] for record in sizes([model])}
+    counts = {record["method"]: record["parameters"] for record in parameter_records([model])}
     saplma = 256 * width + 41_538
     assert counts == {
         "ptrue": 0, "sequence-probability": 0, "self-consistency": 0, "lts": 1, "pik": 2 * width + 2,
@@ -48,7 +48,7 @@ def test_the_papers_numbers_stand_beside_ours_with_the_reason_where_they_differ(
         pytest.skip("../shared/paper is not there")
     with PRINTED.open(encoding="utf-8") as file:
         (row,) = [row for row in csv.DictReader(file) if row["model"] == NAMES[model]]
-    for record in sizes([model]):
+    for record in parameter_records([model]):
         column = COLUMNS.get(record["method"])
         assert record["in the paper"] == (None if column is None else int(row[column]))
         differs = record["in the paper"] not in {None, record["parameters"]}
@@ -58,9 +58,9 @@ def test_the_papers_numbers_stand_beside_ours_with_the_reason_where_they_differ(
 
 def test_any_model_has_sizes() -> None:
     assert facts_of("tiny").hidden_size > 0
-    assert {record["model"] for record in sizes(["tiny"])} == {"tiny"}
+    assert {record["model"] for record in parameter_records(["tiny"])} == {"tiny"}
 
 
 def test_a_model_must_be_named() -> None:
     with pytest.raises(UserError, match="--model"):
-        sizes([])
+        parameter_records([])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import Question
-from bench.data.contamination import contaminated_ids, count_in_own_prompt, normalised, oddities
+from bench.data.contamination import contaminated_ids, count_duplicates, count_in_own_prompt, normalise_wording
 
 texts = st.text(min_size=1, max_size=40)
 
@@ -18,12 +18,12 @@ def asked(name: str, text: str, gold: int = 0, parts: tuple[tuple[str, str], ...
 @given(texts)
 def test_normalising_twice_changes_nothing_more(text: str) -> None:
     # casefolding is not idempotent for every character, its result is
-    assert normalised(normalised(normalised(text))) == normalised(normalised(text))
+    assert normalise_wording(normalise_wording(normalise_wording(text))) == normalise_wording(normalise_wording(text))
 
 
 @given(texts, st.sampled_from([" ", "\n", "\t  ", "\u00a0"]))
 def test_white_space_does_not_make_another_question(text: str, space: str) -> None:
-    assert normalised(f"{space}{text}{space}end") == normalised(f"{text} end")
+    assert normalise_wording(f"{space}{text}{space}end") == normalise_wording(f"{text} end")
 
 
 def test_a_training_question_is_contaminated_by_its_text_and_parts_not_by_its_options() -> None:
@@ -46,13 +46,13 @@ def test_repetitions_and_contradictions_are_counted_apart() -> None:
         asked("3", "Why?", gold=1),
         asked("4", "Who?"),
     ]
-    assert oddities(questions) == {"repeated questions": 1, "questions with another answer than before": 2}
-    assert oddities(questions[3:]) == {}
+    assert count_duplicates(questions) == {"repeated questions": 1, "questions with another answer than before": 2}
+    assert count_duplicates(questions[3:]) == {}
 
 
 def test_another_order_of_options_is_the_same_question() -> None:
     one, other = Question("0", "s", "Why?", ("a", "b"), 0), Question("1", "s", "Why?", ("b", "a"), 1)
-    assert oddities([one, other]) == {"repeated questions": 1}
+    assert count_duplicates([one, other]) == {"repeated questions": 1}
 
 
 def test_a_question_that_its_own_prompt_answers_is_counted() -> None:

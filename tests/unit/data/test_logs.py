@@ -17,7 +17,7 @@ from bench import registry
 from bench.api import Format, Question, UserError
 from bench.data import logs
 from bench.data.answer_files import read_answers
-from bench.data.logs import LogRecord, imported, inspect_records, lm_eval_records
+from bench.data.logs import LogRecord, import_records, inspect_records, lm_eval_records
 from tests.fixtures.logs.write import write
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
@@ -35,7 +35,7 @@ def rows(name: str, folder: Path = LOGS) -> list[dict[str, Any]]:
         f"atlas-{'oe' if '-oe' in name else 'choice'}",
         lm_eval_records if "lm-eval" in name else inspect_records,
     )
-    found = imported(read(folder / name), questions(task), OPEN if task == "atlas-oe" else CHOICE)
+    found = import_records(read(folder / name), questions(task), OPEN if task == "atlas-oe" else CHOICE)
     assert (found.unmatched, found.repeated, found.ungraded) == ([], 0, False)
     return found.rows
 
@@ -103,7 +103,7 @@ def test_without_ids_questions_are_found_by_their_text_and_others_are_counted(tm
     def change(i: int, line: dict[str, Any]) -> None:
         line["doc"] = {"question": line["doc"]["question"].upper() if i else "Who asks that?"}
 
-    found = imported(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
+    found = import_records(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
     assert [row["id"] for row in found.rows] == [f"atlas/test/{i}" for i in (1, 2, 3)]
     assert found.unmatched == ["Who asks that?"]
 
@@ -114,7 +114,7 @@ def test_questions_of_one_text_are_told_apart_by_their_options_alone(tmp_path: P
     def change(i: int, line: dict[str, Any]) -> None:
         line["doc"] = {"question": "Which?", **([{}, {"choices": ["x", "z"]}, {"choices": ["x"]}, {}][i])}
 
-    found = imported(lm_eval_records(changed_lines(tmp_path, change)), asked, OPEN)
+    found = import_records(lm_eval_records(changed_lines(tmp_path, change)), asked, OPEN)
     assert [row["id"] for row in found.rows] == ["q1"]
     assert len(found.unmatched) == 3
 
@@ -148,20 +148,20 @@ def scored(folder: Path, **change: object) -> LogRecord:
 )
 def test_a_scored_option_has_the_letter_of_its_text_in_the_task(tmp_path: Path, doc: object) -> None:
     asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
-    (row,) = imported([scored(tmp_path, doc=doc)], asked, CHOICE).rows
+    (row,) = import_records([scored(tmp_path, doc=doc)], asked, CHOICE).rows
     assert (row["text"], row["grade"]) == ("a", True)
 
 
 def test_another_number_of_options_is_another_question(tmp_path: Path) -> None:
     asked = [Question("q0", "s", "Which?", ("red", "blue", "green"), 0)]
-    found = imported([scored(tmp_path)], asked, CHOICE)
+    found = import_records([scored(tmp_path)], asked, CHOICE)
     assert (found.rows, found.unmatched) == ([], ["Which?"])
 
 
 def test_a_letter_said_of_options_in_another_order_is_left_out() -> None:
     asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
     orders: list[tuple[str, ...]] = [("red", "blue"), ("blue", "red"), ()]
-    found = [imported([LogRecord([], ["Which?"], ["B"], choices=order)], asked, CHOICE).rows for order in orders]
+    found = [import_records([LogRecord([], ["Which?"], ["B"], choices=order)], asked, CHOICE).rows for order in orders]
     assert [len(rows) for rows in found] == [1, 0, 1]
 
 
@@ -186,7 +186,7 @@ def test_log_likelihoods_that_are_no_numbers_are_one_sentence(tmp_path: Path) ->
 )
 def test_a_graded_part_is_found_where_it_stands_by_itself(said: str, final: str, start: int) -> None:
     asked = [Question("q0", "s", "Which?", ("x",), 0)]
-    (row,) = imported([LogRecord(["q0"], [], [said], final=final)], asked, OPEN).rows
+    (row,) = import_records([LogRecord(["q0"], [], [said], final=final)], asked, OPEN).rows
     assert (row["final_start"], row["text"]) == (start, said[: start + len(final)])
 
 
@@ -199,7 +199,7 @@ def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
         if i == 2:
             line["exact_match"] = 0.5
 
-    found = imported(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
+    found = import_records(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
     assert found.ungraded
     assert found.rows == [
         {
@@ -225,7 +225,7 @@ def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
         broken = {**again, "id": "atlas/test/1", "output": {"choices": [], "completion": ""}}
         log["samples"] = [again, broken, sample]
 
-    found = imported(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
+    found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
     (row,) = found.rows
     assert (row["id"], row["text"], row["final_start"]) == ("atlas/test/0", "Hm. ANSWER: Rolor", 12)
     assert row["samples"] == ["Tudos"]
@@ -237,7 +237,7 @@ def test_a_conversation_of_inspect_is_found_by_what_the_user_said_last(tmp_path:
             turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": sample["input"]}]
             sample["id"], sample["input"] = i, turns
 
-    assert len(imported(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN).rows) == 4
+    assert len(import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN).rows) == 4
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

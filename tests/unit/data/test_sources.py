@@ -287,7 +287,7 @@ def test_two_rows_with_one_id_are_both_named() -> None:
     fields = _choices.Fields("subject", "question", "choices", "answer")
     pairs = [(row, _choices.question(row, fields, f"id-{row.index % 2}")) for row in rows]
     with pytest.raises(UserError, match=r"^f.parquet row 2: .*'id-0', which f.parquet row 0 has too"):
-        list(_choices.unique(pairs))
+        list(_choices.require_unique_ids(pairs))
 
 
 def test_bad_row_surfaces_through_the_task(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
-from bench.grading.verdicts import VerdictCache, unjudged
+from bench.grading.verdicts import VerdictCache, cases_to_judge
 from bench.store.folders import key_of
 
 ROOT = Path(__file__).parents[3]
@@ -55,8 +55,7 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, asked: Ju
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"kind": "hf"}, {"model": "n"}, {"url": "http://other/v1"}, {"prompt": "judge/2"}, {"temperature": 1.0}],
+    "change", [{"kind": "hf"}, {"model": "n"}, {"url": "http://other/v1"}, {"prompt": "judge/2"}, {"temperature": 1.0}]
 )
 def test_another_judge_never_inherits(tmp_path: Path, change: dict[str, object]) -> None:
     kept = VerdictCache(tmp_path, JUDGE)
@@ -110,10 +109,7 @@ def test_a_line_that_lacks_only_its_end_is_whole(tmp_path: Path) -> None:
     assert (after.get(ONE), after.get(TWO), after.damaged) == (True, True, 0)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["", "{}", "[]", "null", "3", '"yes"', "\x00\x00", "\xff", "{" * 500, "[" * 100_000],
-)
+@pytest.mark.parametrize("line", ["", "{}", "[]", "null", "3", '"yes"', "\x00\x00", "\xff", "{" * 500, "[" * 100_000])
 def test_a_line_of_something_else_is_counted_and_not_used(tmp_path: Path, line: str) -> None:
     kept = VerdictCache(tmp_path, JUDGE)
     kept.put(ONE, True)
@@ -248,7 +244,7 @@ def test_what_is_missing_is_asked_once_and_never_where_it_is_empty(tmp_path: Pat
     kept = VerdictCache(tmp_path, JUDGE)
     kept.put(ONE, False)
     empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
-    assert unjudged([ONE, TWO, *empty, TWO], kept) == [TWO]
+    assert cases_to_judge([ONE, TWO, *empty, TWO], kept) == [TWO]
 
 
 def test_several_right_answers_have_verdicts_of_their_own_and_single_ones_keep_theirs(tmp_path: Path) -> None:

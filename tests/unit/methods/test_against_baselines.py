@@ -25,7 +25,7 @@ from bench.run.config import RunConfig
 from bench.run.plan import Read
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
 from methods.ccps import Ccps
 from methods.ccps.features import perturbation_features
@@ -55,7 +55,7 @@ class ReadTask(NamedTuple):
 
     name: str
     data_by_split: Mapping[TaskSplit, SplitData]
-    batches: Batches
+    batches: BatchBuilder
     methods: Mapping[str, ConfidenceMethod]
     """Name -> the method with the preset's arguments."""
 
@@ -73,7 +73,7 @@ def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         if isinstance(step, Read):
             graded = resources.grader.grade(resources.reader.read(prepared.data_by_split[step.where], step.signals))
             prepared.data_by_split[step.where] = graded
-    return ReadTask(request.param, prepared.data_by_split, Batches(resources.reader), resolved.methods)
+    return ReadTask(request.param, prepared.data_by_split, BatchBuilder(resources.reader), resolved.methods)
 
 
 def splits_of(read: ReadTask, cls: type[ConfidenceMethod]) -> Splits:

@@ -27,7 +27,7 @@ from bench.api import (
     TokenIds,
     UserError,
 )
-from bench.model.adapter import adapted
+from bench.model.adapter import apply_adapter
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.linear_layers import of_config
 from bench.model.specs import ModelSpec
@@ -181,7 +181,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
 
 def confidences(method: Any, lm: LanguageModel, given: Batch) -> np.ndarray:
     rows = given[TokenIds(Of.QUERY)]
-    with torch.no_grad(), adapted(lm, method.adapter_):
+    with torch.no_grad(), apply_adapter(lm, method.adapter_):
         logits = [lm.model(torch.tensor(rows[i])[None]).logits[0, -1, [NO, YES]] for i in range(len(rows))]
     return method.predict(Batch(given.ids, {QueryLogits(Adapter.OWN): torch.stack(logits).numpy()}))
 
@@ -190,7 +190,7 @@ def confidences(method: Any, lm: LanguageModel, given: Batch) -> np.ndarray:
 def test_it_learns_which_answers_are_right(
     method: Any, lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "started", here)
+    monkeypatch.setattr(child, "start_child", here)
     train = AdapterTrainer(lm, Store(tmp_path), method.name, (NO, YES))
     given = batch()
     fitted = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.api import UserError
 from bench.metrics import auroc, ece, nll
-from bench.metrics.recalibration import RECALIBRATORS, recalibrator, stratified_folds
+from bench.metrics.recalibration import RECALIBRATORS, create_recalibrator, stratified_folds
 
 KINDS = list(RECALIBRATORS)
 EDGES = [0.0, 1e-300, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0]
@@ -55,13 +55,13 @@ def test_isotonic_equals_scikit_learns(answers):
     p = np.round(p, 4)
     reference = IsotonicRegression(out_of_bounds="clip").fit(p, o)
     at = np.append(p, np.linspace(0, 1, 31))
-    np.testing.assert_allclose(recalibrator("isotonic").fit(p, o).apply(at), reference.predict(at), atol=1e-9)
+    np.testing.assert_allclose(create_recalibrator("isotonic").fit(p, o).apply(at), reference.predict(at), atol=1e-9)
 
 
 @pytest.mark.parametrize("n", [20, 2000])
 def test_platt_equals_scikit_learns_logistic_regression(n):
     p, o = too_sure(n)
-    fitted = recalibrator("platt").fit(p, o)
+    fitted = create_recalibrator("platt").fit(p, o)
     reference = soft_logistic(logit(p)[:, None], o)
     assert fitted.parameters["a"] == pytest.approx(reference.coef_[0, 0], rel=1e-4)
     assert fitted.parameters["b"] == pytest.approx(reference.intercept_[0], abs=1e-4)
@@ -73,7 +73,7 @@ def test_platt_equals_scikit_learns_logistic_regression(n):
 @pytest.mark.parametrize("n", [200, 2000])
 def test_beta_equals_scikit_learns_logistic_regression(n):
     p, o = too_sure(n)
-    fitted = recalibrator("beta").fit(p, o)
+    fitted = create_recalibrator("beta").fit(p, o)
     features = np.stack([np.log(p), -np.log1p(-p)], axis=1)
     reference = soft_logistic(features, o)
     assert (reference.coef_ > 0).all()
@@ -87,7 +87,7 @@ def test_beta_drops_the_slope_that_would_be_negative():
     o = rng.random(3000) < 1 / (1 + np.exp(-np.log(p) * 1.2 - 0.5 * np.log1p(-p) - 0.3))  # a = 1.2, b = -0.5
     features = np.stack([np.log(p), -np.log1p(-p)], axis=1)
     assert soft_logistic(features, o).coef_[0, 1] < 0
-    fitted = recalibrator("beta").fit(p, o).parameters
+    fitted = create_recalibrator("beta").fit(p, o).parameters
     assert fitted["b"] == 0.0
     assert fitted["a"] == pytest.approx(soft_logistic(features[:, :1], o).coef_[0, 0], rel=1e-4)
 
@@ -98,7 +98,7 @@ def test_temperature_equals_a_search_for_the_least_nll():
         lambda t: nll(1 / (1 + np.exp(-logit(p) / t)), o), bounds=(0.05, 100), method="bounded", options={"xatol": 1e-9}
     )
     assert 1.5 < search.x < 2.5
-    assert recalibrator("temperature").fit(p, o).parameters["temperature"] == pytest.approx(search.x, rel=1e-5)
+    assert create_recalibrator("temperature").fit(p, o).parameters["temperature"] == pytest.approx(search.x, rel=1e-5)
 
 
 # --- closed forms -----------------------------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ def test_temperature_equals_a_search_for_the_least_nll():
 def test_known_distortions_are_undone():
     p, o = too_sure(200_000)
     for kind, expected in {"platt": {"a": 0.5, "b": -0.25}, "beta": {"a": 0.5, "b": 0.5, "c": -0.25}}.items():
-        assert recalibrator(kind).fit(p, o).parameters == pytest.approx(expected, abs=0.02)
+        assert create_recalibrator(kind).fit(p, o).parameters == pytest.approx(expected, abs=0.02)
     assert ece(p, o) > 0.1
     for kind in ("isotonic", "platt", "beta"):
-        q = recalibrator(kind).fit(p[::2], o[::2]).apply(p[1::2])
+        q = create_recalibrator(kind).fit(p[::2], o[::2]).apply(p[1::2])
         assert ece(q, o[1::2]) < 0.01
 
 
@@ -119,20 +119,22 @@ def test_calibrated_confidences_are_left_as_they_are():
     p = rng.uniform(0.02, 0.98, 100_000)
     o = rng.random(p.size) < p
     for kind in KINDS:
-        np.testing.assert_allclose(recalibrator(kind).fit(p, o).apply(p), p, atol=0.06 if kind == "isotonic" else 0.02)
+        np.testing.assert_allclose(
+            create_recalibrator(kind).fit(p, o).apply(p), p, atol=0.06 if kind == "isotonic" else 0.02
+        )
 
 
 def test_equal_confidences_are_moved_to_the_rate_of_right_answers():
     o = np.array([True, True, True, False])
     p = np.full(4, 0.9)
     smoothed = (3 * 4 / 5 + 1 / 3) / 4  # mean of Platt's labels
-    assert recalibrator("isotonic").fit(p, o).apply(p) == pytest.approx(np.full(4, 0.75))
+    assert create_recalibrator("isotonic").fit(p, o).apply(p) == pytest.approx(np.full(4, 0.75))
     for kind in ("platt", "beta"):
-        fitted = recalibrator(kind).fit(p, o)
+        fitted = create_recalibrator(kind).fit(p, o)
         assert fitted.apply(p) == pytest.approx(np.full(4, smoothed))
         assert (np.diff(fitted.apply([0.2, 0.5, 0.95])) > 0).all()  # nothing is known of the slope, so it stays
-    assert recalibrator("temperature").fit(p, o).apply(p) == pytest.approx(np.full(4, 0.75), abs=1e-9)
-    assert recalibrator("temperature").fit(np.full(4, 0.5), o).parameters == {"temperature": 1.0}
+    assert create_recalibrator("temperature").fit(p, o).apply(p) == pytest.approx(np.full(4, 0.75), abs=1e-9)
+    assert create_recalibrator("temperature").fit(np.full(4, 0.5), o).parameters == {"temperature": 1.0}
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -140,33 +142,33 @@ def test_one_class_gives_a_finite_level(right):
     p, o = np.array([0.1, 0.4, 0.8]), np.full(3, right)
     expected = 4 / 5 if right else 1 / 5
     for kind in ("platt", "beta"):
-        assert recalibrator(kind).fit(p, o).apply(p) == pytest.approx(np.full(3, expected), abs=1e-6)
-    assert recalibrator("isotonic").fit(p, o).apply([0.0, 0.5, 1.0]).tolist() == [float(right)] * 3
+        assert create_recalibrator(kind).fit(p, o).apply(p) == pytest.approx(np.full(3, expected), abs=1e-6)
+    assert create_recalibrator("isotonic").fit(p, o).apply([0.0, 0.5, 1.0]).tolist() == [float(right)] * 3
 
 
 def test_separable_classes_give_a_finite_slope():
     p, o = np.array([0.1, 0.2, 0.7, 0.8]), np.array([False, False, True, True])
     for kind in ("platt", "beta"):
-        fitted = recalibrator(kind).fit(p, o)
+        fitted = create_recalibrator(kind).fit(p, o)
         assert all(np.isfinite(list(fitted.parameters.values())))
         assert fitted.apply(p) == pytest.approx(np.where(o, 3 / 4, 1 / 4), abs=0.1)
-    assert recalibrator("temperature").fit(p, o).parameters["temperature"] == pytest.approx(0.05)
+    assert create_recalibrator("temperature").fit(p, o).parameters["temperature"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_confidences_that_say_the_opposite_are_not_turned_round(kind):
     p, o = too_sure()
-    q = recalibrator(kind).fit(p, ~o).apply(p)
+    q = create_recalibrator(kind).fit(p, ~o).apply(p)
     assert auroc(p, ~o) < 0.3
     assert auroc(q, ~o) < 0.3 if kind == "temperature" else auroc(q, ~o) == pytest.approx(0.5, abs=0.01)
     if kind == "temperature":
-        assert recalibrator(kind).fit(p, ~o).parameters["temperature"] == pytest.approx(100.0)
+        assert create_recalibrator(kind).fit(p, ~o).parameters["temperature"] == pytest.approx(100.0)
 
 
 def test_discrimination_is_kept_where_the_map_is_strictly_rising():
     p, o = too_sure()
     for kind in ("platt", "beta", "temperature"):
-        assert auroc(recalibrator(kind).fit(p, o).apply(p), o) == auroc(p, o)
+        assert auroc(create_recalibrator(kind).fit(p, o).apply(p), o) == auroc(p, o)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def test_discrimination_is_kept_where_the_map_is_strictly_rising():
 @given(ANSWERS, st.lists(CONFIDENCE, max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_results_are_confidences_and_no_order_is_turned_round(kind, answers, others):
-    fitted = recalibrator(kind).fit(*answers)
+    fitted = create_recalibrator(kind).fit(*answers)
     at = np.array([*answers[0], *others])
     q = fitted.apply(at)
     assert ((q >= 0) & (q <= 1)).all()
@@ -190,13 +192,13 @@ def test_fits_do_not_depend_on_the_order_of_answers(kind):
     p, o = too_sure(300)
     order = np.random.default_rng(1).permutation(300)
     at = np.linspace(0, 1, 50)
-    expected = recalibrator(kind).fit(p, o).apply(at)
-    np.testing.assert_allclose(recalibrator(kind).fit(p[order], o[order]).apply(at), expected, atol=1e-8)
+    expected = create_recalibrator(kind).fit(p, o).apply(at)
+    np.testing.assert_allclose(create_recalibrator(kind).fit(p[order], o[order]).apply(at), expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_answer_and_none_to_apply_to(kind):
-    fitted = recalibrator(kind).fit([0.7], [True])
+    fitted = create_recalibrator(kind).fit([0.7], [True])
     assert fitted.apply([]).shape == (0,)
     assert 0.5 < fitted.apply([0.7])[0] <= 1.0
 
@@ -204,18 +206,18 @@ def test_one_answer_and_none_to_apply_to(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_confidence_is_refused(kind):
     with pytest.raises(ValueError, match="at least one answer"):
-        recalibrator(kind).fit([], np.array([], dtype=bool))
+        create_recalibrator(kind).fit([], np.array([], dtype=bool))
     with pytest.raises(ValueError, match="got nan"):
-        recalibrator(kind).fit([float("nan")], [True])
+        create_recalibrator(kind).fit([float("nan")], [True])
     with pytest.raises(ValueError, match=r"got 1\.5 at row 1"):
-        recalibrator(kind).fit([0.2, 0.8], [True, False]).apply([0.5, 1.5])
+        create_recalibrator(kind).fit([0.2, 0.8], [True, False]).apply([0.5, 1.5])
     with pytest.raises(ValueError, match="was not fitted"):
-        recalibrator(kind).apply([0.5])
+        create_recalibrator(kind).apply([0.5])
 
 
 def test_unknown_kinds_are_named():
     with pytest.raises(UserError, match="'histogram'; expected one of isotonic, platt, beta, temperature"):
-        recalibrator("histogram")
+        create_recalibrator("histogram")
 
 
 # --- cross-fitting ----------------------------------------------------------------------------------------------------

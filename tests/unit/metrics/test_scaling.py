@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.api.protocol import Protocol
 from bench.metrics import METRICS, summarise
 from bench.metrics.scaling import Scale
-from bench.metrics.validation import ranked
+from bench.metrics.validation import normalised_ranks
 
 RISING = {
     "exp": lambda s: np.exp(s / 100),
@@ -144,7 +144,7 @@ def test_metrics_of_order_are_those_of_the_score_and_all_others_those_of_the_con
     s, o = drawn(200)
     p = np.full(200, 0.6)
     both, alone = summarise(p, o, ["a"] * 200, Protocol(), s), summarise(p, o, ["a"] * 200, Protocol())
-    order = summarise(ranked(s), o, ["a"] * 200, Protocol())
+    order = summarise(normalised_ranks(s), o, ["a"] * 200, Protocol())
     for name, metric in METRICS.items():
         assert both.metrics[name] == (order if metric.is_rank_based else alone).metrics[name]
     assert both.metrics["auroc"].pooled > 0.7 > alone.metrics["auroc"].pooled == 0.5

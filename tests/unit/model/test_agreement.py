@@ -157,7 +157,7 @@ def test_lack_of_memory_is_no_reason_to_read_alone(
 
     monkeypatch.setattr(forward_checks, "read_pack", full)
     with pytest.raises(UserError, match="leaves no memory on cpu"):
-        _ = lm.packed
+        _ = lm.uses_packs
 
 
 def test_a_device_that_fails_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

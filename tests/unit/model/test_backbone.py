@@ -19,7 +19,7 @@ from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Samples, Signal, Us
 from bench.model.continuation_specs import ModelInput
 from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel, LoadOptions
-from bench.model.sampling import draw, uniforms
+from bench.model.sampling import sample_tokens, uniform_numbers
 from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
@@ -100,7 +100,7 @@ def items(answers: list[np.ndarray] | None = None, options: list[int] | None = N
     ]
 
 
-def asking(max_new_tokens: int, budget: int = 64) -> PromptSettings:
+def prompt_settings(max_new_tokens: int, budget: int = 64) -> PromptSettings:
     return PromptSettings(max_new_tokens, LETTERS, SUFFIX, VERDICTS, budget)
 
 
@@ -162,7 +162,7 @@ def check_against_plain(lm: LanguageModel, measured: ShardOutput, answers: list[
 
 @pytest.mark.parametrize("limit", [1, 4])
 def test_generated_answers_and_signals_are_those_of_plain_passes(lm: LanguageModel, limit: int) -> None:
-    measured = extractor(lm, asking(limit), SIGNALS).extract(items())
+    measured = extractor(lm, prompt_settings(limit), SIGNALS).extract(items())
     answers = [a.tolist() for a in measured.answers]
     assert_greedy(lm, answers, limit)
     check_against_plain(lm, measured, answers)
@@ -172,13 +172,13 @@ def test_generated_answers_and_signals_are_those_of_plain_passes(lm: LanguageMod
 def test_stored_answers_give_the_same_signals_whatever_the_budget(lm: LanguageModel, budget: int) -> None:
     answers = [[20, 21], [30], [40, 41, 42], [50], [60, 61], [70], [30]]
     stored = [np.asarray(a, dtype=np.int32) for a in answers]
-    measured = extractor(lm, asking(6, budget), SIGNALS).extract(items(stored))
+    measured = extractor(lm, prompt_settings(6, budget), SIGNALS).extract(items(stored))
     assert [a.tolist() for a in measured.answers] == answers
     check_against_plain(lm, measured, answers)
 
 
 def test_only_architectures_without_attention_go_unshared(lm: LanguageModel) -> None:
-    assert lm.packed == (lm.spec.name not in UNSHARED)
+    assert lm.uses_packs == (lm.spec.name not in UNSHARED)
 
 
 def test_the_head_gives_the_logits(lm: LanguageModel) -> None:
@@ -195,13 +195,13 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
 
 def test_nothing_is_read_twice(llama: LanguageModel) -> None:
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
-    measured = extractor(llama, asking(1, 10_000), SIGNALS).extract(items())
+    measured = extractor(llama, prompt_settings(1, 10_000), SIGNALS).extract(items())
     assert measured.costs["answers"].forward_tokens == len(distinct)
     assert measured.costs["query"].forward_tokens == 6 * (1 + len(SUFFIX))  # six distinct questions
 
 
 def test_open_answers_cost_one_position_a_token(llama: LanguageModel) -> None:
-    measured = extractor(llama, asking(6, 10_000), SIGNALS).extract(items())
+    measured = extractor(llama, prompt_settings(6, 10_000), SIGNALS).extract(items())
     distinct = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     tokens = sum(len(a) for a in measured.answers[:6])  # the seventh question is a duplicate
     total = sum(cost.forward_tokens for cost in measured.costs.values())
@@ -209,14 +209,14 @@ def test_open_answers_cost_one_position_a_token(llama: LanguageModel) -> None:
 
 
 def test_absent_options_have_no_logit(llama: LanguageModel) -> None:
-    measured = extractor(llama, asking(1), [ChoiceLogits()]).extract(items(options=[4, 2, 3, 4, 4, 4, 2]))
+    measured = extractor(llama, prompt_settings(1), [ChoiceLogits()]).extract(items(options=[4, 2, 3, 4, 4, 4, 2]))
     finite = torch.isfinite(measured.columns[ChoiceLogits()]["values"]).sum(dim=1)
     assert finite.tolist() == [4, 2, 3, 4, 4, 4, 2]
 
 
 def test_a_prompt_without_an_answer_has_no_verdict(llama: LanguageModel) -> None:
     empty = [np.zeros(0, dtype=np.int32), *(np.asarray([20], dtype=np.int32) for _ in range(6))]
-    measured = extractor(llama, asking(1), SIGNALS).extract(items(empty))
+    measured = extractor(llama, prompt_settings(1), SIGNALS).extract(items(empty))
     verdicts = measured.columns[QueryLogits()]["values"]
     assert torch.isnan(verdicts[0]).all()
     assert torch.isfinite(verdicts[1:]).all()
@@ -226,9 +226,9 @@ def test_a_prompt_without_an_answer_has_no_verdict(llama: LanguageModel) -> None
 @pytest.mark.parametrize("n_empty", [1, 7])
 def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: LanguageModel, n_empty: int) -> None:
     said = [np.asarray([] if i < n_empty else [20], dtype=np.int32) for i in range(7)]
-    whole = extractor(llama, asking(1), SIGNALS).extract(items(said)).columns[QueryLogits()]["values"]
+    whole = extractor(llama, prompt_settings(1), SIGNALS).extract(items(said)).columns[QueryLogits()]["values"]
     llama.session.reset()
-    measured = extractor(llama, asking(1), [QueryLogits()]).extract(items(said))
+    measured = extractor(llama, prompt_settings(1), [QueryLogits()]).extract(items(said))
     assert torch.equal(measured.columns[QueryLogits()]["values"].isnan(), whole.isnan())
     torch.testing.assert_close(measured.columns[QueryLogits()]["values"], whole, equal_nan=True)
     sequences = [[*p, 20, *SUFFIX] for p in prompts()[n_empty:]]
@@ -239,7 +239,7 @@ def test_the_query_alone_is_not_read_where_there_is_no_answer(llama: LanguageMod
 def test_out_of_memory_halves_the_pack_and_changes_nothing(
     llama: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = extractor(llama, asking(1, 4096), SIGNALS).extract(items())
+    calm = extractor(llama, prompt_settings(1, 4096), SIGNALS).extract(items())
     forward = type(llama.session).forward
 
     def cramped(self: Any, ids: np.ndarray, *rest: Any) -> Any:
@@ -248,7 +248,7 @@ def test_out_of_memory_halves_the_pack_and_changes_nothing(
         return forward(self, ids, *rest)
 
     monkeypatch.setattr(type(llama.session), "forward", cramped)
-    halved = extractor(llama, asking(1, 4096), SIGNALS).extract(items())
+    halved = extractor(llama, prompt_settings(1, 4096), SIGNALS).extract(items())
     assert halved.halvings > 0
     assert [a.tolist() for a in halved.answers] == [a.tolist() for a in calm.answers]
     for signal in SIGNALS:
@@ -261,10 +261,10 @@ def test_a_single_prompt_too_large_for_memory_is_a_clear_error(
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    assert llama.packed
+    assert llama.uses_packs
     monkeypatch.setattr(type(llama.session), "forward", full)
     with pytest.raises(UserError, match="does not fit into the memory"):
-        extractor(llama, asking(1), SIGNALS).extract(items())
+        extractor(llama, prompt_settings(1), SIGNALS).extract(items())
 
 
 def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
@@ -273,16 +273,16 @@ def test_other_errors_of_a_pass_are_not_taken_for_lack_of_memory(
     def broken(*_: Any) -> Any:
         raise RuntimeError("shapes differ")
 
-    assert llama.packed
+    assert llama.uses_packs
     monkeypatch.setattr(type(llama.session), "forward", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        extractor(llama, asking(1), SIGNALS).extract(items())
+        extractor(llama, prompt_settings(1), SIGNALS).extract(items())
 
 
 def test_half_precision_states_keep_their_dtype(tmp_path: Path) -> None:
     folder = save_model(ARCHITECTURES["llama"](), tmp_path)
     lm = LanguageModel(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu", dtype="bfloat16"))
-    measured = extractor(lm, asking(1), [Hidden(1.0, At.PROMPT_END)]).extract(items())
+    measured = extractor(lm, prompt_settings(1), [Hidden(1.0, At.PROMPT_END)]).extract(items())
     assert measured.columns[Hidden(1.0, At.PROMPT_END)]["values"].dtype == torch.bfloat16
 
 
@@ -292,7 +292,7 @@ def test_a_head_that_is_not_the_models_is_refused(llama: LanguageModel, tmp_path
     lm.head.weight.mul_(1.5)
     lm.model.lm_head = torch.nn.Linear(64, VOCABULARY, bias=False)
     with pytest.raises(UserError, match="differ from its logits"):
-        _ = lm.packed
+        _ = lm.uses_packs
 
 
 def test_one_depth_is_one_block(llama: LanguageModel) -> None:
@@ -312,7 +312,7 @@ def test_another_split_with_the_same_exemplars_reads_them_from_the_kept_piece_to
         return [ModelInput(np.asarray([*exemplars[i % 2], *tail], dtype=np.int32), 4) for i, tail in enumerate(tails)]
 
     first, second = split(), split()
-    reads = extractor(llama, asking(1, 4096), SIGNALS)
+    reads = extractor(llama, prompt_settings(1, 4096), SIGNALS)
     llama.session.reset()
     fresh = reads.extract(second)
     llama.session.reset()
@@ -331,7 +331,7 @@ def test_states_of_right_and_wrong_answers_are_those_of_plain_passes(lm: Languag
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [40, 41, 42], [50], [20], [60, 61], [30])]
     wrong = [(np.asarray([20, 22], dtype=np.int32), np.asarray([33, 34, 35], dtype=np.int32))] * 7
     signals = [Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), QueryLogits()]
-    measured = extractor(lm, asking(3), signals).extract(items(gold=gold, wrong=wrong))
+    measured = extractor(lm, prompt_settings(3), signals).extract(items(gold=gold, wrong=wrong))
     first = 1 if lm.spec.name == "mamba" else 0
     for signal, options, layer in ((signals[0], [[g] for g in gold], -1), (signals[1], wrong, 2 - first)):
         column = measured.columns[signal]
@@ -353,9 +353,9 @@ def drawn_by_hand(number: float, logits: torch.Tensor, temperature: float) -> in
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_samples_are_those_drawn_by_hand_and_duplicates_differ(lm: LanguageModel, limit: int) -> None:
-    numbers = [uniforms(3, f"q{i}", 3, limit) for i in range(7)]
+    numbers = [uniform_numbers(3, f"q{i}", 3, limit) for i in range(7)]
     signal = Samples(3, 0.7)
-    column = extractor(lm, asking(limit), [signal]).extract(items(uniforms=numbers)).columns[signal]
+    column = extractor(lm, prompt_settings(limit), [signal]).extract(items(uniforms=numbers)).columns[signal]
     for i, prompt in enumerate(prompts()):
         row = column["values"][column["offsets"][i] : column["offsets"][i + 1]].tolist()
         ends = [-1, *(k for k, token in enumerate(row) if token < 0)]
@@ -367,25 +367,25 @@ def test_samples_are_those_drawn_by_hand_and_duplicates_differ(lm: LanguageModel
 
 
 def test_samples_drawn_in_two_ways_are_both_kept(llama: LanguageModel) -> None:
-    numbers = [uniforms(3, f"q{i}", 5, 4) for i in range(7)]
+    numbers = [uniform_numbers(3, f"q{i}", 5, 4) for i in range(7)]
     signals = [Samples(5, 0.7), Samples(3, 2.0)]
-    both = extractor(llama, asking(4), signals).extract(items(uniforms=numbers)).columns
+    both = extractor(llama, prompt_settings(4), signals).extract(items(uniforms=numbers)).columns
     for signal in signals:
-        alone = extractor(llama, asking(4), [signal]).extract(items(uniforms=numbers)).columns[signal]
+        alone = extractor(llama, prompt_settings(4), [signal]).extract(items(uniforms=numbers)).columns[signal]
         assert both[signal]["values"].tolist() == alone["values"].tolist()
     assert both[signals[0]]["values"].tolist() != both[signals[1]]["values"].tolist()
 
 
 def test_samples_of_letters_need_no_further_pass(llama: LanguageModel) -> None:
-    numbers = [uniforms(0, f"q{i}", 10, 1) for i in range(7)]
-    measured = extractor(llama, asking(1), [Samples()]).extract(items(uniforms=numbers))
+    numbers = [uniform_numbers(0, f"q{i}", 10, 1) for i in range(7)]
+    measured = extractor(llama, prompt_settings(1), [Samples()]).extract(items(uniforms=numbers))
     assert measured.costs["samples"].forward_tokens == 0
 
 
 def test_samples_that_begin_alike_are_read_once(llama: LanguageModel) -> None:
-    numbers = [uniforms(0, f"q{i}", 10, 6) for i in range(7)]
+    numbers = [uniform_numbers(0, f"q{i}", 10, 6) for i in range(7)]
     signal = Samples(10, 0.05)  # nearly greedy: most samples are the answer itself
-    measured = extractor(llama, asking(6, 10_000), [signal]).extract(items(uniforms=numbers))
+    measured = extractor(llama, prompt_settings(6, 10_000), [signal]).extract(items(uniforms=numbers))
     read = {tuple(p[:n]) for p in prompts() for n in range(1, len(p) + 1)}
     column = measured.columns[signal]
     for i, prompt in enumerate(prompts()):
@@ -401,7 +401,7 @@ def test_samples_that_begin_alike_are_read_once(llama: LanguageModel) -> None:
 def test_a_query_that_does_not_continue_the_prompt_is_read_whole(lm: LanguageModel) -> None:
     other = [np.concatenate([prompt[:3], [40], prompt[3:]]).astype(np.int32) for prompt in prompts()]
     stored = [np.asarray([20, 21], dtype=np.int32)] * 7
-    measured = extractor(lm, asking(2), [QueryLogits()]).extract(items(stored, query_prompt=other))
+    measured = extractor(lm, prompt_settings(2), [QueryLogits()]).extract(items(stored, query_prompt=other))
     for i, before in enumerate(other):
         logits, _ = plain(lm, np.asarray([*before, 20, 21, *SUFFIX]))
         torch.testing.assert_close(
@@ -413,12 +413,12 @@ def test_a_query_that_does_not_continue_the_prompt_is_read_whole(lm: LanguageMod
 def test_draw_is_the_inverse_cdf(top_p: float, expected: list[int]) -> None:
     logits = torch.tensor([[0.2, 0.5, 0.2, 0.1]]).log()
     numbers = [0.1, 0.3, 0.69, 0.8, 0.999]
-    assert draw(logits, [0] * 5, numbers, 1.0, top_p) == expected
+    assert sample_tokens(logits, [0] * 5, numbers, 1.0, top_p) == expected
 
 
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([[1.0, 0.0, -1.0, 2.0]])
-    tokens = draw(logits, [0] * 20_000, np.random.default_rng(0).random(20_000).tolist(), 2.0, 1.0)
+    tokens = sample_tokens(logits, [0] * 20_000, np.random.default_rng(0).random(20_000).tolist(), 2.0, 1.0)
     expected = torch.softmax(logits[0] / 2.0, -1).numpy()
     np.testing.assert_allclose(np.bincount(tokens, minlength=4) / 20_000, expected, atol=0.015)
 
@@ -450,13 +450,13 @@ def test_weights_that_were_released_are_loaded_again_with_the_same_bits(tmp_path
     folder = save_model(models.llama(**SHAPE), tmp_path)
     lm = LanguageModel(ModelSpec("llama", str(folder), local=True), LoadOptions(device="cpu"))
     ids, read = np.arange(5, 30, dtype=np.int32), {lm.blocks: np.arange(25)}
-    assert lm.packed
+    assert lm.uses_packs
     before = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
     gone = [weakref.ref(lm.model), weakref.ref(lm.head.weight), weakref.ref(lm.session)]
     layers = lm.layers
     lm.release()
     assert [each() for each in gone] == [None] * 3
-    assert (lm.packed, lm.layers) == (True, layers)
+    assert (lm.uses_packs, lm.layers) == (True, layers)
     assert "model" not in vars(lm)  # what is known of it needs no weights
     after = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
     assert torch.equal(before, after)

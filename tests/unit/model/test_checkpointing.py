@@ -36,7 +36,7 @@ def with_adapter(config: Any) -> Any:
     """A model as in training: frozen, without dropout but that of an adapter, which changes something already."""
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(requires_grad=False)
-    paths = linear_layers.targets(linear_layers.find_linear_layers(model), "")
+    paths = linear_layers.target_paths(linear_layers.find_linear_layers(model), "")
     fused = isinstance(model.get_submodule(paths[0]), transformers.pytorch_utils.Conv1D)
     lora = peft.LoraConfig(
         r=4, lora_dropout=0.5, target_modules=paths, task_type="CAUSAL_LM", fan_in_fan_out=fused,

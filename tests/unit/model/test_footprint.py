@@ -19,7 +19,7 @@ TOKENS = 512
 
 
 def config(name: str) -> Any:
-    return training_memory.configuration(SETTINGS[name])
+    return training_memory.config_from_settings(SETTINGS[name])
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -62,6 +62,6 @@ def test_with_checkpointing_the_papers_models_train_on_one_large_card(name: str,
 
 def test_attention_is_put_back() -> None:
     before = torch.nn.functional.scaled_dot_product_attention
-    with training_memory.accelerated():
+    with training_memory.use_fused_kernels():
         assert torch.nn.functional.scaled_dot_product_attention is not before
     assert torch.nn.functional.scaled_dot_product_attention is before

@@ -19,7 +19,7 @@ from bench.model.devices import ALONE, BatchLimits
 from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel
 from bench.model.prefix_tree import plan_packs
-from bench.model.sampling import uniforms
+from bench.model.sampling import uniform_numbers
 from bench.model.session import Session
 from bench.signals.definition import pass_definitions
 from tests.unit.model import test_backbone as plain
@@ -56,7 +56,7 @@ def items(limit: int, *, given: bool) -> list[ModelInput]:
         options=[4, 2, 3, 4, 4, 4, 2],
         gold=ids([20, 21], [30], [40, 41, 42], [50], [20], [60, 61], [30]),
         wrong=[tuple(ids([20, 22], [33, 34, 35]))] * 7,
-        uniforms=[uniforms(3, f"q{i}", 5, limit) for i in range(7)],
+        uniforms=[uniform_numbers(3, f"q{i}", 5, limit) for i in range(7)],
     )
 
 
@@ -65,7 +65,7 @@ def measured(
 ) -> ShardOutput:
     """All signals, read from nothing."""
     lm.session.reset()
-    asking = plain.asking(limit, budget)
+    asking = plain.prompt_settings(limit, budget)
     reads = Extractor(lm, asking, pass_definitions(SIGNALS), None, together)
     return reads.extract(items(limit, given=given))
 
@@ -174,12 +174,12 @@ def measured_letters(lm: LanguageModel, limit: int) -> torch.Tensor:
     """Logits of all letters, where each question shows them all."""
     signal = plain.ChoiceLogits()
     lm.session.reset()
-    reads = Extractor(lm, plain.asking(limit, 30), pass_definitions([signal]), None, ALL)
+    reads = Extractor(lm, plain.prompt_settings(limit, 30), pass_definitions([signal]), None, ALL)
     return reads.extract(plain.items()).columns[signal]["values"]
 
 
 def test_a_step_of_decoding_advances_all_packs(llama: LanguageModel) -> None:
-    assert llama.packed  # which takes passes of its own
+    assert llama.uses_packs  # which takes passes of its own
     passes: dict[str, list[int]] = {}
     forward = Session.forward
 
@@ -253,7 +253,7 @@ class RankDistribution:
 
 
 def test_memory_that_runs_out_anywhere_changes_nothing(llama: LanguageModel) -> None:
-    assert llama.packed
+    assert llama.uses_packs
     with pytest.MonkeyPatch.context() as patched:
         places = RankDistribution(patched, 0)
         calm = measured(llama, ALL, limit=2)

@@ -20,7 +20,7 @@ WHOLE, LESS = TrainingPlan(checkpointing=False), TrainingPlan(checkpointing=True
 
 def lm(name: str, *devices: str) -> Any:
     """What is asked of a model before its weights are there."""
-    config = training_memory.configuration(SETTINGS[name])
+    config = training_memory.config_from_settings(SETTINGS[name])
     devices = devices or ("cuda:1",)
     spec = SimpleNamespace(name=name)
     return SimpleNamespace(spec=spec, config=config, dtype=torch.bfloat16, device=devices[0], devices=devices)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.model.sampling import draw, pad_by_row, uniforms
+from bench.model.sampling import pad_by_row, sample_tokens, uniform_numbers
 
 
 def drawn_singly(logits: np.ndarray, number: float, temperature: float, top_p: float) -> int:
@@ -40,18 +40,18 @@ def test_draws_are_those_of_the_definition(
     rows = rng.integers(0, shape[0], draws).tolist()
     numbers = rng.random(draws).tolist()
     expected = [drawn_singly(logits[row], u, temperature, top_p) for row, u in zip(rows, numbers, strict=True)]
-    assert draw(torch.from_numpy(logits), rows, numbers, temperature, top_p) == expected
+    assert sample_tokens(torch.from_numpy(logits), rows, numbers, temperature, top_p) == expected
     there = torch.from_numpy(pad_by_row(rows, numbers, shape[0]))
-    assert draw(torch.from_numpy(logits), rows, there, temperature, top_p) == expected
+    assert sample_tokens(torch.from_numpy(logits), rows, there, temperature, top_p) == expected
 
 
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_number_just_below_one_takes_the_last_token_that_can_come(row: int) -> None:
     logits = torch.tensor([[0.0, 1.0, -torch.inf], [-torch.inf, 0.0, 2.0]])
-    assert draw(logits, [row], [np.nextafter(1.0, 0)], 1.0, 1.0) == [1 + row]
+    assert sample_tokens(logits, [row], [np.nextafter(1.0, 0)], 1.0, 1.0) == [1 + row]
 
 
 def test_a_questions_numbers_depend_on_nothing_else() -> None:
-    assert np.array_equal(uniforms(0, "q", 10, 5)[:3], uniforms(0, "q", 3, 5))
-    assert not np.array_equal(uniforms(0, "q", 1, 5), uniforms(0, "r", 1, 5))
-    assert not np.array_equal(uniforms(0, "q", 1, 5), uniforms(1, "q", 1, 5))
+    assert np.array_equal(uniform_numbers(0, "q", 10, 5)[:3], uniform_numbers(0, "q", 3, 5))
+    assert not np.array_equal(uniform_numbers(0, "q", 1, 5), uniform_numbers(0, "r", 1, 5))
+    assert not np.array_equal(uniform_numbers(0, "q", 1, 5), uniform_numbers(1, "q", 1, 5))

@@ -36,7 +36,7 @@ WORD, DRAW = 1e-7, 3e-7
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     """A clock on which nothing takes time but blocks, logits and draws, by their sizes; and at times a neighbour."""
-    forward, logits, draw, seconds = session.run_blocks, OutputHead.logits, speed.draw, [0.0]
+    forward, logits, draw, seconds = session.run_blocks, OutputHead.logits, speed.sample_tokens, [0.0]
     busy = itertools.cycle([0.0, 0.0, 5.0])
 
     def timed_forward(model: Any, read: Any, **inputs: Any) -> Any:
@@ -55,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
 
     monkeypatch.setattr(session, "run_blocks", timed_forward)
     monkeypatch.setattr(OutputHead, "logits", timed_logits)
-    monkeypatch.setattr(speed, "draw", timed_draw)
+    monkeypatch.setattr(speed, "sample_tokens", timed_draw)
     monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: seconds[0]))
     return lambda: seconds[0]
 

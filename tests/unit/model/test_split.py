@@ -17,7 +17,7 @@ import transformers
 
 from bench.api import UserError
 from bench.model import training_memory
-from bench.model.language_model import LanguageModel, LoadOptions, build_device_map, cards
+from bench.model.language_model import LanguageModel, LoadOptions, build_device_map, gpu_devices
 from bench.model.session import blocks
 from bench.model.specs import ModelSpec
 from tests.fixtures import models
@@ -54,7 +54,7 @@ def test_a_model_over_two_devices_reads_and_trains_as_on_one() -> None:
 
 @cache
 def likeness(name: str) -> Any:
-    return training_memory.build_on_meta(training_memory.configuration(SETTINGS[name]), torch.bfloat16)
+    return training_memory.build_on_meta(training_memory.config_from_settings(SETTINGS[name]), torch.bfloat16)
 
 
 @pytest.mark.parametrize("sizes", [(85, 85), (48, 24), (24, 24, 24, 24)])
@@ -123,12 +123,12 @@ def test_wrong_cards_are_one_sentence(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
     with pytest.raises(UserError) as raised:
-        cards(numbers.split(","), device)
+        gpu_devices(numbers.split(","), device)
     assert str(raised.value).startswith(said)
 
 
 def test_cards_are_taken_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert cards(["2", "0"]) == ("cuda:2", "cuda:0")
-    assert cards([], "cuda:1") == ()
+    assert gpu_devices(["2", "0"]) == ("cuda:2", "cuda:0")
+    assert gpu_devices([], "cuda:1") == ()

@@ -10,19 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import (
-    AdapterRef,
-    At,
-    ChoiceLogits,
-    Hidden,
-    QueryLogits,
-    Ragged,
-    Samples,
-    TokenScores,
-    Validation,
-)
+from bench.api import AdapterRef, At, ChoiceLogits, Hidden, QueryLogits, Ragged, Samples, TokenScores, Validation
 from bench.model import session as checkpointed
-from bench.model.adapter import adapted, fingerprint
+from bench.model.adapter import apply_adapter, fingerprint
 from bench.model.continuation_specs import ModelInput
 from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel, LoadOptions
@@ -90,7 +80,7 @@ def test_what_is_read_is_what_one_device_reads(
         lm = split(there, devices)
         homes = {block.input_layernorm.weight.device.type for block in blocks(lm.model)}
         assert homes == {"cpu", "card"}
-        assert lm.packed
+        assert lm.uses_packs
         found = measured(lm)
         compared = 0
         for ours, theirs in zip(found, plain, strict=True):
@@ -197,12 +187,12 @@ def test_steps_are_those_of_one_device_also_when_resumed(
     assert bool(on) is checkpointing
     ref = AdapterRef(folders[1] / ADAPTER, fingerprint(folders[1] / ADAPTER))
     ids, read = np.arange(12, 40, dtype=np.int32), {4: np.arange(28)}
-    with adapted(small, ref):
+    with apply_adapter(small, ref):
         one = small.session.read_alone(ids, read)[4]
     with card():
         both = SplitBackbone(small.spec, LoadOptions(), devices)
         frozen = both.session.read_alone(ids, read)[4].cpu()
-        with adapted(both, ref):
+        with apply_adapter(both, ref):
             torch.testing.assert_close(both.session.read_alone(ids, read)[4].cpu(), one, atol=1e-4, rtol=1e-4)
         assert torch.equal(both.session.read_alone(ids, read)[4].cpu(), frozen)
         assert not torch.allclose(frozen, one, atol=1e-3)

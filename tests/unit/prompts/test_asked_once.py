@@ -38,7 +38,7 @@ def test_letters_and_the_query_of_all_questions_are_tokenised_once() -> None:
     for n in (10, 30):
         prompts, tokenizer.texts = PromptTokeniser(Chat(tokenizer), 2048, Protocol()), 0
         prompts.shards(task, questions[:n], {}, Silent(), "atlas-choice/test")
-        asked = [prompts.asking(task, questions, 1) for _ in range(5)]
+        asked = [prompts.prompt_settings(task, questions, 1) for _ in range(5)]
         fixed.append(tokenizer.texts - n)
         assert len({(each.letter_ids.tobytes(), each.suffix.tobytes()) for each in asked}) == 1
     assert fixed[0] == fixed[1]

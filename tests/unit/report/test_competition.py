@@ -151,7 +151,7 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
         best = {line.method for line in table.lines if line.estimate(case.metric).best}
         assert best <= case.leaders
     assert names(front_candidates(table, case.metric)) == (case.ranked or names(table.competition().comparable))
-    done = [line for line in table.lines if line.done]
+    done = [line for line in table.lines if line.ok_rows]
     outside = {name for name, why in case.excluded.items() if why != "not tested"}
     assert {key.method for key in unranked_reasons(table, done)} == names(done) & outside
     try:
@@ -166,4 +166,4 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
 def test_what_is_shown_does_not_change_who_competes(planted: tuple[Case, Table, Path]) -> None:
     case, table, _ = planted
     for line in table.lines:
-        assert names(table.only({line.key}).leaders()) == case.leaders
+        assert names(table.with_lines({line.key}).leaders()) == case.leaders

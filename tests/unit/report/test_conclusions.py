@@ -20,13 +20,13 @@ from bench.report.page import verdict
 from bench.report.selection import Selection
 from bench.report.tables import comparison
 from bench.report.tables.build import render, table_views
-from bench.report.tables.choice import chosen
+from bench.report.tables.choice import apply_selection
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.verdict import verdict_of
 from bench.results import files
 from bench.results.files import write
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions.numbers import recompute_row
 from tests.fixtures import large_page as large
@@ -52,7 +52,7 @@ def put(out: Path, method: str, confidence: np.ndarray, correct: np.ndarray = CO
         forward_tokens_alone=1000, generated_tokens_alone=0,
     )  # fmt: skip
     ids = [f"q{i:03}" for i in range(n)]
-    records = Records(ids, SUBJECTS[:n], correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_))
+    records = QuestionRecords(ids, SUBJECTS[:n], correct, confidence, ["a"] * n, np.ones(n, dtype=np.bool_))
     write(recompute_row(replace(row, **changes), records), records, out)
 
 
@@ -205,7 +205,7 @@ def test_methods_that_are_not_shown_count_on_the_front(tmp_path):
     put(tmp_path, "pik", skilled(0.4, 1), forward_tokens_alone=20)
     put(tmp_path, "lts", skilled(0.2, 2), forward_tokens_alone=30)
     [table] = tables_in(tmp_path)
-    [some] = chosen([table], Selection(tmp_path, methods=("pik", "lts")))
+    [some] = apply_selection([table], Selection(tmp_path, methods=("pik", "lts")))
     assert fronts(table, "brier") == (["ccps"], ["ccps", "pik", "lts"])
     assert fronts(some, "brier")[0] == []
     assert [key.method for key in pareto_front(some, "brier", "tokens", {""})] == ["ccps"]
@@ -277,7 +277,7 @@ def test_questions_are_right_or_wrong_as_most_methods_have_them(tmp_path):
     put(tmp_path, "pik", skilled(0.4, 1))
     put(tmp_path, "ccps", skilled(0.3, 2))
     tables = tables_in(tmp_path)
-    assert tables[0].placed[0].method == "lts"
+    assert tables[0].ordered_lines[0].method == "lts"
     [block] = page_of(tables, tmp_path)["blocks"]
     found = block["questions"]
     assert found["correct"] == [int(CORRECT[int(name.removeprefix("q"))]) for name in found["id"]]

@@ -11,13 +11,13 @@ from sklearn.isotonic import IsotonicRegression
 
 from bench import metrics
 from bench.report.corp import POINTS, ReliabilityCurve, pooled_errors, reliability_curve
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 
 def records(confidence, correct):
     n = len(confidence)
     p, o = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
-    return Records([str(i) for i in range(n)], ["s"] * n, o, p, ["a"] * n, np.ones(n, dtype=bool))
+    return QuestionRecords([str(i) for i in range(n)], ["s"] * n, o, p, ["a"] * n, np.ones(n, dtype=bool))
 
 
 @st.composite

@@ -40,13 +40,13 @@ from bench.report.figures.variants import differences_of_variants
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Tuning
 from bench.stats import Estimate, Interval
 from tests.fixtures.readable import artist, check_readable, drawn, labels, note, words
 from tests.unit.report.test_variants import made as variants
 
-METHODS = tuple(name for name in built_in().named if name in {*registry.paper(), "sequence-probability"})
+METHODS = tuple(name for name in built_in().named if name in {*registry.paper_methods(), "sequence-probability"})
 """Those of the committed comparison."""
 MODELS = ("Qwen/Qwen2.5-14B-Instruct", "llama8b", "mistral24b", "qwen32b")
 TASKS = ("medmcqa-choice", "mmlu-choice", "mmlu-oe", "mmlu-pro-choice", "mmlu-pro-oe")
@@ -105,7 +105,7 @@ def simulated(place, method, subjects, size):
     if method.startswith("self-consistency"):
         confidence = np.round(confidence, 1)
     subject = [names[k] for k in range(subjects) for _ in range(size)]
-    return Records([str(i) for i in range(n)], subject, correct, confidence, ["a"] * n, np.ones(n, dtype=bool))
+    return QuestionRecords([str(i) for i in range(n)], subject, correct, confidence, ["a"] * n, np.ones(n, dtype=bool))
 
 
 def row_of(records, method, model, task, seed):

@@ -13,14 +13,14 @@ from bench import metrics
 from bench.report.bins import BINS, bin_records, wilson
 from bench.report.figures.numbers import HISTOGRAM_BINS, compute_histogram, risk_curve
 from bench.report.front import pareto_indices
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 
 
 def records(confidence, correct):
     n = len(confidence)
     everything = np.ones(n, dtype=bool)
     p, o = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
-    return Records([str(i) for i in range(n)], ["s"] * n, o, p, ["a"] * n, everything)
+    return QuestionRecords([str(i) for i in range(n)], ["s"] * n, o, p, ["a"] * n, everything)
 
 
 @st.composite

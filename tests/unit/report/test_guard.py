@@ -17,16 +17,16 @@ from typer.testing import CliRunner, Result
 from bench.api import Question, UserError
 from bench.api.protocol import Protocol
 from bench.cli.app import app
-from bench.data.contamination import oddities
+from bench.data.contamination import count_duplicates
 from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
 from bench.report.tables import formats
-from bench.results import files, questions
+from bench.results import files, question_texts
 from bench.results.files import write
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow, Tuning
 from bench.results.submissions.numbers import recompute_row
-from bench.stats.guard import calibration_mask
+from bench.stats.guard import held_out_mask
 
 N = 600
 TASK, OTHER, MODEL = "atlas-oe", "rivers-oe", "alpha"
@@ -50,7 +50,7 @@ def plant(
     if row.status != "ok":
         write(replace(row, n=None, llm_accuracy=None, n_unparsed=None, n_empty=None), None, folder)
         return row
-    records = Records(
+    records = QuestionRecords(
         id=[f"{ids or task}/test/{i}" for i in range(n)], subject=["bells" if i % 2 else "moss" for i in range(n)],
         correct=correct, confidence=np.full(n, np.nan) if score else values, answer=["a"] * n,
         parsed=np.ones(n, dtype=np.bool_), score=values - 5 if score else None,
@@ -107,7 +107,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
 
 def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Path) -> None:
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "ptrue")
-    assert (line.done, line.coverage) == ((), 0.0)
+    assert (line.seeds_with_threshold, line.coverage) == ((), 0.0)
     said = text(found(planted, risk=0.1, methods=("ptrue",)))
     assert "No: 0 of 1 methods with a threshold that keeps this. Closest: ptrue (seed 0): of the " in said
     assert (
@@ -140,12 +140,12 @@ def test_too_few_answers_for_any_method_are_told_first(tmp_path: Path) -> None:
 def test_too_few_answers_for_a_method_say_how_many_it_takes(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", right=0.97, confidence=np.full(N, 0.4))
     (easy,) = found(tmp_path, risk=0.5).lines[0].seeds
-    assert easy.mistakes > 0
-    table = found(tmp_path, risk=1.2 * easy.mistakes / easy.accepted)
+    assert easy.n_wrong > 0
+    table = found(tmp_path, risk=1.2 * easy.n_wrong / easy.accepted)
     (seed,) = table.lines[0].seeds
     assert seed.threshold is None
-    assert seed.needed is not None
-    assert seed.needed > len(seed.calibration.values)
+    assert seed.answers_needed is not None
+    assert seed.answers_needed > len(seed.calibration.values)
     assert f"Calibration answers that would do instead of {len(seed.calibration.values)}" in text(table)
 
 
@@ -160,7 +160,7 @@ def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
 
 def test_scores_without_a_scale_have_thresholds_of_scores(planted: Path) -> None:
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "margin")
-    (seed,) = line.done
+    (seed,) = line.seeds_with_threshold
     assert seed.is_score
     assert seed.threshold is not None
     assert seed.threshold < 0
@@ -170,7 +170,7 @@ def test_scores_without_a_scale_have_thresholds_of_scores(planted: Path) -> None
 def test_answers_of_one_class(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", right=1.1)
     (seed,) = found(tmp_path / ".").lines[0].seeds
-    assert (seed.threshold, seed.mistakes) == (0.0, 0)
+    assert (seed.threshold, seed.n_wrong) == (0.0, 0)
     assert seed.realised is not None
     assert seed.realised.coverage == 1.0
     plant(tmp_path / "wrong", "ccps", right=-0.1)
@@ -186,7 +186,7 @@ def test_equal_confidences_are_kept_together(tmp_path: Path) -> None:
 
 
 def test_all_methods_are_calibrated_on_the_same_questions(planted: Path) -> None:
-    aside = calibration_mask([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
+    aside = held_out_mask([f"{TASK}/test/{i}" for i in range(N)], share=0.3, seed=4)
     table = found(planted, risk=0.1, share=0.3, split_seed=4)
     truth = np.random.default_rng([N, len(TASK)]).random(N) < 0.7
     for line in table.evaluated:
@@ -200,12 +200,12 @@ def test_labels_of_the_other_questions_decide_nothing(tmp_path: Path) -> None:
     plant(tmp_path / "a", "ccps", skill=0.9)
     path = next((tmp_path / "a").rglob("*.json"))
     row, own = files.read(path), files.read_records(path)
-    aside = calibration_mask(own.id, share=0.5, seed=0)
+    aside = held_out_mask(own.id, share=0.5, seed=0)
     turned = replace(own, correct=np.where(aside, own.correct, ~own.correct))
     write(recompute_row(replace(row, llm_accuracy=float(turned.correct.mean())), turned), turned, tmp_path / "b")
     (one,), (other,) = (found(tmp_path / name, risk=0.1).lines[0].seeds for name in "ab")
     assert one.threshold == other.threshold is not None
-    assert (one.accepted, one.mistakes) == (other.accepted, other.mistakes)
+    assert (one.accepted, one.n_wrong) == (other.accepted, other.n_wrong)
     assert one.realised != other.realised
 
 
@@ -252,7 +252,7 @@ def test_thresholds_of_another_task_with_the_same_fit(tmp_path: Path) -> None:
     assert "were compared by their ids alone" in text(table)
     for task in (TASK, OTHER):
         asked = [QuestionText(f"{task}/test/{i}", "bells", f"Who rang bell {i} of {task}?", (), "a") for i in range(3)]
-        questions.write(task, 1, asked, tmp_path)
+        question_texts.write(task, 1, asked, tmp_path)
     assert "by their ids alone" not in text(found(tmp_path, risk=0.1, calibrate_on=OTHER))
 
 
@@ -296,7 +296,7 @@ def test_the_same_texts_under_other_ids_are_the_same_questions(tmp_path: Path) -
     both(tmp_path)
     for task in (TASK, OTHER):
         asked = [QuestionText(f"{task}/test/{i}", "bells", f"Who rang bell {i}?", (), "a") for i in range(3)]
-        questions.write(task, 1, asked, tmp_path)
+        question_texts.write(task, 1, asked, tmp_path)
     with pytest.raises(UserError, match="3 of its 600 questions are also of atlas-oe"):
         found(tmp_path, calibrate_on=OTHER)
 
@@ -362,7 +362,7 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
 def test_copies_and_answers_without_a_verdict_are_told(tmp_path: Path) -> None:
     """In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
     copies = [Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"]
-    counts = {f"{TASK}/test: {what}": n for what, n in oddities(copies).items()}
+    counts = {f"{TASK}/test: {what}": n for what, n in count_duplicates(copies).items()}
     plant(tmp_path, "ccps", counts=counts, n_undecided=7)
     said = text(found(tmp_path, risk=0.1))
     assert "Of the questions of atlas-oe, 2 repeat an earlier one." in said

@@ -13,11 +13,19 @@ import pytest
 
 from bench.api import FloatArray, UserError
 from bench.report.analysis import write
-from bench.report.labels import build_analysis, read_counts, small_multiples, verdict
-from bench.report.labels.views import crossing_range
+from bench.report.label_budgets import build_analysis, read_counts, small_multiples, verdict
+from bench.report.label_budgets.views import crossing_range
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
-from bench.stats.labels import ONE_KIND, Crossing, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
+from bench.stats.label_budgets import (
+    ONE_KIND,
+    Crossing,
+    LabelCount,
+    LabelCurves,
+    SeedConfidences,
+    Study,
+    compute_label_curves,
+)
 from bench.stats.settings import Average
 from tests.fixtures.readable import artists, check_readable, drawn
 

@@ -12,7 +12,7 @@ import pytest
 from bench.api import UserError
 from bench.api.protocol import PRESETS
 from bench.report import leaderboard
-from bench.results import files, questions
+from bench.results import files, question_texts
 from bench.results.submissions import check_results
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -37,7 +37,7 @@ def cell(tmp_path: Path) -> Path:
 
 def test_what_the_check_refuses_is_no_leaderboard(cell: Path, tmp_path: Path) -> None:
     row = files.read(cell)
-    digest = questions.digest(questions.read(tmp_path, "atlas-oe", 1).values())
+    digest = question_texts.digest(question_texts.read(tmp_path, "atlas-oe", 1).values())
     row = replace(row, questions_digest=digest, protocol=PRESETS[row.preset].digest())
     files.write(row, files.read_records(cell), tmp_path)
     (tmp_path / "questions/atlas-choice--v1.parquet").unlink()

@@ -34,9 +34,9 @@ from bench.report.multiverse import (
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
-from bench.results import files, questions
-from bench.results.questions import SEVERAL, QuestionText
-from bench.results.records import Records
+from bench.results import files, question_texts
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import SEVERAL, QuestionText
 from bench.results.row import ResultRow, Training
 from bench.results.submissions.numbers import recompute_row
 from bench.stats import Settings
@@ -60,7 +60,7 @@ def plant(folder: Path, method: str, confidence: FloatArray, **changes: Any) -> 
         status="ok", n=N, n_unparsed=0, n_empty=0, judge="match",
     )  # fmt: skip
     row = replace(row, **changes)
-    records = Records(
+    records = QuestionRecords(
         id=of_records.get("ids", [f"{TASK}/test/{i}" for i in range(N)]), subject=SUBJECT,
         correct=of_records.get("correct", CORRECT), confidence=np.clip(confidence, 0, 1),
         answer=of_records.get("answer", ["tin"] * N), parsed=of_records.get("parsed", np.ones(N, dtype=np.bool_)),
@@ -363,7 +363,7 @@ def test_gradings_are_choices_where_they_change_a_label(tmp_path: Path) -> None:
     for name, noise in (("good", 0.02), ("poor", 0.6)):
         plant(tmp_path, name, noisy(name, 0, noise), answer=answer)
     asked = [QuestionText(f"{TASK}/test/{i}", SUBJECT[i], "Which?", (), gold[i]) for i in range(N)]
-    questions.write(TASK, 1, asked, tmp_path)
+    question_texts.write(TASK, 1, asked, tmp_path)
     multiverse = found(tmp_path)
     even = int(CORRECT[::2].sum())
     options = {o.name: o.note for o in multiverse.options if o.dimension == "grading"}

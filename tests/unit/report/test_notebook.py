@@ -22,11 +22,11 @@ from bench.api.protocol import Protocol
 from bench.metrics import summarise
 from bench.report.selection import View
 from bench.report.tables import formats
-from bench.report.tables.request import shown
-from bench.results import questions
+from bench.report.tables.request import build_views
+from bench.results import question_texts
 from bench.results.files import write
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 
 PROTOCOL = Protocol()
@@ -48,7 +48,7 @@ def put(out: Path, method: str, task: str, seed: int = 0, **changes: object) -> 
         task_version=1, status="ok", n=N, metrics=scores.metrics, per_subject=scores.per_subject,
         labels_seen=LabelsSeen(4096, 512),
     )  # fmt: skip
-    records = Records([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
+    records = QuestionRecords([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
     row = replace(row, **changes)
     write(row, records if row.status == "ok" else None, out)
 
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(out, "pik", TASKS[1], 0, status="skipped", reason="all training answers are right", **nothing)
     put(out, "ptrue", TASKS[0], 0, limit=40)
     texts = [QuestionText(f"q{i}", SUBJECTS[i], f"Question {i}?", (), "x") for i in range(N - 1)]
-    questions.write(TASKS[0], 1, texts, out)
+    question_texts.write(TASKS[0], 1, texts, out)
     return out
 
 
@@ -91,7 +91,7 @@ def same(frame: pd.Series, texts: list[str]) -> None:
 
 
 def test_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
-    text = formats.render(shown(View(folder), None), "csv")
+    text = formats.render(build_views(View(folder), None), "csv")
     lines = list(csv.DictReader(io.StringIO(text)))
     wide, long = results.wide(), results.frame()
     assert [list(place) for place in wide.index] == [[line["model"], line["task"], line["method"]] for line in lines]
@@ -119,15 +119,15 @@ def test_tables_of_two_sources_of_answers_are_told_apart_in_every_export(tmp_pat
     assert list(found.wide().answers_source) == sources
     assert found.wide().reset_index().set_index(["method", "answers_source"]).index.is_unique
     for view in (View(tmp_path), View(tmp_path, compare=("ptrue", "ccps"))):
-        lines = list(csv.DictReader(io.StringIO(formats.render(shown(view, None), "csv"))))
+        lines = list(csv.DictReader(io.StringIO(formats.render(build_views(view, None), "csv"))))
         assert list(dict.fromkeys(line["answers_source"] for line in lines)) == ["generate", "released"]
-        tables = json.loads(formats.render(shown(view, None), "json"))
+        tables = json.loads(formats.render(build_views(view, None), "json"))
         assert [table["answers_source"] for table in tables] == ["generate", "released"]
     assert list(load_results(tmp_path, quiet=True, methods="ptrue").wide().answers_source) == ["generate", "released"]
 
 
 def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: Path) -> None:
-    tables = json.loads(formats.render(shown(View(folder), None), "json"))
+    tables = json.loads(formats.render(build_views(View(folder), None), "json"))
     long = results.frame()
     seen = 0
     for table in tables:
@@ -162,7 +162,7 @@ def test_numbers_are_those_of_scikit_learn(results: Results, folder: Path) -> No
 
 def test_paired_differences_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
     view = View(folder, compare=("ccps", "ptrue"))
-    lines = list(csv.DictReader(io.StringIO(formats.render(shown(view, None), "csv"))))
+    lines = list(csv.DictReader(io.StringIO(formats.render(build_views(view, None), "csv"))))
     for frame in (results.compare("ccps", "ptrue"), results.compare("ccps, ptrue")):
         assert list(frame.columns) == list(lines[0])
         for name in ("difference", "low", "high", "p", "p_corrected"):
@@ -247,7 +247,7 @@ def test_the_table_is_that_of_the_command(results: Results, folder: Path, cache:
         ({"stats": True}, View(folder, stats=True)),
         ({"compare": "ccps,ptrue"}, View(folder, compare=("ccps", "ptrue"))),
     ):  # fmt: skip
-        table, views = results.table(**options), shown(view, cache)
+        table, views = results.table(**options), build_views(view, cache)
         for kind in ("md", "csv", "json", "tex"):
             assert table.render(kind) == formats.render(views, kind)
     assert results.table()._repr_markdown_() == results.table().render("md")

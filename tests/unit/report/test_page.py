@@ -19,7 +19,7 @@ from bench.api.protocol import Protocol
 from bench.metrics import METRICS, summarise
 from bench.metrics.summary import MetricSummary
 from bench.report import page
-from bench.report.competition import counted
+from bench.report.competition import displayed_value
 from bench.report.grouping import Key
 from bench.report.page import questions
 from bench.report.page.lines import _NOT_RUN
@@ -27,9 +27,9 @@ from bench.report.page.render import html
 from bench.report.standings.compute import LineStanding, Standings
 from bench.report.style import built_in
 from bench.report.tables.build import _OTHER_LABELS, build
-from bench.report.text import shown
-from bench.results.questions import QuestionText
-from bench.results.records import Records
+from bench.report.text import value_text
+from bench.results.question_records import QuestionRecords
+from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 from bench.stats import Estimate, Interval
 from tests.fixtures import large_page as large
@@ -43,7 +43,7 @@ def records_like(n=90, *, seed=0, answers_seed=0, subjects=SUBJECTS):
     told = np.random.default_rng(answers_seed)
     correct = told.random(n) < 0.6
     noise = np.random.default_rng(1000 + seed).normal(0, 0.2, n)
-    return Records(
+    return QuestionRecords(
         id=[f"rivers/test/{i}" for i in range(n)],
         subject=[subjects[i % len(subjects)] for i in range(n)],
         correct=correct,
@@ -131,7 +131,9 @@ def test_means_and_spreads_are_those_over_seeds():
         form, scale = ("{:.1f}", 100) if METRICS[name].is_fraction else ("{:.3f}", 1)
         assert line["text"][i] == form.format(scale * mean).replace("-", "\u2212")
         assert line["std"][i] == form.format(scale * statistics.fmean(s.std for s in summaries))
-        assert line["between"][i] == form.format(scale * statistics.stdev(counted(name, s.pooled) for s in summaries))
+        assert line["between"][i] == form.format(
+            scale * statistics.stdev(displayed_value(name, s.pooled) for s in summaries)
+        )
     assert (line["seeds"], line["runs"]) == ([0, 1], 2)
     assert line_named(built, "ptrue")["between"] == [None] * len(NAMES)
 
@@ -145,7 +147,7 @@ def test_numbers_of_subjects_are_means_over_seeds():
     for i, name in enumerate(NAMES):
         for k, subject in enumerate(SUBJECTS):
             mean = mean_over_seeds(name, [row.per_subject[subject][name] for row in world.rows[:2]])
-            assert line["subjects"][i][k] == shown(METRICS[name], mean)
+            assert line["subjects"][i][k] == value_text(METRICS[name], mean)
 
 
 def test_effort_is_averaged_over_seeds():
@@ -239,10 +241,7 @@ def test_a_metric_undefined_everywhere_is_a_dash_with_its_footnote():
 def standing_of(low, high, name="auroc", p=0.0312):
     """Of one line, with an interval for one metric and none for another."""
     there, none = Interval("fixed-subjects", low, high, 0.95, "t"), Interval("fixed-subjects", reason="one subject")
-    found = {
-        name: Estimate(0.75, there, none, (0.75,), None, 0),
-        "ece": Estimate(0.1, none, none, (0.1,), None, 0),
-    }
+    found = {name: Estimate(0.75, there, none, (0.75,), None, 0), "ece": Estimate(0.1, none, none, (0.1,), None, 0)}
     return LineStanding(0, found, p, {"brier": 1}, 0.01)
 
 
@@ -443,7 +442,7 @@ def test_methods_are_matched_by_question_not_by_row():
     back = slice(None, 0, -1)  # in reverse, and without the first question
     turned = {name: list(getattr(other, name))[back] for name in ("id", "subject", "answer")}
     arrays = {name: getattr(other, name)[back] for name in ("correct", "confidence", "parsed")}
-    world.add(Records(**turned, **arrays), "b")
+    world.add(QuestionRecords(**turned, **arrays), "b")
     found = world.page()["blocks"][0]["questions"]
     by_id = dict(zip(other.id[1:], other.confidence[1:].tolist(), strict=True))
     assert found["confidence"][1] == [None if key not in by_id else round(10_000 * by_id[key]) for key in found["id"]]

@@ -21,9 +21,9 @@ from bench.report.page.questions import QuestionTexts
 from bench.report.page.render import html
 from bench.report.selection import Selection
 from bench.report.tables.request import tables_of
-from bench.report.text import EN_DASH, interval_text, precise, probability
-from bench.results import files, questions
-from bench.results.questions import QuestionText
+from bench.report.text import EN_DASH, interval_text, p_text, precise
+from bench.results import files, question_texts
+from bench.results.question_texts import QuestionText
 from bench.results.submissions.numbers import recompute_row
 from bench.stats import TESTED
 from tests.fixtures import compared
@@ -55,7 +55,7 @@ def payload_of(tables, folder):
     return page.payload(
         tables,
         lambda row: files.read_records(files.stored_path(row, folder)),
-        lambda task, version: questions.read(folder, task, version),
+        lambda task, version: question_texts.read(folder, task, version),
     )
 
 
@@ -106,7 +106,7 @@ def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, ca
             continue
         low, high = sorted(sign * record["interval"][end] for end in ("low", "high"))
         assert ends == interval_text(metric, low, high)
-        assert p == probability(record["p_corrected"])
+        assert p == p_text(record["p_corrected"])
         better = {"better": f"{names[first]} is better", "worse": f"{names[second]} is better"}
         assert better.get(verdict, verdict) == record["verdict"]
     assert len(table["comparisons"]) == len(TESTED) * len(names) * (len(names) - 1) // 2

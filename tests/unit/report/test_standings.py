@@ -31,7 +31,7 @@ from bench.report.style import built_in
 from bench.report.write import write as write_report
 from bench.results.cells import read_all
 from bench.results.files import path_of, write
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Training
 from bench.stats import Average
 from bench.store.folders import with_digest
@@ -63,7 +63,7 @@ def put(
     )  # fmt: skip
     row = replace(row, **changes)
     rows = list(range(160)) if order is None else list(order)
-    records = Records(
+    records = QuestionRecords(
         [f"q{i:03}" for i in rows], [SUBJECTS[i] for i in rows], correct[rows], confidence[rows], ["a"] * len(rows),
         np.ones(len(rows), dtype=bool),
     )  # fmt: skip

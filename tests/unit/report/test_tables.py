@@ -32,7 +32,7 @@ from bench.report.tables.build import (
     COLUMNS,
     REASON_LENGTH,
     build,
-    marked,
+    mark_plugins,
     plain,
     print_terminal,
     render,
@@ -451,13 +451,13 @@ def test_sure_mistakes_are_counted_under_their_likelihood():
 def test_seeds_are_averaged_and_counted():
     (table,) = build([cell(), cell(values=((0.10, 0.03), *[(0.5, 0.1)] * 5), seed=7)])
     (line,) = table.lines
-    assert (line.seeds, line.runs) == ((0, 7), 2)
+    assert (line.seeds, line.n_runs) == ((0, 7), 2)
     assert (line.estimates["ece"].mean, line.estimates["ece"].std) == pytest.approx((0.09, 0.02))
 
 
 def test_a_seed_that_failed_is_counted_and_explained():
     (table,) = build([cell(), cell(seed=1, status="failed", reason="out of memory", metrics={})])
-    assert (table.lines[0].status, table.lines[0].seeds, table.lines[0].runs) == ("ok", (0,), 2)
+    assert (table.lines[0].status, table.lines[0].seeds, table.lines[0].n_runs) == ("ok", (0,), 2)
     assert footnotes(table) == ("failed (seed 1): out of memory",)
     assert "1 of 2" in render([table], "md")
 
@@ -591,7 +591,7 @@ def test_lines_with_another_revision_of_the_model_are_marked():
 
 
 def test_methods_that_are_not_built_in_are_marked():
-    (table,) = marked(build([cell("ccps+isotonic"), cell("mine"), cell("mine+platt")]), ["ccps"])
+    (table,) = mark_plugins(build([cell("ccps+isotonic"), cell("mine"), cell("mine+platt")]), ["ccps"])
     assert {line.method: line.notes for line in table.lines} == {
         "ccps+isotonic": (), "mine": (_NOT_BUILT_IN,), "mine+platt": (_NOT_BUILT_IN,),
     }  # fmt: skip
@@ -642,7 +642,7 @@ def test_deviating_rows_stand_beside_the_others_with_a_footnote_when_asked_for()
         cell(config=changed, deviations=changed, seed=1),
     ]
     (table,) = build(rows, deviations=True)
-    assert [(line.method, line.variant, line.runs) for line in table.lines] == [
+    assert [(line.method, line.variant, line.n_runs) for line in table.lines] == [
         ("ptrue", "", 1), ("ccps", "", 1), ("ccps", "ccps.steps=10", 2),
     ]  # fmt: skip
     assert footnotes(table) == ("with ccps.steps=10",)

@@ -18,12 +18,12 @@ from bench.metrics import METRICS
 from bench.report.grouping import Key
 from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, formats
-from bench.report.tables.choice import chosen
+from bench.report.tables.choice import apply_selection
 from bench.report.tables.model import COLUMNS, MetricValue, Table
-from bench.report.tables.request import shown, tables_of
+from bench.report.tables.request import build_views, tables_of
 from bench.report.text import MINUS
 from bench.report.write import write
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import numbers
 from bench.stats import TESTED, Interval
@@ -59,7 +59,7 @@ def llama(out: Path, cache: Path) -> list[Table]:
 
 
 def text(tables: Sequence[Table], kind: str, *, stats: bool = False, **choices: object) -> str:
-    found = chosen(tables, Selection(**choices))  # type: ignore[arg-type]
+    found = apply_selection(tables, Selection(**choices))  # type: ignore[arg-type]
     return formats.render(build.table_views(found, stats=stats), kind, width=160)
 
 
@@ -149,7 +149,7 @@ def test_groups_stand_for_their_methods(llama: list[Table], methods: tuple[str, 
 
 
 def test_a_method_that_one_table_lacks_is_named_there(out: Path, cache: Path) -> None:
-    sheet = shown(View(out, methods=("mine",)), cache)
+    sheet = build_views(View(out, methods=("mine",)), cache)
     grids = {grid.facts[0]: grid for grid in sheet.grids if " on " in grid.facts[0]}
     assert len(grids["llama8b on mmlu-choice"].rows) == 1
     lacking = grids["qwen14b on mmlu-choice"]
@@ -172,9 +172,11 @@ def test_metrics_stand_in_the_order_in_which_they_were_asked_for(llama: list[Tab
     (table,) = json.loads(text(llama, "json", **choice))
     assert {name for line in table["lines"] for name in line["metrics"]} == {"auroc", "ece", "nll"}
     assert {pair["metric"] for pair in table["comparisons"]} == {"auroc", "rmsce", "nll"}
-    (grid,) = shown(View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece")), cache).grids
+    (grid,) = build_views(
+        View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece")), cache
+    ).grids
     assert [column.label for column in grid.columns] == ["method", "rank", "NLL ↓", "ECE ↓"]
-    every = build.table_views(chosen(llama, Selection(metrics=("all",)))).grids[0]
+    every = build.table_views(apply_selection(llama, Selection(metrics=("all",)))).grids[0]
     assert {METRICS[name].label for name in METRICS} <= {re.sub("/floor| [↑↓]", "", c.label) for c in every.columns}
 
 
@@ -192,7 +194,7 @@ def test_a_headline_that_is_not_shown_is_said(llama: list[Table]) -> None:
 def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[str] = []
 
-    def seen(row: ResultRow, _: Records) -> ResultRow:
+    def seen(row: ResultRow, _: QuestionRecords) -> ResultRow:
         computed.append(row.task)
         return row
 
@@ -246,14 +248,14 @@ def test_reports_of_wrong_names_are_not_written(out: Path, cache: Path, tmp_path
 def test_a_group_without_a_method_says_so() -> None:
     tables = build.build([cell("ptrue"), cell("sequence-probability")])
     with pytest.raises(UserError, match=r"no result of a method of group 'trained'; there are ptrue, sequence-prob"):
-        chosen(tables, Selection(methods=("trained",)))
+        apply_selection(tables, Selection(methods=("trained",)))
 
 
 def test_statistics_follow_the_metrics(llama: list[Table]) -> None:
-    (main,) = build.table_views(chosen(llama, Selection(metrics=("nll", "aurc"))), stats=True).grids
+    (main,) = build.table_views(apply_selection(llama, Selection(metrics=("nll", "aurc"))), stats=True).grids
     assert "these subjects" in [row.cells[0].text for row in main.rows]
     assert any(column.label == "labels" and column.is_in_latex for column in main.columns)
-    (_, calibration) = build.table_views(chosen(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
+    (_, calibration) = build.table_views(apply_selection(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
     assert [column.label for column in calibration.columns] == ["method", "p calibrated"]
 
 
@@ -270,7 +272,7 @@ def test_statistics_have_no_row_without_a_number(llama: list[Table], width: int)
 
 def test_a_comparison_follows_the_metrics(llama: list[Table]) -> None:
     for metrics, found in ((("auroc", "ece"), ["auroc", "rmsce"]), (("all",), [*TESTED])):
-        tables = chosen(llama, Selection(metrics=metrics))
+        tables = apply_selection(llama, Selection(metrics=metrics))
         records = comparison.build(tables, ["ccps", "ptrue"]).records()
         assert sorted(str(record["metric"]) for record in records) == sorted(found)
         assert metrics == ("all",) or [record["metric"] for record in records] == found
@@ -314,8 +316,8 @@ def test_leaders_are_of_the_block_without_recalibration_and_are_not_chosen_anew(
     rows = [brier("ccps", 0.1), brier("ptrue", 0.2), brier("ccps+platt", 0.05), brier("lts", 0.3)]
     (table,) = build.build(rows, standings_of=lambda lines: ranked(lines, {"ccps": 1, "ptrue": 1, "lts": 3}))
     assert leaders(table) == ["ccps", "ptrue"]
-    assert leaders(table.only({Key("lts", ""), Key("ccps+platt", "")})) == ["ccps", "ptrue"]
-    assert leaders(table.only({Key("lts", "")}).whole()) == ["ccps", "ptrue"]
+    assert leaders(table.with_lines({Key("lts", ""), Key("ccps+platt", "")})) == ["ccps", "ptrue"]
+    assert leaders(table.with_lines({Key("lts", "")}).whole()) == ["ccps", "ptrue"]
     (alone,) = build.build(rows[2:3], standings_of=lambda lines: ranked(lines, {}))
     assert leaders(alone) == []  # it was tested against nobody
     assert leaders(build.build(rows)[0]) == []  # nothing was ranked
@@ -347,7 +349,7 @@ def test_equal_means_keep_the_order_of_figures() -> None:
         (table,) = build.build(given)
         for headline in COLUMNS[1:]:
             lines = table.ordered_by(headline).lines
-            assert [line.method for line in lines] == [line.method for line in table.placed]
+            assert [line.method for line in lines] == [line.method for line in table.ordered_lines]
 
 
 def test_a_spread_that_is_rounding_is_0() -> None:

@@ -22,16 +22,16 @@ from bench.api.protocol import Protocol
 from bench.cli import app
 from bench.metrics import METRICS, summarise
 from bench.report import recomputed
-from bench.report.recomputed import rows_of as rows_to_show
+from bench.report.recomputed import read_recomputed as rows_to_show
 from bench.report.selection import Against, AverageOver, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS
 from bench.report.tables.published import read as published_cells
-from bench.report.tables.request import shown, tables_of
+from bench.report.tables.request import build_views, tables_of
 from bench.results.files import read, read_records, stored_path, to_json, write
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow
 from bench.results.submissions.numbers import recompute_row
 from bench.stats import TESTED, Settings, ranks, summary
@@ -58,7 +58,7 @@ def put(out: Path, method: str, *, skill: float | None = None, seed: int = 0, **
         labels_seen=LabelsSeen(4096, 512),
     )  # fmt: skip
     row = replace(row, **changes)
-    records = Records([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
+    records = QuestionRecords([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
     write(row, records, out)
     return row
 
@@ -87,7 +87,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(out: Path, cache: Path, **view: object) -> TableViews:
-    return shown(View(out, **view), cache)  # type: ignore[arg-type]
+    return build_views(View(out, **view), cache)  # type: ignore[arg-type]
 
 
 def rows_of(sheet: TableViews) -> list[dict[str, str]]:
@@ -155,7 +155,7 @@ def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: 
     (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
     (found,) = tables_of(View(tmp_path), cache)
     assert {line.method: _NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
-    assert [(line.method, line.style.colour) for line in found.placed] == [("mine", "#123456"), ("ccps", "#b53a08")]
+    assert [(line.method, line.style.colour) for line in found.ordered_lines] == [("mine", "#123456"), ("ccps", "#b53a08")]
 
 
 def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,7 +416,7 @@ def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Pat
         for found in tables_of(View(out, average=average), cache):
             runs = {
                 line.key: [read_records(stored_path(row, out)).take(BY_ID) for row in line.done]
-                for line in found.placed
+                for line in found.ordered_lines
                 if line.done
             }
             first = next(iter(runs.values()))[0]
@@ -424,10 +424,10 @@ def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Pat
                 {key.method: np.stack([run.confidence for run in records]) for key, records in runs.items()},
                 first.correct, first.subject, Settings(average=average.value),
             )  # fmt: skip
-            able = [line.method for line in found.lines if line.done and line.orders_answers]
+            able = [line.method for line in found.lines if line.ok_rows and line.orders_answers]
             expected = {**told.ranks, "rmsce": ranks(able, told.comparisons["rmsce"])}
             for line in found.lines:
-                for name, estimate in told.methods[line.method].estimates.items() if line.done else ():
+                for name, estimate in told.methods[line.method].estimates.items() if line.ok_rows else ():
                     assert line.estimate(name).standing == estimate
                     assert line.standing
                     assert line.rank(name) == expected[name].get(line.method)

@@ -22,11 +22,11 @@ from bench.report.transfer.figure import wrap_label
 from bench.report.transfer.stored import UnreadableMatrix, load_matrices
 from bench.report.transfer.views import format_value
 from bench.results import files
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Average, Settings
 from bench.stats.comparison import normal_draws
-from bench.stats.intervals import MANY
+from bench.stats.intervals import MAX_FREEDOM
 from bench.stats.worst import Cells
 from tests.fixtures.readable import note
 from tests.fixtures.shifted import (
@@ -134,7 +134,7 @@ def test_the_worst_of_more_cells_leads_and_loses_no_more_often_than_by_chance(ap
     behind, covered = 0, 0
     for _ in range(400):
         value = truth + rng.multivariate_normal(np.zeros(10), covariance)
-        one = Cells("brier", method, 0.5 + value, covariance, np.full(10, MANY), draws)
+        one = Cells("brier", method, 0.5 + value, covariance, np.full(10, MAX_FREEDOM), draws)
         behind += max(one.ranks(["many", "few"]).values()) > 1
         ends = one.interval("many").ends
         covered += ends is not None and ends[0] <= 0.5 <= ends[1]
@@ -517,7 +517,7 @@ def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
     made = cells(tmp_path, about())
     odd = next(cell for cell in made if (cell.method, cell.corpus, cell.test) == ("rote", B, "b"))
     assert odd.row is not None
-    records = Records(
+    records = QuestionRecords(
         [f"b/{i}" for i in range(N)], SUBJECT, ~CORRECT["b"], np.full(N, 0.5), ["x"] * N, np.ones(N, dtype=np.bool_)
     )
     files.write(odd.row, records, tmp_path)

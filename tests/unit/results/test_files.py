@@ -29,12 +29,12 @@ from hypothesis import strategies as st
 from bench.api import UserError
 from bench.api.protocol import FIXED
 from bench.metrics import summarise
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 from bench.model.specs import model_label
 from bench.results import files
 from bench.results.cells import read_all, skipped_notes
 from bench.results.files import (
-    Records,
+    QuestionRecords,
     ensure_writable,
     model_folder,
     path_of,
@@ -48,7 +48,7 @@ from bench.store.folders import DIGEST, with_digest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
-RECORDS = Records(
+RECORDS = QuestionRecords(
     id=["q/0", "q/1", "q/2"],
     subject=["art", "art", "law"],
     correct=np.array([True, False, True]),
@@ -86,7 +86,7 @@ ROW = ResultRow(
     n_parameters=9542,
     timings={"answers": 0.25},
     peak_memory_mb=812.5,
-    cost={"answers": StageCost(100, 110, 99)},
+    cost={"answers": StageTokens(100, 110, 99)},
     forward_tokens_alone=99,
     generated_tokens_alone=3,
     notes=("batch halved once",),
@@ -647,14 +647,14 @@ def test_scores_come_back_to_the_bit_also_without_confidences(tmp_path, confiden
     assert back.score.tobytes() == records.score.tobytes()
     assert back.confidence.tobytes() == records.confidence.tobytes()
     assert (back.probabilities is None) is bool(np.isnan(records.confidence).all())
-    assert back.order is back.score
+    assert back.ranking_values is back.score
     assert back.take(np.array([2, 0])).score.tolist() == [-np.inf, -1e300]
 
 
 def test_a_result_without_scores_has_no_column_for_them(tmp_path):
     back = read_records(write(ROW, RECORDS, tmp_path))
     assert back.score is None
-    assert back.order is back.confidence
+    assert back.ranking_values is back.confidence
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.results import cells, files
-from bench.results import questions as question_texts
-from bench.results.questions import QuestionText
+from bench.results import cells, files, question_texts
+from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 STYLE = PromptStyle(header="About {label}.", footer="Next.", context="Q: {text}\n{options}")

@@ -22,11 +22,10 @@ from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, User
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import FIXED, PRESETS
 from bench.cli import app
-from bench.metrics.recalibration import recalibrator
-from bench.model.cost import StageCost
-from bench.results import files, provenance
-from bench.results import questions as question_texts
-from bench.results.records import Records
+from bench.metrics.recalibration import create_recalibrator
+from bench.model.cost import StageTokens
+from bench.results import files, provenance, question_texts
+from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import SubmissionVerdict, check_results
 from bench.results.submissions.numbers import recompute_row
@@ -111,14 +110,14 @@ def questions_of(task: type[Choice]) -> list[Question]:
     return list(task(None).questions("test"))  # type: ignore[arg-type]
 
 
-def answered(task: type[Choice], confidence: Any) -> Records:
+def answered(task: type[Choice], confidence: Any) -> QuestionRecords:
     """What one model says to the questions; two of three answers are right."""
     questions = questions_of(task)
     said = [q.gold if i % 3 else (q.gold + 1) % 4 for i, q in enumerate(questions)]
     lettered = task.format is Format.CHOICE
     answers = ["abcd"[k] if lettered else q.choices[k] for k, q in zip(said, questions, strict=True)]
     correct = np.asarray([k == q.gold for k, q in zip(said, questions, strict=True)])
-    return Records(
+    return QuestionRecords(
         [q.id for q in questions], [q.subject for q in questions], correct, np.asarray(confidence, dtype=float),
         answers, np.ones(N, dtype=np.bool_),
     )  # fmt: skip
@@ -140,7 +139,7 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
         training=(TRAINED if method == "ccps" else Training()) if trains else None,
         judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
         letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
-        n_parameters=900 if trains else 0, cost={"answers": StageCost(70, 80, 60)}, forward_tokens_alone=55,
+        n_parameters=900 if trains else 0, cost={"answers": StageTokens(70, 80, 60)}, forward_tokens_alone=55,
         generated_tokens_alone=500 if method == "self-consistency" else 40,
         questions_digest=question_texts.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
     )  # fmt: skip
@@ -151,7 +150,7 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
 
 def put_recalibrated(folder: Path, path: Path, kind: str = "isotonic") -> Path:
     row, records = files.read(path), files.read_records(path)
-    mended = recalibrator(kind).fit(records.confidence, records.correct).apply(records.confidence)
+    mended = create_recalibrator(kind).fit(records.confidence, records.correct).apply(records.confidence)
     records = replace(records, confidence=mended)
     row = replace(row, method=f"{row.method}+{kind}", labels_seen=replace(row.labels_seen, validation=30))
     return files.write(recompute_row(row, records), records, folder)
@@ -230,7 +229,9 @@ def nudged(*keys: str) -> Tamper:
     return edited(change)
 
 
-def forged(change: Callable[[Records], Records] = lambda records: records, name: str = CCPS, **fields: Any) -> Tamper:
+def forged(
+    change: Callable[[QuestionRecords], QuestionRecords] = lambda records: records, name: str = CCPS, **fields: Any
+) -> Tamper:
     """Records and fields are changed, and every number that follows from them is computed again."""
 
     def tamper(folder: Path) -> None:
@@ -260,19 +261,19 @@ def _sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def first_rows(records: Records, n: int = 30) -> Records:
-    return Records(
+def first_rows(records: QuestionRecords, n: int = 30) -> QuestionRecords:
+    return QuestionRecords(
         records.id[:n], records.subject[:n], records.correct[:n], records.confidence[:n], records.answer[:n],
         records.parsed[:n],
     )  # fmt: skip
 
 
-def jittered(size: float) -> Callable[[Records], Records]:
+def jittered(size: float) -> Callable[[QuestionRecords], QuestionRecords]:
     """Every second confidence a little larger: what was a step of isotonic regression now falls here and there."""
     return lambda r: replace(r, confidence=np.minimum(r.confidence + size * (np.arange(len(r.id)) % 2), 1.0))
 
 
-def flipped(records: Records) -> Records:
+def flipped(records: QuestionRecords) -> QuestionRecords:
     return replace(records, correct=np.concatenate([~records.correct[:9], records.correct[9:]]))
 
 

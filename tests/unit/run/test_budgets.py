@@ -13,7 +13,7 @@ from bench.api import Question, UserError
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
-from bench.run.analyses.labels import MIN_VALIDATION, LabelPool, TaskStudy, budget_shares, sampling_order
+from bench.run.analyses.label_budgets import MIN_VALIDATION, LabelPool, TaskStudy, budget_shares, sampling_order
 from bench.run.analyses.request import LabelsConfig
 from bench.signals.split_data import SplitData
 

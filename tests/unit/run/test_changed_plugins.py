@@ -15,7 +15,7 @@ from bench.report.tables.origins import Origins
 from bench.results.provenance import PLUGIN
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
-from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.sandbox import Isolation
 from bench.run.pipeline import run
 from bench.store.folders import Store
@@ -44,7 +44,7 @@ def test_a_file_that_is_edited_while_a_run_goes_on_fails_its_cell(tmp_path: Path
     path.write_text(SURE, encoding="utf-8")
     isolation = Isolation(30.0)
     try:
-        sure = sandboxed(registry.methods([path]).get("sure"), isolation, path)()
+        sure = isolated_class(registry.methods([path]).get("sure"), isolation, path)()
         facts = None
         assert sure.skip(facts) == "first"  # type: ignore[arg-type]
         path.write_text(SURE.replace("first", "second"), encoding="utf-8")
@@ -79,7 +79,7 @@ def test_a_module_of_its_author_that_is_edited_while_a_run_goes_on_fails_its_cel
     )
     isolation = Isolation(30.0)
     try:
-        sure = sandboxed(registry.methods([path]).get("sure"), isolation, path)()
+        sure = isolated_class(registry.methods([path]).get("sure"), isolation, path)()
         assert sure.skip(None) == "first"  # type: ignore[arg-type]
         helper.write_text("WORD = 'second'\n", encoding="utf-8")
         with pytest.raises(PluginError, match=r"sure\.py or a file that it imports has changed since the run began"):

@@ -29,7 +29,7 @@ from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.grading.grade import MatchJudge
 from bench.model import extractor
-from bench.model.cost import StageCost
+from bench.model.cost import StageTokens
 from bench.model.devices import BatchLimits
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
@@ -105,7 +105,7 @@ def fed(*data_by_split: SplitData) -> Counter[str]:
     return found
 
 
-def forward(costs: dict[str, StageCost]) -> Counter[str]:
+def forward(costs: dict[str, StageTokens]) -> Counter[str]:
     assert all(0 <= c.forward_tokens_floor <= c.forward_tokens == c.padded_tokens for c in costs.values())
     return +Counter({stage: cost.forward_tokens for stage, cost in costs.items()})
 
@@ -146,7 +146,7 @@ def test_so_it_is_where_each_sequence_is_read_alone(
     for signals in (ASKED["samples"], EVERYTHING):
         reader = plain_model.reader()
         split_data = read(reader, task, signals, said)
-        assert not plain_model.lm.packed
+        assert not plain_model.lm.uses_packs
         assert forward(compute_costs([split_data], reader)) == +fed(split_data) != Counter()
 
 
@@ -257,7 +257,7 @@ def test_the_floors_of_given_and_generated_answers_together_are_all_distinct_pre
     reader = model.reader()
     given = read(reader, task, {QueryLogits()}, ("b", "a river", "c"))
     own = read(reader, task, {QueryLogits()}, (), "train")
-    suffix = reader.asking(given).suffix.tolist()
+    suffix = reader.prompt_settings(given).suffix.tolist()
     expected = prefixes(
         [[*prompt, *answer, *suffix] for one in (given, own) for prompt, answer in one.pairs() if len(answer)]
         + [[*prompt] for prompt, _ in own.pairs()]
@@ -269,7 +269,7 @@ def test_the_floors_of_given_and_generated_answers_together_are_all_distinct_pre
 def test_rows_of_methods_one_by_one_together_and_in_other_orders_have_one_cost(tmp_path: Path) -> None:
     """A cell's cost is of the request that wrote it; what else the cache holds, and in which order, is not in it."""
 
-    def costs(cache: str, *methods: str) -> dict[str, dict[str, StageCost]]:
+    def costs(cache: str, *methods: str) -> dict[str, dict[str, StageTokens]]:
         folders = {"out": tmp_path / "out" / cache / "-".join(methods), "cache": tmp_path / cache}
         report = run(RunConfig(methods, "tiny", tasks=("atlas-oe",), limit=6, **folders))
         assert {row.status for row in report.rows} == {"ok"}

@@ -37,7 +37,7 @@ from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.run.costs import compute_costs, count_tokens, tokens_alone
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -95,7 +95,7 @@ def prefixes(sequences: list[list[int]]) -> set[tuple[int, ...]]:
 def brute_force(reader: Reader, split_data: SplitData, *, to_answer_end: bool, query: bool) -> dict[str, int]:
     """Every prefix as a tuple in a set."""
     limit = 1 if split_data.task.format is Format.CHOICE else 4
-    suffix = reader.asking(split_data).suffix.tolist() if query else []
+    suffix = reader.prompt_settings(split_data).suffix.tolist() if query else []
     generated, queried = [], []
     for prompt, answer in split_data.pairs():
         read_back = len(answer) - 1 if len(answer) == limit else len(answer)
@@ -183,11 +183,11 @@ class Friend:
 def test_the_judge_says_which_samples_agree_where_their_text_does_not(small_model: Path, tmp_path: Path) -> None:
     signal = SampleAgreement(5)
     literal, by_match = read(small_model, tmp_path, OpenRivers, {signal})
-    same = Batches(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
+    same = BatchBuilder(literal).batch(by_match, frozenset({signal}), labels=False)[signal]
     judge = Friend()
     reader, split_data = read(small_model, tmp_path, OpenRivers, {signal}, judge=judge)
     assert reader.forward_tokens == 0  # the samples are the same
-    assert Batches(reader).batch(split_data, frozenset({signal}), labels=False)[signal].all()
+    assert BatchBuilder(reader).batch(split_data, frozenset({signal}), labels=False)[signal].all()
     compared = judge.asked[len(split_data.answers) :]
     assert len(compared) == (~same).sum() > 0
     said = {answer.text for answer in split_data.answers}
@@ -210,9 +210,9 @@ def test_a_judge_that_cant_compare_samples_fails_only_who_reads_them(small_model
     signal = SampleAgreement(5)
     reader, split_data = read(small_model, tmp_path, OpenRivers, {signal, QueryLogits()}, judge=Spent())
     assert split_data.correct.all()
-    assert len(Batches(reader).batch(split_data, frozenset({QueryLogits()}), labels=False)) > 0
+    assert len(BatchBuilder(reader).batch(split_data, frozenset({QueryLogits()}), labels=False)) > 0
     with pytest.raises(UserError, match="the quota is spent"):
-        Batches(reader).batch(split_data, frozenset({signal}), labels=False)
+        BatchBuilder(reader).batch(split_data, frozenset({signal}), labels=False)
 
 
 # --- answers from a release -------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_the_floor_of_given_answers_is_the_number_of_distinct_prefixes(
 ) -> None:
     """Without an empty answer, of which nothing is needed, the floor is met."""
     reader, split_data = read(small_model, tmp_path, task, CASES["query"], ("The answer is b", "b", "a river"))
-    suffix = reader.asking(split_data).suffix.tolist()
+    suffix = reader.prompt_settings(split_data).suffix.tolist()
     whole = prefixes([[*prompt.tolist(), *answer.tolist(), *suffix] for prompt, answer in split_data.pairs()])
     (cost,) = compute_costs([split_data], reader).values()
     assert cost.forward_tokens == cost.forward_tokens_floor == len(whole)
@@ -261,7 +261,7 @@ def test_of_given_answers_only_samples_are_written(small_model: Path, tmp_path: 
     signals = frozenset({Samples(3), QueryLogits()})
     reader, split_data = read(small_model, tmp_path, OpenRivers, set(signals), ("The answer is b", "b", "a river"))
     assert tokens_alone([(split_data, frozenset({QueryLogits()}))], [], reader).generated == 0
-    column = Batches(reader).batch(split_data, frozenset({Samples(3)}), labels=False)[Samples(3)]
+    column = BatchBuilder(reader).batch(split_data, frozenset({Samples(3)}), labels=False)[Samples(3)]
     lengths = [int((own == k).sum()) for own in np.split(column.owner, column.offsets[1:-1]) for k in range(3)]
     assert len(lengths) == 14 * 3
     twice = [(split_data, signals), (split_data, frozenset({SampleAgreement(3)}))]

@@ -190,7 +190,7 @@ def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: 
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
         batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
-        reader=SimpleNamespace(asking=lambda _reading: asking),
+        reader=SimpleNamespace(settings=lambda _reading: asking),
     )
     store = Store(folder)
     store.prepare()

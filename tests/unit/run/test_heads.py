@@ -35,7 +35,7 @@ from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_gua
 from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.score_file import guard_notes, score
 from bench.run.scorers.scorer import HeadSetting
-from bench.stats.guard import calibration_mask
+from bench.stats.guard import held_out_mask
 from bench.store.files import write_folder_atomic
 from bench.store.folders import DIGEST, with_digest
 from bench.store.processes import machine_id
@@ -192,7 +192,7 @@ def test_what_is_no_head_is_never_overwritten(whole_run: WholeRun, tmp_path: Pat
     (folder / "novel.txt").write_text("mine", encoding="utf-8")
     report = run(config)
     assert report.heads == []
-    assert not report.failed
+    assert not report.any_failed
     assert any("is there already and is no head; it is not overwritten" in note for note in report.notes)
     assert [path.name for path in folder.iterdir()] == ["novel.txt"]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
@@ -371,17 +371,7 @@ def test_a_plugin_s_head_needs_its_plugin(whole_run: WholeRun, cache: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "methods"),
-    [
-        (
-            "atlas-choice",
-            ("saplma-f", "ccps"),
-        ),
-        (
-            "atlas-oe",
-            ("ptrue", "litcab", "ct"),
-        ),
-    ],
+    ("task", "methods"), [("atlas-choice", ("saplma-f", "ccps")), ("atlas-oe", ("ptrue", "litcab", "ct"))]
 )
 def test_every_kind_of_method_says_what_its_run_said(task: str, methods: tuple[str, ...], tmp_path: Path) -> None:
     config = RunConfig(
@@ -775,7 +765,7 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     assert (own.risk, own.level, own.share, own.split_seed) == (0.3, 0.5, 0.6, 7)
     assert own.task == read_card(copy).asked.task
     cell = files.read_records(whole_run.cell())
-    decided = calibration_mask(cell.id, share=0.6, seed=7)
+    decided = held_out_mask(cell.id, share=0.6, seed=7)
     is_kept = decided & (cell.confidence >= own.threshold)
     k, n = int((is_kept & ~cell.correct).sum()), int(is_kept.sum())
     assert (own.mistakes, own.kept, own.answers) == (k, n, decided.sum())

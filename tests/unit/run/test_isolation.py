@@ -37,7 +37,7 @@ from bench.api import (
 )
 from bench.api.errors import PluginError, capture, home_of, reason_of
 from bench.run.isolation import log, process
-from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.process import Child, Process, send
 from bench.run.isolation.sandbox import Isolation
 from bench.run.isolation.worker import Host
@@ -77,7 +77,7 @@ def predicted(harm: Callable[[Batch], object]) -> tuple[Any, Isolation, Model]:
     isolation.lm = model  # type: ignore[assignment]
     plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__})
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32), Unembedding(): model.head}).take([0, 1])
-    return capture(sandboxed(plugin, isolation, None)().predict, batch), isolation, model
+    return capture(isolated_class(plugin, isolation, None)().predict, batch), isolation, model
 
 
 def weight(batch: Batch) -> torch.Tensor:
@@ -90,12 +90,7 @@ def set_a_number(batch: Batch) -> None:
 
 @pytest.mark.parametrize(
     "harm",
-    [
-        lambda b: weight(b).zero_(),
-        lambda b: weight(b).data.mul_(2),
-        set_a_number,
-        lambda b: weight(b)[11].fill_(3),
-    ],
+    [lambda b: weight(b).zero_(), lambda b: weight(b).data.mul_(2), set_a_number, lambda b: weight(b)[11].fill_(3)],
 )
 def test_a_written_output_head_fails_the_cell_and_is_loaded_again(harm: Callable[[Batch], object]) -> None:
     outcome, isolation, model = predicted(harm)
@@ -111,7 +106,7 @@ def test_a_view_of_the_head_that_was_kept_fails_the_call_that_writes_through_it(
     kept: list[Any] = []
     plugin = type("Keeps", (Does,), {"harm": staticmethod(lambda b: kept.append(weight(b).numpy()))})
     plugin.skip = lambda *_: kept[0].__setitem__((7, 2), 1)  # type: ignore[method-assign, assignment]
-    method = sandboxed(plugin, isolation, None)()
+    method = isolated_class(plugin, isolation, None)()
     method.predict(Batch(["a"], {QueryLogits(): np.zeros((1, 2), np.float32), Unembedding(): model.head}))
     with pytest.raises(ContractError, match="does wrote into the weights of the model's output head in skip"):
         method.skip(None)  # type: ignore[arg-type]
@@ -140,7 +135,7 @@ def test_a_method_of_a_file_has_a_head_of_its_own_but_on_an_accelerator_where_it
         isolation, model = Isolation(60.0), Model()
         isolation.lm, model.device = model, device  # type: ignore[assignment]
         path = tmp_path / "writes.py"
-        method = sandboxed(registry.methods([path]).get("writes"), isolation, path)()
+        method = isolated_class(registry.methods([path]).get("writes"), isolation, path)()
         with contextlib.closing(isolation):
             outcomes.append(capture(method.predict, Batch(["a"], {Unembedding(): model.head})))
         assert torch.equal(model.head.weight, HEAD)
@@ -159,7 +154,7 @@ def test_what_a_method_writes_into_its_batch_nobody_else_sees() -> None:
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's, of an array that can't be written
-        outcome = capture(sandboxed(plugin, Isolation(), None)().predict, batch)
+        outcome = capture(isolated_class(plugin, Isolation(), None)().predict, batch)
     assert not isinstance(outcome, BaseException), outcome
     assert not batch[QueryLogits()].any()
 
@@ -196,19 +191,19 @@ def test_a_method_that_was_typed_in_has_no_home(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:
-    with log.RunLog(tmp_path / "cache" / "logs" / "0.log").opened():
+    with log.RunLog(tmp_path / "cache" / "logs" / "0.log").redirect():
         pass
     assert not (tmp_path / "cache").exists()
     empty = log.RunLog(tmp_path / "cache" / "logs" / "0.log")
-    with empty.opened():
+    with empty.redirect():
         empty.appended().close()
     assert not (tmp_path / "cache").exists()
     (tmp_path / "cache").mkdir()
-    with empty.opened():
+    with empty.redirect():
         empty.appended().close()
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]  # it was there before, and stays
     for number in range(log.MAX_LOGS + 2):
-        with log.RunLog(tmp_path / "logs" / f"{number:02}.log").opened():
+        with log.RunLog(tmp_path / "logs" / f"{number:02}.log").redirect():
             sys.stdout.write("said")
     names = sorted(path.name for path in (tmp_path / "logs").iterdir())
     assert names == [f"{n:02}.log" for n in range(2, log.MAX_LOGS + 2)]
@@ -242,7 +237,7 @@ def test_adapter_training_does_not_count_against_the_timeout(monkeypatch: pytest
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     @contextlib.contextmanager
-    def limited(seconds: float) -> Iterator[None]:
+    def kill_after(seconds: float) -> Iterator[None]:
         limits.append(seconds)
         yield
         now[0] += 3
@@ -253,7 +248,7 @@ def test_adapter_training_does_not_count_against_the_timeout(monkeypatch: pytest
 
     ours, its = multiprocessing.Pipe()
     plugin = Process(tmp_path / "plugin.py", 10.0, None)
-    plugin._child = SimpleNamespace(connection=ours, limited=limited)  # type: ignore[assignment]
+    plugin._child = SimpleNamespace(connection=ours, kill_after=kill_after)  # type: ignore[assignment]
     send(its, ("train_adapter", {}))
     send(its, ("answer", "fitted"))
     assert plugin.ask("method 'a'", "fit", serve=trained) == "fitted"
@@ -279,9 +274,9 @@ def test_a_stopped_process_is_ended_in_time(what: str, tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path))
     child = Child("stuck_child", [], None)
     try:
-        with pytest.raises(TimeoutError), child.limited(1.0):
+        with pytest.raises(TimeoutError), child.kill_after(1.0):
             send(child.connection, np.zeros(10**6))
-        assert child.ending().startswith("ended by SIGKILL")
+        assert child.describe_end().startswith("ended by SIGKILL")
     finally:
         child.end()
 
@@ -309,7 +304,7 @@ def test_one_that_left_the_group_and_holds_the_pipe_amid_a_message_is_not_waited
     monkeypatch.syspath_prepend(str(tmp_path))
     child, begun = Child("left_child", [], None), time.monotonic()
     try:
-        with pytest.raises(error), child.limited(1.5 if sign == "SIGSTOP" else 60.0):
+        with pytest.raises(error), child.kill_after(1.5 if sign == "SIGSTOP" else 60.0):
             child.connection.recv()
         assert time.monotonic() - begun < 8
     finally:
@@ -349,7 +344,7 @@ def remembers(tmp_path: Path) -> Iterator[type[ConfidenceMethod]]:
     path = tmp_path / "plugin.py"
     path.write_text(REMEMBERS, encoding="utf-8")
     isolation = Isolation(60.0)
-    yield sandboxed(registry.methods([path]).get("remembers"), isolation, path)
+    yield isolated_class(registry.methods([path]).get("remembers"), isolation, path)
     isolation.close()
 
 

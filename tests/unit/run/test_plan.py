@@ -111,7 +111,7 @@ def test_nothing_is_measured_that_no_method_reads_there(run: Any) -> None:
         for method in methods.values():
             if step.where in tests:
                 wanted |= method.needs.predict
-            if method.trains() and any(learn_on[t.task].where(method) == step.where for t in tests):
+            if method.trains() and any(learn_on[t.task].split_of(method) == step.where for t in tests):
                 wanted |= method.needs.fit
         assert step.signals == {s for s in wanted if s in PAID}
 
@@ -149,8 +149,8 @@ def test_two_tests_that_learn_on_one_split_share_its_fit() -> None:
 def test_a_method_that_learns_on_validation_keeps_to_validation() -> None:
     needs = Needs(frozenset({QueryLogits()}), frozenset({QueryLogits()}))
     learn_on = TrainOn("atlas", "train")
-    assert learn_on.where(make("m", needs, "validation", trains=True)) == TaskSplit("atlas", "validation")
-    assert learn_on.where(make("m", needs, "train", trains=True)) == TaskSplit("atlas", "train")
+    assert learn_on.split_of(make("m", needs, "validation", trains=True)) == TaskSplit("atlas", "validation")
+    assert learn_on.split_of(make("m", needs, "train", trains=True)) == TaskSplit("atlas", "train")
     assert str(learn_on) == "atlas:train"
     assert str(TaskSplit("atlas", "test")) == "atlas/test"
 

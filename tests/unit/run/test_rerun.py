@@ -13,7 +13,7 @@ import pytest
 from bench.api import UserError
 from bench.api.protocol import PRESETS
 from bench.results import files
-from bench.results.records import Records
+from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import SubmittedCell
@@ -28,8 +28,10 @@ LABELS = np.random.default_rng(0).random(N) < 0.6
 HERE = {"hardware": {"cpu": "this"}, "packages": {"torch": "2"}}
 
 
-def records(confidence: Any, labels: Any = LABELS) -> Records:
-    return Records([f"q{i}" for i in range(N)], ["s"] * N, labels, confidence, ["a"] * N, np.ones(N, dtype=bool))
+def records(confidence: Any, labels: Any = LABELS) -> QuestionRecords:
+    return QuestionRecords(
+        [f"q{i}" for i in range(N)], ["s"] * N, labels, confidence, ["a"] * N, np.ones(N, dtype=bool)
+    )
 
 
 ROW = ResultRow(
@@ -226,9 +228,9 @@ def test_a_run_settles_what_only_a_run_can_tell() -> None:
         SubmissionVerdict("a", (f"its confidence is the label; {ONLY_A_RUN}", "dirty")),
         SubmissionVerdict("b", ()),
     ]
-    found = rerun.settled(verdicts, rerun.Rerun("a", reproduced=True, reason="same"))
+    found = rerun.final_verdicts(verdicts, rerun.Rerun("a", reproduced=True, reason="same"))
     assert found == [SubmissionVerdict("a", ("dirty",)), verdicts[1]]
-    found = rerun.settled(verdicts, rerun.Rerun("b", reproduced=False, reason="ece was 1"))
+    found = rerun.final_verdicts(verdicts, rerun.Rerun("b", reproduced=False, reason="ece was 1"))
     assert found == [verdicts[0], SubmissionVerdict("b", ("it does not come out again: ece was 1",))]
 
 
@@ -247,7 +249,7 @@ def test_a_cell_with_answers_of_a_file_is_not_run(tmp_path: Path, runs: Fake) ->
 
 
 def test_scores_that_nothing_could_scale_are_compared_themselves(tmp_path: Path, runs: Fake) -> None:
-    def scored(confidence: Any, score: Any) -> Records:
+    def scored(confidence: Any, score: Any) -> QuestionRecords:
         return replace(records(np.asarray(confidence)), score=score)
 
     unknown, score = np.full(N, np.nan), 1e6 * honest(0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, Question, UserError
 from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.data.loading import check_questions
-from bench.data.splits import TaskSplit, spread
+from bench.data.splits import TaskSplit, limit_by_subject
 from bench.run.config import RunConfig
 from bench.run.resolve import ResolvedRun, resolve
 from bench.store.folders import cache_folder
@@ -148,7 +148,7 @@ def test_an_override_has_the_type_of_its_field(plugin: Path, given: dict[str, ob
         assert got == value
         assert type(got) is type(value)
     assert run.deviations_of("fields") == {f"fields.{field}": value for field, value in expected.items()}
-    fresh = run.fresh("fields")
+    fresh = run.new_method("fields")
     assert fresh is not run.methods["fields"]
     assert fresh.params() == run.methods["fields"].params()
 
@@ -367,7 +367,7 @@ def test_honest_questions_pass() -> None:
 @given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=40), st.integers(1, 50))
 def test_a_limit_takes_from_every_subject_in_turn_and_keeps_the_order(subjects: list[str], limit: int) -> None:
     questions = [Question(f"{i}", subject, "Which?", ("1", "2"), 0) for i, subject in enumerate(subjects)]
-    kept = spread(questions, limit)
+    kept = limit_by_subject(questions, limit)
     assert len(kept) == min(limit, len(questions))
     rows = [int(q.id) for q in kept]
     assert rows == sorted(rows)

@@ -50,7 +50,7 @@ def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepRe
     rows, made = read
     inputs = made.inputs("ptrue", TEST)
     confidence = np.linspace(0, 1, 8)
-    scored = rows.scored("ptrue", inputs, Prediction(confidence, 0.25))
+    scored = rows.build_cell("ptrue", inputs, Prediction(confidence, 0.25))
     row, correct = scored.row, inputs.predicted.correct
     assert (row.status, row.reason, row.n, row.train_on, row.n_parameters) == ("ok", None, 8, None, 0)
     assert row.metrics["brier"].pooled == pytest.approx(np.mean((confidence - correct) ** 2))
@@ -74,7 +74,7 @@ def test_without_numbers_it_says_why(
     read: tuple[RowBuilder, StepResults], outcome: Prediction | Skipped | BaseException, status: Status, reason: str
 ) -> None:
     rows, made = read
-    scored = rows.scored("ptrue", made.inputs("ptrue", TEST), outcome)
+    scored = rows.build_cell("ptrue", made.inputs("ptrue", TEST), outcome)
     assert scored.row.status == status
     assert str(scored.row.reason).startswith(reason)
     assert (scored.row.n, scored.row.metrics, scored.records, scored.confidence) == (8, {}, None, None)

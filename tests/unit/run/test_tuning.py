@@ -14,7 +14,7 @@ from bench.api import AdapterRef, Times, UntrainableError, UserError
 from bench.api.protocol import FIXED, PAPER
 from bench.metrics import nll
 from bench.metrics.recalibration import stratified_folds
-from bench.model.cost import StageCost, total
+from bench.model.cost import StageTokens, total
 from bench.results.row import Configuration, LabelsSeen, Training, Tuning
 from bench.run import rows
 from bench.run.fitting import Fitted, Tuned
@@ -216,4 +216,4 @@ def test_adapters_of_all_configurations_are_paid_for(tmp_path: Path) -> None:
     assert Inputs(split_data, adapted=through, fitted=fits[1]).adapters == [refs[1]]
     assert Inputs(split_data, adapted=through, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == refs
     assert Inputs(split_data, fitted=replace(fits[1], tuned=Tuned(Tuning(3), fits))).adapters == []
-    assert total([StageCost(1, 2, 1), StageCost(10, 20, 9)]) == StageCost(11, 22, 10)
+    assert total([StageTokens(1, 2, 1), StageTokens(10, 20, 9)]) == StageTokens(11, 22, 10)

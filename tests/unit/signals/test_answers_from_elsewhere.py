@@ -61,7 +61,7 @@ def test_signals_are_those_of_plain_passes_over_prompt_trace_and_final_part(smal
     reader, split_data = read(small_model, tmp_path, OpenRivers, ANSWERS)
     lm, split = reader.lm, reader.stored(split_data)
     found = {signal: definition(signal).column(split) for signal in SIGNALS}
-    suffix, verdicts = split.asking.suffix, split.asking.verdict_ids
+    suffix, verdicts = split.settings.suffix, split.settings.verdict_ids
     asked_without = reader.open(split_data.where, split_data.task, split_data.questions)
     for place, row in enumerate(split_data.rows):
         trace, text, samples = ANSWERS[row % len(ANSWERS)]

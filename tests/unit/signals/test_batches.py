@@ -17,8 +17,8 @@ from bench.api import At, Batch, ContractError, Hidden, Of, Question, Ragged, Si
 from bench.api.question import Answer
 from bench.data.splits import TaskSplit
 from bench.prompts.front_coding import FrontCodedIds
-from bench.signals import batches as batching
-from bench.signals.batches import Batches
+from bench.signals import batch_builder as batching
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.files import _file_name, load_rows
 from bench.signals.split_data import SplitData, StoredSplit
 from bench.store.folders import Entry
@@ -62,14 +62,14 @@ def split_data(tmp_path: Path) -> SplitData:
     )  # fmt: skip
 
 
-def batches() -> Batches:
+def batches() -> BatchBuilder:
     def of(split_data: SplitData) -> StoredSplit:
         nothing: Any = None
         asking: Any = SimpleNamespace(suffix=np.zeros(0, dtype=np.int32))
         return StoredSplit(split_data, nothing, nothing, asking, 0)
 
     reader: Any = SimpleNamespace(stored=of)
-    return Batches(reader)
+    return BatchBuilder(reader)
 
 
 SIGNALS: frozenset[Signal] = frozenset({PROMPT, ANSWER, TokenIds(Of.ANSWER), TokenIds(Of.PROMPT)})

@@ -25,7 +25,7 @@ from bench.api import (
     TokenScores,
     Unembedding,
 )
-from bench.model.continuation_specs import AnswerSpan, ContinuationSpec, UserTurn
+from bench.model.continuation_specs import AnswerSpan, Continuations, UserTurn
 from bench.signals.definition import (
     continuations_of,
     definition,
@@ -69,14 +69,14 @@ def test_options_are_scored_together_where_they_are_letters_and_apart_where_they
 
 
 def test_growth_is_what_signals_need_together() -> None:
-    assert continuations_of({TokenIds(), Unembedding(), ChoiceLogits()}) == ContinuationSpec()
+    assert continuations_of({TokenIds(), Unembedding(), ChoiceLogits()}) == Continuations()
     ends = {Hidden(1.0, At.PROMPT_END), Hidden(0.5, At.ANSWER_PREDICTING)}
-    assert continuations_of(ends) == ContinuationSpec(AnswerSpan.ANSWER_PREDICTING)
-    assert continuations_of({*ends, QueryLogits()}) == ContinuationSpec(
+    assert continuations_of(ends) == Continuations(AnswerSpan.ANSWER_PREDICTING)
+    assert continuations_of({*ends, QueryLogits()}) == Continuations(
         AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()})
     )
     more = {Hidden(1.0, At.GOLD_PREDICTING), Hidden(1.0, At.WRONG_PREDICTING), Samples(3, 0.5)}
-    assert continuations_of(more) == ContinuationSpec(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
+    assert continuations_of(more) == Continuations(gold=True, wrong=True, samples=frozenset({Samples(3, 0.5, 1.0)}))
 
 
 def test_only_what_goes_through_an_own_adapter_waits_for_a_fit() -> None:

@@ -30,7 +30,7 @@ from bench.model.continuation_specs import UserTurn
 from bench.model.continuation_tree import ContinuationTree
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel, LoadOptions
-from bench.model.sampling import uniforms
+from bench.model.sampling import uniform_numbers
 from bench.model.specs import ModelSpec
 from bench.prompts.chat import Chat
 from bench.prompts.prompt_settings import PromptSettings
@@ -53,7 +53,7 @@ ANSWERS = [[20, 21], [30], [], [50], [60, 61], [70], [30]]
 DRAWN = Samples(3)
 
 
-def asking(limit: int) -> PromptSettings:
+def prompt_settings(limit: int) -> PromptSettings:
     return PromptSettings(
         limit, LETTERS, SUFFIX, VERDICTS, 64, {HOW: TURN}, {WORDS: np.asarray([13, 14, 15], dtype=np.int32)}
     )
@@ -61,7 +61,7 @@ def asking(limit: int) -> PromptSettings:
 
 def measured(lm: LanguageModel, signals: list[Signal], limit: int = 6, **more: Any) -> Any:
     answers = [np.asarray(ids, dtype=np.int32) for ids in ANSWERS]
-    return Extractor(lm, asking(limit), pass_definitions(signals)).extract(items(answers, **more))
+    return Extractor(lm, prompt_settings(limit), pass_definitions(signals)).extract(items(answers, **more))
 
 
 def spoken(lm: LanguageModel, ids: list[int], limit: int) -> list[int]:
@@ -121,7 +121,7 @@ def test_a_conversation_that_does_not_continue_the_prompt_is_read_whole(lm: Lang
 def test_means_and_the_ends_of_samples_are_those_of_plain_passes(lm: LanguageModel) -> None:
     means = [Hidden(0.5, at, "mean") for at in (At.ANSWER_PREDICTING, At.ANSWER_END)]
     ends = [Hidden(depth, At.SAMPLE_END, samples=DRAWN) for depth in (0.5, 1.0)]
-    random = [uniforms(3, f"question {i}", 3, 2) for i in range(7)]
+    random = [uniform_numbers(3, f"question {i}", 3, 2) for i in range(7)]
     columns = measured(lm, [*means, *ends, DRAWN], 2, uniforms=random).columns
     first = 1 if lm.spec.name == "mamba" else 0
     texts = sampled(columns[DRAWN])
@@ -180,7 +180,7 @@ def test_replies_come_back_from_the_store_and_cost_their_own_tokens(
     assert {first[signal].shape for signal in STATES} == {(n, 32), (n, 3, 32)}
     chat, lm = reader.lm.chat, reader.lm
     pairs = dict(zip([split_data.questions[row].id for row in split_data.rows], split_data.pairs(), strict=True))
-    suffix = reader.asking(split_data).turns[ASKED.wording]
+    suffix = reader.prompt_settings(split_data).turns[ASKED.wording]
     ids = chat.words(reader.prompts.placeholder_prompt(split_data.task), ("1", "2")).tolist()
     for i, name in enumerate(first.ids):
         whole = np.concatenate([*pairs[name], suffix])
@@ -199,8 +199,8 @@ def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: P
     one, _, _ = fed("one", {OTHER})
     both, reader, split_data = fed("both", {OTHER, ASKED, TOLD, Followup()})
     said = definition(TOLD).reply_ids(reader.stored(split_data))
-    tails = [reader.asking(split_data).turns[wording].tolist() for wording in (OTHER.wording, "")]
-    long = reader.asking(split_data).turns[TOLD.wording].tolist()
+    tails = [reader.prompt_settings(split_data).turns[wording].tolist() for wording in (OTHER.wording, "")]
+    long = reader.prompt_settings(split_data).turns[TOLD.wording].tolist()
     sequences = []
     for (prompt, answer), reply in zip(split_data.pairs(), said, strict=True):
         read_back = reply.tolist() if len(reply) < 3 else reply.tolist()[:-1]
@@ -310,7 +310,7 @@ def test_each_turn_grows_right_after_its_answer_as_it_always_did(
     lm = LanguageModel(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
     answers = [[700 + i] for i in range(7)]
     stored_items = items([np.asarray(ids, dtype=np.int32) for ids in answers])
-    Extractor(lm, asking(6), pass_definitions([QueryLogits(), SURE])).extract(stored_items)
+    Extractor(lm, prompt_settings(6), pass_definitions([QueryLogits(), SURE])).extract(stored_items)
     grown = [token for row in rows for token in row if token >= 0]
     first = grown.index(700)
     assert grown[first : first + 8] == [700, *SUFFIX.tolist(), *TURN.tolist()]

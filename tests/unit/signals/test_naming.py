@@ -25,7 +25,7 @@ from bench.api import (
     Task,
     TokenScores,
 )
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import pass_definitions
 from tests.fixtures.rivers import NAMES
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
@@ -65,7 +65,7 @@ def edited(change: str) -> type[Task]:
 
 def columns(folder: Path, cache: Path, task: type[Task]) -> tuple[int, dict[Signal, Ragged]]:
     reader, split_data = read(folder, cache, task, set(ALONG))
-    batch = Batches(reader).batch(split_data, ALONG, labels=True)
+    batch = BatchBuilder(reader).batch(split_data, ALONG, labels=True)
     found = {}
     for signal in ALONG:
         column = batch[signal]
@@ -122,10 +122,10 @@ def test_questions_of_one_prompt_keep_their_own_options(small_model: Path, tmp_p
     reader, split_data = read(small_model, tmp_path / "both", Roads, set(ALONG))
     prompts = [ids.tobytes() for ids, _ in split_data.pairs()]
     assert len(set(prompts)) < len(prompts)
-    both = Batches(reader).batch(split_data, ALONG, labels=True)
+    both = BatchBuilder(reader).batch(split_data, ALONG, labels=True)
     for which in (0, 1):
         reader, half = read(small_model, tmp_path / str(which), alone(which), set(ALONG))
-        batch = Batches(reader).batch(half, ALONG, labels=True)
+        batch = BatchBuilder(reader).batch(half, ALONG, labels=True)
         places = [both.ids.index(name) for name in batch.ids]
         for signal in ALONG:
             for i, place in enumerate(places):
@@ -141,7 +141,9 @@ def test_keys_of_all_other_signals_stay(small_model: Path, tmp_path: Path, task:
     others: set[Signal] = {QueryLogits(), Hidden(0.5), TokenScores(top=2)}
     signals = others | (ALONG if task.format is Format.CHOICE else set())
     reader, split_data = read(small_model, tmp_path, task, signals)
-    plain = {s: each.name(reader.asking(split_data), 0) for s, each in pass_definitions(split_data.signals).items()}
+    plain = {
+        s: each.name(reader.prompt_settings(split_data), 0) for s, each in pass_definitions(split_data.signals).items()
+    }
     assert split_data.names == [plain] * len(split_data.shards)
     assert plain[TokenScores(top=2)] == "TokenScores(top=2)"
 
@@ -167,7 +169,7 @@ def renamed(task: type[Task]) -> type[Task]:
 
 def of_samples(folder: Path, cache: Path, task: type[Task]) -> tuple[int, dict[Signal, Any]]:
     reader, split_data = read(folder, cache, task, set(OF_SAMPLES))
-    batch = Batches(reader).batch(split_data, OF_SAMPLES, labels=True)
+    batch = BatchBuilder(reader).batch(split_data, OF_SAMPLES, labels=True)
     return reader.forward_tokens, {signal: batch[signal] for signal in OF_SAMPLES}
 
 

@@ -34,7 +34,7 @@ from bench.model.specs import ModelSpec
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.prompts.shards import _MOST, _SHARD, split_into_shards
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -141,7 +141,7 @@ def test_in_a_short_context_the_first_exemplars_go_and_the_question_stays(small_
         kept.append(len(shown))
     assert kept[2] < 5
     assert split_data.shards[0].dropped == sum(5 - k for k in kept)
-    suffix = len(reader.asking(split_data).suffix)
+    suffix = len(reader.prompt_settings(split_data).suffix)
     assert all(len(ids) + 1 + suffix <= context for ids in split_data.shards[0].prompts)
     # No more than needed was dropped: with one exemplar more the prompt is too long.
     for count, prompt in zip(kept, (roomy.shards[0].prompts[i] for i in range(3)), strict=True):
@@ -175,7 +175,7 @@ def test_an_exemplar_never_answers_its_own_question(small_model: Path, tmp_path:
 def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_path: Path) -> None:
     reader, split_data = read(small_model, tmp_path, 4096)
     decode = reader.lm.chat.tokenizer.decode
-    asking = reader.asking(split_data)
+    asking = reader.prompt_settings(split_data)
     assert [decode([i]) for i in asking.letter_ids] == ["a", "b", "c"]
     assert [decode([i]) for i in asking.verdict_ids] == ["a", "b"]
     assert "Is the proposed answer correct?" in decode(asking.suffix)
@@ -187,7 +187,7 @@ def test_letters_other_than_those_shown_are_asked_for(small_model: Path, tmp_pat
 def test_right_answers_stand_in_labelled_batches_only(small_model: Path, tmp_path: Path, signal: Signal) -> None:
     reader, split_data = read(small_model, tmp_path, 4096)
     with pytest.raises(ContractError, match="which tells the right answer"):
-        Batches(reader).batch(split_data, frozenset({signal}), labels=False)
+        BatchBuilder(reader).batch(split_data, frozenset({signal}), labels=False)
 
 
 def test_a_cut_shard_says_the_same_question_by_question(
@@ -220,7 +220,7 @@ def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cp
     reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
     split_data = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
-    return reader._kind(split_data.shards[0], reader.asking(split_data)), reader.nondefault_budget
+    return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_budget
 
 
 @pytest.fixture

@@ -34,19 +34,19 @@ from bench.api import (
 )
 from bench.api.methods import refuse_gold
 from bench.model.language_model import LanguageModel
-from bench.model.sampling import uniforms
+from bench.model.sampling import uniform_numbers
 from bench.prompts.templates import context
 from bench.run.costs import compute_costs
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.testing import planted
 from tests.unit.model.test_backbone import (
     ARCHITECTURES,
-    asking,
     distinct,
     extractor,
     items,
     loaded,
     plain,
+    prompt_settings,
     prompts,
 )
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
@@ -88,11 +88,11 @@ def check_scores(lm: LanguageModel, column: dict[str, torch.Tensor], texts: list
 
 
 def test_scores_of_samples_and_options_are_those_of_plain_passes(lm: LanguageModel) -> None:
-    random = [uniforms(3, f"question {i}", 3, 3) for i in range(7)]
+    random = [uniform_numbers(3, f"question {i}", 3, 3) for i in range(7)]
     gold = [np.asarray(ids, dtype=np.int32) for ids in ([20, 21], [30], [22], [23, 24, 25], [20], [26, 27], [30])]
     wrong = [(ids[::-1].copy(), np.asarray([28, 29], dtype=np.int32)) for ids in gold]
     given = items(uniforms=random, gold=gold, wrong=wrong)
-    measured = extractor(lm, asking(3), [DRAWN, SCORED, GOLD, WRONG]).extract(given)
+    measured = extractor(lm, prompt_settings(3), [DRAWN, SCORED, GOLD, WRONG]).extract(given)
     texts = sampled(measured.columns[DRAWN])
     assert len({tuple(ids) for own in texts for ids in own}) > 5
     check_scores(lm, measured.columns[SCORED], texts)
@@ -100,7 +100,7 @@ def test_scores_of_samples_and_options_are_those_of_plain_passes(lm: LanguageMod
     check_scores(lm, measured.columns[WRONG], [[ids.tolist() for ids in own] for own in wrong])
     # Stored samples are read again instead of being drawn.
     again = [replace(item, uniforms=None, samples=_stored(own)) for item, own in zip(given, texts, strict=True)]
-    reread = extractor(lm, asking(3), [SCORED]).extract(again)
+    reread = extractor(lm, prompt_settings(3), [SCORED]).extract(again)
     for name, values in measured.columns[SCORED].items():
         torch.testing.assert_close(reread.columns[SCORED][name], values, **CLOSE)
 
@@ -111,8 +111,8 @@ def _stored(samples: list[list[int]]) -> dict[Any, list[np.ndarray]]:
 
 def test_letters_are_scored_where_the_answer_begins(lm: LanguageModel) -> None:
     shown = [4, 2, 3, 4, 4, 4, 2]
-    column = extractor(lm, asking(1), [TokenScores(Of.OPTIONS)]).extract(items(options=shown))
-    letters = [[[letter] for letter in asking(1).letter_ids[:count].tolist()] for count in shown]
+    column = extractor(lm, prompt_settings(1), [TokenScores(Of.OPTIONS)]).extract(items(options=shown))
+    letters = [[[letter] for letter in prompt_settings(1).letter_ids[:count].tolist()] for count in shown]
     check_scores(lm, column.columns[TokenScores(Of.OPTIONS)], letters)
 
 
@@ -122,7 +122,7 @@ TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t
 
 
 def batch_of(reader: Any, split_data: Any, *signals: Signal) -> Any:
-    return Batches(reader).batch(split_data, frozenset(signals), labels=False)
+    return BatchBuilder(reader).batch(split_data, frozenset(signals), labels=False)
 
 
 def prompts_of(split_data: Any) -> dict[str, np.ndarray]:
@@ -143,7 +143,7 @@ def test_all_signals_of_samples_are_of_the_same_samples(
     assert samples.owner.tolist() == scores.owner.tolist()
     assert samples.offsets.tolist() == scores.offsets.tolist()
     np.testing.assert_array_equal(samples.values["log_probability"], scores.values["log_probability"])
-    limit = reader.asking(split_data).max_new_tokens
+    limit = reader.prompt_settings(split_data).max_new_tokens
     prompts = prompts_of(split_data)
     for i, name in enumerate(batch.ids):
         owner = samples.owner[samples.offsets[i] : samples.offsets[i + 1]]
@@ -233,7 +233,7 @@ def test_options_are_scored_as_plain_passes_say(small_model: Path, tmp_path: Pat
     signals = {TokenScores(of) for of in (Of.OPTIONS, Of.GOLD, Of.WRONG)}
     reader, split_data = read(small_model, tmp_path, task, signals)
     ids = [TokenIds(signal.of) for signal in signals]
-    batch = Batches(reader).batch(split_data, frozenset({*signals, *ids}), labels=True)
+    batch = BatchBuilder(reader).batch(split_data, frozenset({*signals, *ids}), labels=True)
     prompts = prompts_of(split_data)
     for signal in signals:
         texts, scores = batch[TokenIds(signal.of)], batch[signal]

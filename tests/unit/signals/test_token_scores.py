@@ -30,7 +30,7 @@ from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals import token_scores
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import continuation_specs_of, definition, pass_definitions
 from tests.fixtures import models
 from tests.unit.run.test_costs import SAID, FewRivers, OpenRivers, read
@@ -54,14 +54,14 @@ def prompts() -> list[np.ndarray]:
     return [np.asarray([*shared, *body], dtype=np.int32) for body in (*bodies, bodies[1])]
 
 
-def asking(limit: int) -> PromptSettings:
+def prompt_settings(limit: int) -> PromptSettings:
     return PromptSettings(limit, np.asarray([10, 11]), np.asarray([5, 6], dtype=np.int32), np.asarray([10, 11]), 64)
 
 
 def measured(lm: LanguageModel, signals: list[Signal], limit: int, answers: list[list[int]] | None = None) -> Any:
     said = [None] * 5 if answers is None else [np.asarray(ids, dtype=np.int32) for ids in answers]
     items = [ModelInput(prompt, 2 if limit == 1 else 0, ids) for prompt, ids in zip(prompts(), said, strict=True)]
-    return Extractor(lm, asking(limit), pass_definitions(signals)).extract(items)
+    return Extractor(lm, prompt_settings(limit), pass_definitions(signals)).extract(items)
 
 
 def by_hand(lm: LanguageModel, prompt: np.ndarray, answer: list[int], top: int) -> dict[str, torch.Tensor]:
@@ -162,7 +162,7 @@ def test_scores_come_back_from_the_store(
     again, stored = read(small_model, tmp_path, task, {signal}, said)
     assert (reader.forward_tokens > 0, again.forward_tokens) == (True, 0)
     first, second = (
-        Batches(each).batch(of, frozenset({signal}), labels=False)[signal]
+        BatchBuilder(each).batch(of, frozenset({signal}), labels=False)[signal]
         for each, of in ((reader, split_data), (again, stored))
     )
     assert isinstance(first, Ragged)

@@ -11,12 +11,12 @@ from scipy import stats
 from bench.stats.guard import (
     FORGIVEN,
     STEPS,
-    calibration_mask,
-    counted,
-    enough,
+    answers_needed,
+    count_selected,
     feasible,
     grid,
     guard,
+    held_out_mask,
     min_answers,
     p_value,
     share_interval,
@@ -155,10 +155,10 @@ def test_what_is_feasible_holds_for_the_best_order_there_is() -> None:
 
 
 def test_what_would_be_enough_is_enough() -> None:
-    needed = enough(0.03, 0.05, 0.9)
+    needed = answers_needed(0.03, 0.05, 0.9)
     assert needed is not None
     assert float(p_value(np.ceil(0.03 * needed), needed, 0.05)) <= 0.1
-    assert enough(0.05, 0.05, 0.9) is None
+    assert answers_needed(0.05, 0.05, 0.9) is None
 
 
 def test_a_grid_begins_where_the_risk_can_be_certified() -> None:
@@ -177,7 +177,7 @@ def test_ties_stay_together_and_the_last_bit_turns_nothing() -> None:
     thresholds = grid(values, 600, risk=0.05, level=0.9, floor=0.0)
     assert thresholds.tolist() == pytest.approx([0.75, 0.4, 0.0])
     moved = values - 1e-12
-    assert counted(moved, values > 0, thresholds)[0].tolist() == [100, 200, 300]
+    assert count_selected(moved, values > 0, thresholds)[0].tolist() == [100, 200, 300]
 
 
 def test_grids_at_the_edges() -> None:
@@ -200,8 +200,8 @@ def test_a_sequence_stops_at_the_first_failure() -> None:
 
 def test_sides_depend_on_a_question_alone() -> None:
     ids = [f"atlas/test/{i}" for i in range(4_000)]
-    first = calibration_mask(ids, share=0.3, seed=0)
+    first = held_out_mask(ids, share=0.3, seed=0)
     assert abs(first.mean() - 0.3) < 4 * np.sqrt(0.21 / 4_000)
-    assert calibration_mask(ids[::-1][:100], share=0.3, seed=0).tolist() == first[::-1][:100].tolist()
-    assert (calibration_mask(ids, share=0.3, seed=1) != first).any()
-    assert not calibration_mask(ids, share=0.2, seed=0)[~first].any()
+    assert held_out_mask(ids[::-1][:100], share=0.3, seed=0).tolist() == first[::-1][:100].tolist()
+    assert (held_out_mask(ids, share=0.3, seed=1) != first).any()
+    assert not held_out_mask(ids, share=0.2, seed=0)[~first].any()

@@ -8,7 +8,7 @@ import pytest
 from bench.api import FloatArray
 from bench.metrics import auroc
 from bench.stats.holm import holm
-from bench.stats.labels import ONE_KIND, Gain, LabelCurves, SeedConfidences, Study, compute_label_curves
+from bench.stats.label_budgets import ONE_KIND, Gain, LabelCurves, SeedConfidences, Study, compute_label_curves
 from bench.stats.settings import Average, Settings
 
 N, SUBJECTS = 600, [f"s{i % 3}" for i in range(600)]
@@ -143,8 +143,7 @@ def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_bet
         for size in about.sizes:
             shift = 0.1 * rng.normal(size=n)  # the same for all draws
             told["even", size] = SeedConfidences(
-                size,
-                {s: np.clip(0.5 + 0.8 * shift + 0.06 * rng.normal(size=n), 0, 1) for s in SEEDS},
+                size, {s: np.clip(0.5 + 0.8 * shift + 0.06 * rng.normal(size=n), 0, 1) for s in SEEDS}
             )
         found = compute_label_curves(told, about, correct, subjects)
         wrong += any(g.metric == "brier" and (g.shows(1, 0.95) or g.shows(-1, 0.95)) for g in found.gains)

@@ -6,26 +6,30 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench.stats.multiverse import explained, places, spread
+from bench.stats.multiverse import competition_ranks, correlation_ratio, rank_summary
 
 
 def test_places_are_those_of_an_independent_ranking() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         values = rng.integers(0, 6, size=8) / 7  # many ties
-        assert places(values, higher_is_better=False).tolist() == stats.rankdata(values, method="min").tolist()
-        assert places(values, higher_is_better=True).tolist() == stats.rankdata(-values, method="min").tolist()
+        assert (
+            competition_ranks(values, higher_is_better=False).tolist() == stats.rankdata(values, method="min").tolist()
+        )
+        assert (
+            competition_ranks(values, higher_is_better=True).tolist() == stats.rankdata(-values, method="min").tolist()
+        )
 
 
 def test_rounding_is_no_difference() -> None:
-    assert places(np.array([0.1 + 0.2, 0.3]), higher_is_better=True).tolist() == [1, 1]
+    assert competition_ranks(np.array([0.1 + 0.2, 0.3]), higher_is_better=True).tolist() == [1, 1]
 
 
 def test_quantiles_of_places_are_places_that_occur() -> None:
     rng = np.random.default_rng(1)
     for n in (1, 2, 5, 20, 99):
         ranks = rng.integers(1, 9, size=n)
-        found, ordered = spread(ranks), sorted(ranks.tolist())
+        found, ordered = rank_summary(ranks), sorted(ranks.tolist())
         for part, value in ((0.05, found.low), (0.5, found.median), (0.95, found.high)):
             # the least place at or below which so many lie
             assert value == next(each for each in ordered if sum(r <= each for r in ordered) >= part * n - 1e-9)
@@ -41,26 +45,26 @@ def test_explained_is_the_eta_squared_of_an_analysis_of_variance() -> None:
         groups = [holds[options == k].astype(float) for k in range(4)]
         f = stats.f_oneway(*groups).statistic
         expected = f * 3 / (f * 3 + 60 - 4)
-        assert explained(holds, options.tolist()) == pytest.approx(expected)
+        assert correlation_ratio(holds, options.tolist()) == pytest.approx(expected)
 
 
 def test_a_choice_that_decides_alone_explains_all_and_one_that_does_nothing_explains_none() -> None:
     grid = [(a, b) for a in "xyz" for b in "01"]
     holds = [a != "y" for a, _ in grid]
-    assert explained(holds, [a for a, _ in grid]) == pytest.approx(1.0)
-    assert explained(holds, [b for _, b in grid]) == pytest.approx(0.0)
+    assert correlation_ratio(holds, [a for a, _ in grid]) == pytest.approx(1.0)
+    assert correlation_ratio(holds, [b for _, b in grid]) == pytest.approx(0.0)
 
 
 def test_choices_that_act_only_together_explain_nothing_alone() -> None:
     grid = [(a, b) for a in (0, 1) for b in (0, 1)]
     holds = [a != b for a, b in grid]
-    assert explained(holds, [a for a, _ in grid]) == 0.0
-    assert explained(holds, [a + 2 * b for a, b in grid]) == pytest.approx(1.0)
+    assert correlation_ratio(holds, [a for a, _ in grid]) == 0.0
+    assert correlation_ratio(holds, [a + 2 * b for a, b in grid]) == pytest.approx(1.0)
 
 
 def test_where_nothing_varies_nothing_is_explained() -> None:
-    assert explained([True, True], ["a", "b"]) == 0.0
+    assert correlation_ratio([True, True], ["a", "b"]) == 0.0
 
 
 def test_names_of_options_may_be_of_any_kind() -> None:
-    assert explained([True, False], [None, "a"]) == pytest.approx(1.0)
+    assert correlation_ratio([True, False], [None, "a"]) == pytest.approx(1.0)

@@ -248,7 +248,7 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     result = summary(confidence, o, names, QUICK)
     sampling = Sampling.of(strata_of(names), o, "questions")
     found = [influence("rmsce", p, p, o, sampling.strata, "questions") for p in confidence.values()]
-    spread = sampling.spread("rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]]))
+    spread = sampling.standard_errors("rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]]))
     error = np.sqrt(np.square(spread.error) + np.array([found[1].second_order, 0]))
     t = scipy_stats.t.ppf(0.975, spread.freedom) * error
     ends = result.methods["m1"].estimates["rmsce"].fixed.ends
@@ -585,7 +585,7 @@ def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
         difference = np.mean([one.by_question for one in each], axis=0) - each[0].by_question
         (pair,) = result.comparisons[name]
         assert pair.difference == pytest.approx(np.mean([one.value for one in each]) - each[0].value)
-        assert pair.error == pytest.approx(sampling.spread(name, difference[None]).error[0])
+        assert pair.error == pytest.approx(sampling.standard_errors(name, difference[None]).error[0])
 
 
 @pytest.mark.parametrize("settings", [QUICK, MACRO])

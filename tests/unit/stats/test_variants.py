@@ -10,7 +10,7 @@ from bench.api import Step
 from bench.metrics import auroc, brier, ece, rmsce
 from bench.stats import Average, Sampling, Settings, compare, influence, strata_of
 from bench.stats.holm import holm
-from bench.stats.variants import Compared, StepRow, VariantRow, rows_of
+from bench.stats.variants import StepRow, VariantComparison, VariantRow, compare_variants
 
 N, SEEDS = 400, 5
 RNG = np.random.default_rng(4)
@@ -36,7 +36,7 @@ def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, Va
 def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significant() -> None:
     given = {"full": confidence(2.0), **{f"v{k}": confidence(2.0, seed=k) for k in range(1, 20)}}
     given["without the signal"] = confidence(0.0, seed=99)
-    rows, _, notes = rows_of(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"))
+    rows, _, notes = compare_variants(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"))
     assert not notes
     found = by_name(rows)
     assert len(found) == 21
@@ -52,7 +52,7 @@ def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significa
 def test_values_are_means_over_seeds_and_differences_theirs(average: Average) -> None:
     given = {"full": confidence(2.0), "half": confidence(0.7, seed=1)}
     metrics = {"ece": ece, "brier": brier, "auroc": auroc}
-    rows = rows_of(given, "full", CORRECT, SUBJECTS, tuple(metrics), Settings(average=average)).rows
+    rows = compare_variants(given, "full", CORRECT, SUBJECTS, tuple(metrics), Settings(average=average)).rows
     places = [np.arange(N)] if average == "questions" else [np.arange(s, N, 4) for s in range(4)]
     for metric, of in metrics.items():
         value = {name: np.mean([[of(p[q], CORRECT[q]) for q in places] for p in runs]) for name, runs in given.items()}
@@ -72,7 +72,7 @@ def test_values_are_means_over_seeds_and_differences_theirs(average: Average) ->
 
 def test_where_no_seed_differs_p_and_interval_are_those_of_a_paired_t_test() -> None:
     given = {"full": same_for_all_seeds(2.0, 0), "other": same_for_all_seeds(1.5, 1)}
-    row = by_name(rows_of(given, "full", CORRECT, ["s"] * N, ("brier",)).rows, "brier")["other"]
+    row = by_name(compare_variants(given, "full", CORRECT, ["s"] * N, ("brier",)).rows, "brier")["other"]
     expected = stats.ttest_rel(*(np.square(p[0] - CORRECT) for p in given.values()))
     assert row.difference is not None
     assert row.p == pytest.approx(expected.pvalue)
@@ -81,7 +81,7 @@ def test_where_no_seed_differs_p_and_interval_are_those_of_a_paired_t_test() -> 
 
 def test_a_mean_of_roots_is_that_of_their_squares_and_differences_are_those_of_a_comparison() -> None:
     given = {"full": confidence(2.0), "half": confidence(0.5, seed=1)}
-    row = by_name(rows_of(given, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
+    row = by_name(compare_variants(given, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
     values = {name: np.sqrt(np.mean([rmsce(p, CORRECT) ** 2 for p in runs])) for name, runs in given.items()}
     assert row.estimate is not None
     assert row.difference is not None
@@ -89,7 +89,7 @@ def test_a_mean_of_roots_is_that_of_their_squares_and_differences_are_those_of_a
     assert row.difference.value == pytest.approx(values["full"] - values["half"])
     assert (row.estimate.low or 0) < row.estimate.value < (row.estimate.high or 0)
     alike = {"full": same_for_all_seeds(2.0, 0), "half": same_for_all_seeds(0.5, 1)}
-    row = by_name(rows_of(alike, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
+    row = by_name(compare_variants(alike, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
     sampling = Sampling.of(strata_of(SUBJECTS), CORRECT, "questions")
     of = {name: influence("rmsce", p[0], p[0], CORRECT, sampling.strata, "questions") for name, p in alike.items()}
     (pair,) = compare("rmsce", of, sampling, [], Settings())
@@ -104,7 +104,7 @@ def test_roots_below_0_do_not_differ_and_count_in_the_correction() -> None:
     labels = np.tile(np.arange(10) < 5, 40)
     flat = np.full((SEEDS, N), 0.5)
     given = {"full": flat, "even": flat.copy(), "off": np.full((SEEDS, N), 0.6)}
-    found = by_name(rows_of(given, "full", labels, ["s"] * N, ("rmsce",)).rows, "rmsce")
+    found = by_name(compare_variants(given, "full", labels, ["s"] * N, ("rmsce",)).rows, "rmsce")
     even = found["even"]
     assert found["full"].estimate is not None
     assert found["full"].estimate.value < 0
@@ -117,7 +117,9 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
     same = np.tile(confidence(1.0, noise=0)[:1], (SEEDS, 1))
     worse = np.tile(confidence(1.0, noise=1.0, seed=5)[:1], (SEEDS, 1))
     mixed = np.where(np.arange(SEEDS)[:, None] % 2 == 0, worse, same)
-    found = by_name(rows_of({"full": same, "worse": worse, "mixed": mixed}, "full", CORRECT, SUBJECTS, ("auroc",))[0])
+    found = by_name(
+        compare_variants({"full": same, "worse": worse, "mixed": mixed}, "full", CORRECT, SUBJECTS, ("auroc",))[0]
+    )
     always, sometimes = found["worse"].difference, found["mixed"].difference
     assert always is not None
     assert sometimes is not None
@@ -129,7 +131,7 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
 
 def test_a_variant_that_is_the_reference_is_no_different() -> None:
     same = confidence(1.0)
-    row = by_name(rows_of({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",))[0])["again"]
+    row = by_name(compare_variants({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",))[0])["again"]
     assert row.difference is not None
     assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, None, None, 1)
 
@@ -137,7 +139,7 @@ def test_a_variant_that_is_the_reference_is_no_different() -> None:
 def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:
     labels = np.arange(N) >= 4
     given = {"full": confidence(1.0), "v": confidence(0.5)}
-    rows, _, notes = rows_of(given, "full", labels, SUBJECTS, ("smece", "auroc"))
+    rows, _, notes = compare_variants(given, "full", labels, SUBJECTS, ("smece", "auroc"))
     assert notes == (
         "no intervals of smECE: it stands there for comparison alone",
         "no intervals of AUROC: 20 wrong answers are needed to tell how far AUROC varies, there are 4",
@@ -155,7 +157,7 @@ def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
         base = np.full((SEEDS, 120), 0.5)
         labels = np.arange(120) % 2 == 0
         given = {"full": base, "v": base + shift}
-        found = by_name(rows_of(given, "full", labels, ["s"] * 120, ("brier",))[0], "brier")
+        found = by_name(compare_variants(given, "full", labels, ["s"] * 120, ("brier",))[0], "brier")
         difference = found["v"].difference
         assert difference is not None
         truth = 0.25 - (0.25 + 0.02**2 + 0.05**2 + 0.03**2)
@@ -172,7 +174,7 @@ def false_alarms(labels: np.ndarray, subjects: list[str], metric: str, times: in
             f"v{k}": np.tile(1 / (1 + np.exp(-signal - 0.5 * rng.normal(size=labels.size))), (SEEDS, 1))
             for k in range(11)
         }
-        rows = rows_of(given, "v0", labels, subjects, (metric,)).rows
+        rows = compare_variants(given, "v0", labels, subjects, (metric,)).rows
         found += min(row.p_corrected for row in rows if row.p_corrected is not None) < 0.05
     return found
 
@@ -196,9 +198,9 @@ def test_calibration_gives_no_more_false_alarms() -> None:
 PATH = (Step("none"), Step("some", "some"), Step("full", "the rest"))
 
 
-def along(given: dict[str, np.ndarray], metric: str = "auroc") -> Compared:
+def along(given: dict[str, np.ndarray], metric: str = "auroc") -> VariantComparison:
     """Rows and steps from "none" over "some" to "full"."""
-    return rows_of(given, "full", CORRECT, SUBJECTS, (metric,), path=PATH)
+    return compare_variants(given, "full", CORRECT, SUBJECTS, (metric,), path=PATH)
 
 
 def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
@@ -247,7 +249,7 @@ def test_intervals_of_shares_are_fiellers() -> None:
     given = {
         "full": same_for_all_seeds(2.0, 0), "some": same_for_all_seeds(1.0, 1), "none": same_for_all_seeds(0.5, 2)
     }  # fmt: skip
-    first = rows_of(given, "full", CORRECT, ["s"] * N, ("brier",), path=PATH).steps[0]
+    first = compare_variants(given, "full", CORRECT, ["s"] * N, ("brier",), path=PATH).steps[0]
     loss = {name: np.square(p[0] - CORRECT) for name, p in given.items()}
     gaps = np.stack([loss["some"] - loss["none"], loss["full"] - loss["none"]])
     (part, whole), cov = gaps.mean(axis=1), np.cov(gaps) / N
@@ -270,7 +272,7 @@ def test_intervals_of_shares_cover_the_truth() -> None:
             of_seed, of_both = 0.01 * rng.normal(size=(SEEDS, 1)), 0.05 * rng.normal(size=(SEEDS, n))
             loss[name] = np.clip(level + mean + of_seed + of_both + 0.05 * rng.normal(size=(1, n)), 0, 1)
         given = {name: np.where(labels, 1 - np.sqrt(v), np.sqrt(v)) for name, v in loss.items()}
-        steps: tuple[StepRow, ...] = rows_of(given, "full", labels, ["s"] * n, ("brier",), path=PATH).steps
+        steps: tuple[StepRow, ...] = compare_variants(given, "full", labels, ["s"] * n, ("brier",), path=PATH).steps
         if steps[0].share is not None:
             told += 1
             hits += (steps[0].share.low or 0) <= 0.4 <= (steps[0].share.high or 0)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from bench.store.decoding import RecordError, decoded, parsed
+from bench.store.decoding import RecordError, decode_record, parse_json
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ GOOD = """{"name": "x", "kind": "a", "inner": {"size": 3, "share": null}, "table
 
 
 def test_a_record_is_built_whole() -> None:
-    assert decoded(parsed(GOOD), Outer) == Outer(
+    assert decode_record(parse_json(GOOD), Outer) == Outer(
         "x", "a", Inner(3, None), {"s": {"m": 1, "n": None}}, ("u", "v"), True, [1, {}], (Inner(1, 1.0),)
     )
 
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_named(path: list[str], value: Any, message: str) -
         place = place[name]
     place[path[-1]] = value
     with pytest.raises(RecordError) as caught:
-        decoded(values, Outer)
+        decode_record(values, Outer)
     assert str(caught.value).startswith(message)
 
 
@@ -85,10 +85,10 @@ def test_what_is_missing_is_named() -> None:
     values = json.loads(GOOD)
     del values["inner"]["size"]
     with pytest.raises(RecordError, match="missing inner 'size'"):
-        decoded(values, Outer)
+        decode_record(values, Outer)
     del values["flag"], values["steps"]  # the one with a default, too
     with pytest.raises(RecordError, match="missing key 'flag', 'steps'"):
-        decoded(values, Outer)
+        decode_record(values, Outer)
 
 
 @dataclass(frozen=True)
@@ -98,23 +98,23 @@ class Limited:
 
 @pytest.mark.parametrize("odds", [-0.5, "0.5", True, float("nan")])
 def test_a_limit_is_told_in_its_own_words(odds: object) -> None:
-    assert decoded({"odds": [0, None]}, Limited) == Limited((0.0, None))
+    assert decode_record({"odds": [0, None]}, Limited) == Limited((0.0, None))
     with pytest.raises(RecordError, match=rf"odds\.1: expected a number of at least 0, got '{odds}'"):
-        decoded({"odds": [1, odds]}, Limited)
+        decode_record({"odds": [1, odds]}, Limited)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_json_number_is_found_in_its_field(number: str) -> None:
     with pytest.raises(RecordError, match=r"inner\.share: expected a finite number, got '(nan|-?inf)'"):
-        decoded(parsed(GOOD.replace('"share": null', f'"share": {number}')), Outer)
+        decode_record(parse_json(GOOD.replace('"share": null', f'"share": {number}')), Outer)
 
 
 @pytest.mark.parametrize("text", ["", "{", "{} {}", "{'a': 1}", '{"a": 01}', '{"a": "\n"}', "[1,]"])
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"line \d"):
-        parsed(text)
+        parse_json(text)
 
 
 def test_what_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(RecursionError):
-        parsed("[" * 100_000)
+        parse_json("[" * 100_000)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import methods
-from bench.run.isolation.methods import sandboxed
+from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.sandbox import Isolation
 from bench.store import sources
 from bench.store.sources import plugin_digest, source_digest
@@ -64,7 +64,7 @@ def test_a_class_without_a_file_has_no_digest() -> None:
 
 
 def test_a_guarded_class_has_the_digest_of_the_method() -> None:
-    assert plugin_digest(sandboxed(PTrue, Isolation(), None)) == plugin_digest(PTrue)
+    assert plugin_digest(isolated_class(PTrue, Isolation(), None)) == plugin_digest(PTrue)
 
 
 def module(name: str, body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

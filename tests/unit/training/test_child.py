@@ -17,19 +17,9 @@ import pytest
 
 from bench.api import AdapterRef
 from bench.progress import Silent
-from bench.store.processes import ended
+from bench.store.processes import describe_exit
 from bench.training import child
-from tests.unit.training.test_training import (
-    CT,
-    SETTINGS,
-    examples,
-    folder,
-    here,
-    learnable,
-    load,
-    trainer,
-    write_job,
-)
+from tests.unit.training.test_training import CT, SETTINGS, examples, folder, here, learnable, load, trainer, write_job
 
 __all__ = ["folder"]
 ROOT = Path(__file__).parents[3]
@@ -161,7 +151,7 @@ def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, mo
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     monkeypatch.setattr(child, "_STOP_SECONDS", 0.2)
     config = write_job(load(folder), tmp_path / "job", SETTINGS, loss="stubborn:loss", search=(str(tmp_path),))
-    with pytest.raises(KeyboardInterrupt), child.started(config, 1, "cpu") as process:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), child.start_child(config, 1, "cpu") as process:  # noqa: PT012
         assert process.stdout is not None
         assert any(line == "here\n" for line in process.stdout)
         raise KeyboardInterrupt
@@ -170,9 +160,9 @@ def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, mo
 
 
 def test_its_end_is_told_in_words() -> None:
-    assert ended(3) == "exit code 3"
-    assert ended(-9) == "ended by SIGKILL, perhaps for want of memory"
-    assert ended(-15) == "ended by SIGTERM"
+    assert describe_exit(3) == "exit code 3"
+    assert describe_exit(-9) == "ended by SIGKILL, perhaps for want of memory"
+    assert describe_exit(-15) == "ended by SIGTERM"
 
 
 # --- two at once ------------------------------------------------------------------------------------------------------
@@ -206,7 +196,7 @@ def test_of_two_that_need_one_adapter_one_trains_and_the_other_waits_and_takes_i
         with here(config, processes, devices) as process:
             yield process
 
-    monkeypatch.setattr(child, "started", started)
+    monkeypatch.setattr(child, "start_child", started)
 
     def need(i: int) -> None:
         train = trainer(load(folder), tmp_path / "cache", progress=told[i])

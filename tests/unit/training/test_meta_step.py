@@ -52,7 +52,7 @@ def adapted(name: str, blocks: int, *, checkpointing: bool) -> tuple[Any, Any]:
     """A model of few blocks, which no step changes: itself, and with its adapter."""
     model = training_memory.build_on_meta(training_memory.with_n_blocks(config(name), blocks), torch.bfloat16)
     with torch.device("meta"):
-        wrapped = with_lora(model, linear_layers.targets(linear_layers.find_linear_layers(model)), rank=RANK)
+        wrapped = with_lora(model, linear_layers.target_paths(linear_layers.find_linear_layers(model)), rank=RANK)
     if checkpointing:
         checkpoint_blocks(model)
     return model, wrapped
@@ -89,7 +89,7 @@ class Step:
 
     def take(self) -> list[torch.Tensor]:
         """Gradients, as the trainer takes them."""
-        with training_memory.accelerated():
+        with training_memory.use_fused_kernels():
             _, gradients = self.training._gradients(0)
         return list(gradients)
 
@@ -115,7 +115,7 @@ class Step:
 
 
 def config(name: str) -> Any:
-    return training_memory.configuration(SHAPES[name])
+    return training_memory.config_from_settings(SHAPES[name])
 
 
 def of_a_block(name: str) -> Counter[tuple[tuple[int, ...], torch.dtype]]:

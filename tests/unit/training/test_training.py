@@ -34,7 +34,7 @@ from bench.api.early_stopping import validation_loss
 from bench.model import folder as folders_of_models
 from bench.model import session, training_memory
 from bench.model.adapter import SETTINGS as SETTINGS_FILE
-from bench.model.adapter import WEIGHTS, adapted, fingerprint
+from bench.model.adapter import WEIGHTS, apply_adapter, fingerprint
 from bench.model.continuation_specs import ModelInput
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel, LoadOptions
@@ -61,7 +61,7 @@ from bench.training.job import (
     select_rows,
     write_examples,
 )
-from bench.training.model import LossProbe, frozen_requests, together
+from bench.training.model import LossProbe, frozen_requests, group_sequences
 from bench.training.optimisers import ProcessGroup, TorchOptimiser
 from bench.training.trainer import AdapterTrainer, training_cost, training_report
 from methods._shared import lora
@@ -154,7 +154,7 @@ def here(config: Path, _processes: int, _devices: tuple[str, ...]) -> Iterator[A
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AdapterRef]:
     root = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(children, "started", here)
+        patch.setattr(children, "start_child", here)
         ref = trainer(load(folder), root)(loss=CT, examples=examples(), settings=SETTINGS)
     assert not list((root / "training").iterdir())  # the job's own folder is gone
     return root, ref
@@ -280,7 +280,7 @@ def looking_loss(model: Any, given: Any, settings: Any) -> torch.Tensor:
 def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
     given, vocabulary, devices = examples(), 1 << 40, []
 
-    def asking(loss: Any) -> Any:
+    def prompt_settings(loss: Any) -> Any:
         def ask(questioner: LossProbe) -> None:
             devices.append(questioner.device)
             for rows in np.array_split(np.arange(N), 3):
@@ -288,14 +288,14 @@ def test_what_is_asked_of_the_frozen_model_takes_no_numbers() -> None:
 
         return ask
 
-    found = frozen_requests(asking(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if allocated
+    found = frozen_requests(prompt_settings(lora.ct_loss), (NO, YES), vocabulary)  # 280 TB for each batch, if allocated
     by_hand = {(np.asarray([*p, *g[:-1]], dtype=np.int32).tobytes(), len(g)) for p, g in each("prompt", "gold")}
     assert found == sorted(by_hand)
-    assert frozen_requests(asking(lora.it_loss), (NO, YES), vocabulary) == []
-    assert frozen_requests(asking(looking_loss), (NO, YES), VOCABULARY) == found
+    assert frozen_requests(prompt_settings(lora.it_loss), (NO, YES), vocabulary) == []
+    assert frozen_requests(prompt_settings(looking_loss), (NO, YES), VOCABULARY) == found
     assert devices == ["meta", "meta", "meta", "cpu"]
     with pytest.raises(KeyError, match="no such"):
-        frozen_requests(asking(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
+        frozen_requests(prompt_settings(lambda *_: {}["no such"]), (NO, YES), VOCABULARY)
 
 
 def test_the_budget_is_the_device_s_or_a_named_one_and_part_of_the_key(lm: LanguageModel, tmp_path: Path) -> None:
@@ -662,7 +662,7 @@ def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
     trained: tuple[Path, AdapterRef], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lm, ids, read = load(folder), np.arange(12, 40, dtype=np.int32), {3: np.arange(28)}
-    assert lm.packed
+    assert lm.uses_packs
     before = lm.session.read_alone(ids, read)[3]
     weights = [weakref.ref(lm.model), weakref.ref(lm.head.weight)]
 
@@ -677,15 +677,15 @@ def test_while_a_child_trains_on_an_accelerator_its_parent_holds_no_weights(
 
     card = SimpleNamespace(total_memory=85 * 10**9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: card)
-    monkeypatch.setattr(children, "started", started)
+    monkeypatch.setattr(children, "start_child", started)
     lm.devices = ("cuda:1",)
     ref = trainer(lm, tmp_path)(loss=CT, examples=examples(), settings=SETTINGS)
     lm.devices = ("cpu",)
     assert torch.equal(lm.session.read_alone(ids, read)[3], before)
-    with adapted(lm, ref):
+    with apply_adapter(lm, ref):
         through = lm.session.read_alone(ids, read)[3]
     plain = load(folder)
-    with adapted(plain, trained[1]):
+    with apply_adapter(plain, trained[1]):
         assert torch.equal(plain.session.read_alone(ids, read)[3], through)
 
 
@@ -716,7 +716,7 @@ def test_deepspeed_that_fails_says_the_way_without_it(
     def started(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(stdout=["RuntimeError: no compiler on this machine\n"], wait=lambda: 1)
 
-    monkeypatch.setattr(children, "started", started)
+    monkeypatch.setattr(children, "start_child", started)
     with pytest.raises(UserError, match=r"no compiler on this machine\n.*--set ct.deepspeed=false"):
         trainer(lm, tmp_path / "cache")(loss=CT, examples=examples(), settings={**SETTINGS, "deepspeed": True})
 
@@ -811,7 +811,7 @@ def test_every_example_comes_once_an_epoch(n: int, size: int) -> None:
 def test_passes_hold_every_sequence_once_within_their_budget(budget: int) -> None:
     rows = examples()["query"]
     sequences = [rows[i].astype(np.int32) for i in range(N)]
-    groups = together(sequences, budget)
+    groups = group_sequences(sequences, budget)
     assert sorted(i for group in groups for i in group) == list(range(N))
     sizes = [len({tuple(sequences[i][:n]) for i in group for n in range(1, len(sequences[i]) + 1)}) for group in groups]
     assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
@@ -844,7 +844,7 @@ def test_an_adapter_switched_on_is_peft_s_and_switched_off_leaves_every_bit(
 ) -> None:
     before, weights = verdicts(lm), {k: v.clone() for k, v in lm.model.state_dict().items()}
     session = lm.session
-    with adapted(lm, trained[1]):
+    with apply_adapter(lm, trained[1]):
         through = verdicts(lm)
         assert lm.session is not session
     after = verdicts(lm)
@@ -863,10 +863,10 @@ def test_a_cache_of_the_frozen_model_is_not_reused_by_the_adapter(
     trained: tuple[Path, AdapterRef], lm: LanguageModel
 ) -> None:
     verdicts(lm)  # fills the cache with the shared beginnings
-    with adapted(lm, trained[1]):
+    with apply_adapter(lm, trained[1]):
         warm = verdicts(lm)
     fresh = load(lm.folder)
-    with adapted(fresh, trained[1]):
+    with apply_adapter(fresh, trained[1]):
         cold = verdicts(fresh)
     assert torch.equal(warm, cold)
 
@@ -876,13 +876,13 @@ def test_a_fresh_adapter_changes_nothing(lm: LanguageModel, tmp_path: Path) -> N
     loop.main(config)
     ref = AdapterRef(config.parent / ADAPTER, fingerprint(config.parent / ADAPTER))
     before = verdicts(lm)
-    with adapted(lm, ref):
+    with apply_adapter(lm, ref):
         torch.testing.assert_close(verdicts(lm), before, atol=1e-6, rtol=0)
 
 
 def test_the_adapter_of_another_model_is_refused(trained: tuple[Path, AdapterRef], tmp_path: Path) -> None:
     other = load(save_model(tmp_path / "other", llama(), seed=1), "other")
-    with pytest.raises(UserError, match=r"trained on model 'llama'.*not on 'other'"), adapted(other, trained[1]):
+    with pytest.raises(UserError, match=r"trained on model 'llama'.*not on 'other'"), apply_adapter(other, trained[1]):
         pass
 
 
@@ -891,10 +891,10 @@ def test_an_incomplete_adapter_is_refused(trained: tuple[Path, AdapterRef], lm: 
     folder = tmp_path / "copy"
     (folder / "adapter_model.safetensors").write_bytes(b"cut")
     ref = AdapterRef(folder, fingerprint(folder))
-    with pytest.raises(UserError, match="can't be loaded"), adapted(lm, ref):
+    with pytest.raises(UserError, match="can't be loaded"), apply_adapter(lm, ref):
         pass
     (ref.folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), adapted(lm, ref):
+    with pytest.raises(UserError, match=r"missing: adapter_model\.safetensors"), apply_adapter(lm, ref):
         pass
     plain_verdicts(lm.model)  # the model still works
 
@@ -906,7 +906,7 @@ def test_an_adapter_with_another_bit_is_not_read_through(
     shutil.copytree(trained[1].folder, tmp_path / "copy")
     flipped(tmp_path / "copy" / name)
     ref = AdapterRef(tmp_path / "copy", trained[1].fingerprint)
-    with pytest.raises(UserError, match="a file of it was altered"), adapted(lm, ref):
+    with pytest.raises(UserError, match="a file of it was altered"), apply_adapter(lm, ref):
         pass
 
 
@@ -948,7 +948,7 @@ def phi3(folder: Path) -> Path:
 def test_fused_projections_are_found_and_trained(
     made: Callable[[Path], Path], layer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "started", here)
+    monkeypatch.setattr(children, "start_child", here)
     train = trainer(load(made(tmp_path / "model"), "fused"), tmp_path / "cache")
     ref = train(loss=CT, examples=examples(), settings=SETTINGS)
     tensors = load_file(ref.folder / "adapter_model.safetensors")

@@ -9,12 +9,14 @@ import pytest
 from scipy import stats
 
 from methods.ccps import contrasts
-from methods.ccps.contrasts import Impacts, Linear
+from methods.ccps.contrasts import LinearisedEstimate, TokenImpacts
 
 Draws = np.random.Generator
 
 
-def drawn(rng: Draws, n: int = 60, *, effect: float = 0.0, seeds: int = 5, length: int = 6, **how: float) -> Impacts:
+def drawn(
+    rng: Draws, n: int = 60, *, effect: float = 0.0, seeds: int = 5, length: int = 6, **how: float
+) -> TokenImpacts:
     """Answers whose function words stand rather at the end, where `by_place` lowers impacts."""
     lengths = rng.integers(2, length + 1, n)
     answer = np.repeat(np.arange(n), lengths)
@@ -24,11 +26,11 @@ def drawn(rng: Draws, n: int = 60, *, effect: float = 0.0, seeds: int = 5, lengt
     level = how.get("level", 3.0) + effect * content - how.get("by_place", 0.0) * place
     whole = scale * (level + 0.3 * rng.normal(size=len(answer)))
     impact = whole + how.get("by_seed", 0.05) * rng.normal(size=(seeds, len(answer)))
-    return Impacts(answer, place, lengths[answer], content, impact, n)
+    return TokenImpacts(answer, place, lengths[answer], content, impact, n)
 
 
-def same_seeds(tokens: Impacts) -> Impacts:
-    return Impacts(*(vars(tokens)[name] for name in ("answer", "place", "length", "content")),
+def same_seeds(tokens: TokenImpacts) -> TokenImpacts:
+    return TokenImpacts(*(vars(tokens)[name] for name in ("answer", "place", "length", "content")),
                   np.tile(tokens.impact.mean(axis=0), (5, 1)), tokens.n)  # fmt: skip
 
 
@@ -50,7 +52,7 @@ def test_within_answers_is_the_paired_t_test() -> None:
     assert floor.value == pytest.approx(function.mean())
 
 
-def sandwich(design: Any, tokens: Impacts, column: int) -> tuple[float, float, int]:
+def sandwich(design: Any, tokens: TokenImpacts, column: int) -> tuple[float, float, int]:
     """Coefficient, sum of squared scores of answers, and rank, by dense least squares."""
     y = tokens.impact.mean(axis=0)
     inverse = np.linalg.pinv(design.T @ design)
@@ -116,12 +118,12 @@ def test_the_spread_of_seeds_is_in_the_interval() -> None:
     rng = np.random.default_rng(4)
     one = drawn(rng, by_seed=0.0)
     shifted = one.impact + np.linspace(-1, 1, 5)[:, None] * one.content  # seeds disagree on content words
-    two = Impacts(one.answer, one.place, one.length, one.content, shifted, one.n)
+    two = TokenImpacts(one.answer, one.place, one.length, one.content, shifted, one.n)
     (narrow, _), (wide, _) = (contrasts.over_all(tokens) or pytest.fail("nothing") for tokens in (one, two))
     assert narrow.value == pytest.approx(wide.value)
     square = (narrow.influence**2).sum() * one.n / (one.n - 1)
     of_seeds = np.linspace(-1, 1, 5).var(ddof=1) / 5
-    df = (square + of_seeds) ** 2 / (square**2 / (wide.counted - 1) + of_seeds**2 / 4)
+    df = (square + of_seeds) ** 2 / (square**2 / (wide.effective_answers - 1) + of_seeds**2 / 4)
     found = contrasts.estimate(wide)
     assert found.high is not None
     assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, df) * np.sqrt(square + of_seeds))
@@ -132,7 +134,7 @@ def test_a_lift_is_that_of_the_means_over_seeds_and_linear_in_each() -> None:
     one = drawn(np.random.default_rng(10), effect=0.3)
     scale = np.where(one.content, 10.0, 2.0) * (np.arange(5) == 0)[:, None] + 1
     difference, floor = contrasts.over_all(
-        Impacts(one.answer, one.place, one.length, one.content, scale * one.impact, one.n)
+        TokenImpacts(one.answer, one.place, one.length, one.content, scale * one.impact, one.n)
     ) or pytest.fail("nothing")
 
     def lift(weights: Any) -> float:
@@ -190,16 +192,16 @@ def test_nothing_is_said_where_one_answer_alone_tells_words_from_places() -> Non
     content = place != 2
     rng = np.random.default_rng(7)
     impact = rng.random((5, 4 * n))
-    never = Impacts(answer, place, np.full(4 * n, 4), content, impact, n)
+    never = TokenImpacts(answer, place, np.full(4 * n, 4), content, impact, n)
     assert contrasts.within_places(never) is None
     mistaken = content.copy()
     mistaken[0] = False
-    assert contrasts.within_places(Impacts(answer, place, np.full(4 * n, 4), mistaken, impact, n)) is None
+    assert contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), mistaken, impact, n)) is None
     often = content.copy()
     often[:200:4] = False
-    known = contrasts.within_places(Impacts(answer, place, np.full(4 * n, 4), often, impact, n))
+    known = contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), often, impact, n))
     assert known is not None
-    assert known[0].counted >= contrasts.MIN_ANSWERS
+    assert known[0].effective_answers >= contrasts.MIN_ANSWERS
 
 
 def test_few_answers_have_no_interval_and_no_tokens_no_mean() -> None:
@@ -216,12 +218,12 @@ def test_few_answers_have_no_interval_and_no_tokens_no_mean() -> None:
 
 def test_impacts_that_are_all_nothing_have_no_lift_and_no_difference() -> None:
     tokens = drawn(np.random.default_rng(9))
-    still = Impacts(tokens.answer, tokens.place, tokens.length, tokens.content, 0 * tokens.impact, tokens.n)
+    still = TokenImpacts(tokens.answer, tokens.place, tokens.length, tokens.content, 0 * tokens.impact, tokens.n)
     difference, floor = contrasts.over_all(still) or pytest.fail("nothing")
     assert contrasts.estimate(difference)[:4] == (0.0, 0.0, 0.0, 1.0)
     assert contrasts.lift(difference, floor) is None
 
 
 def test_one_seed_has_no_interval() -> None:
-    linear = Linear(np.ones(1), np.zeros(50), np.ones(50))
+    linear = LinearisedEstimate(np.ones(1), np.zeros(50), np.ones(50))
     assert contrasts.estimate(linear).low is None

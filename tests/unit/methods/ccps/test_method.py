@@ -32,7 +32,7 @@ from bench.api.early_stopping import validation_loss
 from methods.ccps import Ccps
 from methods.ccps.features import FEATURES, perturbation_features
 from methods.ccps.method import _scaler
-from methods.ccps.networks import build, classification, train
+from methods.ccps.networks import build, classification_objective, train
 
 SMALL: dict[str, Any] = {
     "contrastive_steps": 150,
@@ -213,7 +213,7 @@ def test_saved_weights_do_not_move_with_the_network(monkeypatch: pytest.MonkeyPa
     before = {name: array.copy() for name, array in fitted.weights_.items()}
     stage = networks.StageSettings("", 3, 8, 0.1, 0.0, "adamw", 0.1, 1.0)
     rows = networks.Splits(networks.Data(torch.randn(20, 75), torch.arange(20) % 2), None)
-    train(seen[0], classification(rows, stage, 0), stage, EarlyStopping(3))
+    train(seen[0], classification_objective(rows, stage, 0), stage, EarlyStopping(3))
     live = seen[0].state_dict()
     assert any(not np.array_equal(live[name].numpy(), before[name]) for name in before)
     assert all(np.array_equal(fitted.weights_[name], before[name]) for name in before)

@@ -15,8 +15,8 @@ from methods.ccps.networks import (
     Splits,
     StageSettings,
     build,
-    classification,
-    contrastive,
+    classification_objective,
+    contrastive_objective,
     train,
 )
 
@@ -26,11 +26,11 @@ STAGE = StageSettings(
 
 
 def contrast(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
-    train(net, contrastive(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
+    train(net, contrastive_objective(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 
 def classify(net: Network, rows: Data, stage: StageSettings, seed: int = 5) -> None:
-    train(net, classification(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
+    train(net, classification_objective(Splits(rows, None), stage, seed), stage, EarlyStopping(stage.steps))
 
 
 def network(fmt: Format = Format.CHOICE, *, pool_mask: bool = False) -> Network:
@@ -179,7 +179,7 @@ def test_dropout_is_on_in_steps_and_off_in_validation() -> None:
     net, (rows, labelled), modes = network(), held_out(), list[bool]()
     net.encoder.register_forward_hook(lambda encoder, *_: modes.append(encoder.training))
     stage = STAGE._replace(steps=4, dropout=0.5)
-    train(net, classification(Splits(data(), rows), stage, 5), stage, EarlyStopping(4, labelled))
+    train(net, classification_objective(Splits(data(), rows), stage, 5), stage, EarlyStopping(4, labelled))
     assert modes == [True, False, True, False, True, True, False]  # validation after the steps 1, 2 and 4
 
 
@@ -197,7 +197,7 @@ def held_out(n: int = 40) -> tuple[Data, Batch]:
 def test_the_first_stage_is_chosen_by_its_own_loss_on_pairs_drawn_once() -> None:
     net, (rows, labelled) = network(), held_out()
     stopping = EarlyStopping(640, labelled, name="contrastive")
-    train(net, contrastive(Splits(data(), rows), STAGE, 5), STAGE, stopping)
+    train(net, contrastive_objective(Splits(data(), rows), STAGE, 5), STAGE, stopping)
     stage = stopping.stage()
     assert not stopping.confidences
     assert stage.losses[stage.steps.index(stage.kept)] == min(stage.losses)
@@ -215,7 +215,7 @@ def test_the_first_stage_is_chosen_by_its_own_loss_on_pairs_drawn_once() -> None
 def test_the_second_stage_is_chosen_by_its_confidences() -> None:
     net, (rows, labelled) = network(), held_out()
     stopping = EarlyStopping(640, labelled)
-    train(net, classification(Splits(data(), rows), STAGE, 5), STAGE, stopping)
+    train(net, classification_objective(Splits(data(), rows), STAGE, 5), STAGE, stopping)
     stage = stopping.stage()
     best = stopping.confidences[int(np.argmin(stage.losses))]
     with torch.no_grad():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.api import AnalysisInput, At, Batch, Context, Findings, Format, Hidden, Of, TokenIds, Unembedding, UserError
-from bench.stats.variants import Compared, StepRow, rows_of
+from bench.stats.variants import StepRow, VariantComparison, compare_variants
 from methods.ccps import Ccps
 from methods.ccps import analyses as of_ccps
 from methods.ccps import trajectory as of_trajectory
@@ -192,8 +192,8 @@ def planted(column: str, noise: float) -> tuple[Findings, np.ndarray[Any, Any]]:
     return trajectory(AnalysisInput(method, train, parts["c"], contexts)), labels["c"]
 
 
-def compared(found: Findings, labels: np.ndarray[Any, Any]) -> tuple[Compared, Mapping[str, StepRow]]:
-    result = rows_of(
+def compared(found: Findings, labels: np.ndarray[Any, Any]) -> tuple[VariantComparison, Mapping[str, StepRow]]:
+    result = compare_variants(
         found.confidence, found.reference, labels, ["s"] * len(labels), ("auroc",), path=found.path
     )  # fmt: skip
     return result, {step.adds: step for step in result.steps}

@@ -315,7 +315,7 @@ def test_split_without_a_labelled_row_is_refused(hub: SimpleNamespace) -> None:
     unlabelled = hub.like({"ct/piqa/plain_text/train": 40})
     for row in hub.rows["piqa"]:
         assert row["label"] in {0, 1}
-    hidden = commonsense.labelled("label", ())
+    hidden = commonsense.keep_labels("label", ())
     data_set = DataSet(**{**vars(commonsense.PIQA), "filter": hidden})
     with pytest.raises(UserError, match=r"every row is left out \(rows without a label, left out\)"):
         list(SplitQuestions(unlabelled, data_set, "train", ReadOptions(Format.CHOICE, SEED), {}))

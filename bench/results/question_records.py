@@ -11,7 +11,7 @@ from bench.api import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class QuestionRecords:
     """One result question by question; all columns have n rows, in the task's order."""
 
     id: Sequence[str]
@@ -31,17 +31,17 @@ class Records:
         return None if self.score is not None and np.isnan(self.confidence).all() else self.confidence
 
     @property
-    def order(self) -> FloatArray:
+    def ranking_values(self) -> FloatArray:
         """Input of rank-based metrics: the scores if there are any, else the confidences."""
         return self.confidence if self.score is None else self.score
 
-    def by_id(self) -> Records:
+    def by_id(self) -> QuestionRecords:
         """Sort by question id, so that results of several runs align."""
         return self.take(np.argsort(np.asarray(self.id, dtype=object), kind="stable"))
 
-    def take(self, rows: IntArray) -> Records:
+    def take(self, rows: IntArray) -> QuestionRecords:
         """Select rows by index, in that order."""
-        return Records(
+        return QuestionRecords(
             id=[self.id[i] for i in rows], subject=[self.subject[i] for i in rows], correct=self.correct[rows],
             confidence=self.confidence[rows], answer=[self.answer[i] for i in rows], parsed=self.parsed[rows],
             score=None if self.score is None else self.score[rows],

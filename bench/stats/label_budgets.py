@@ -240,7 +240,7 @@ def compute_label_curves(
     gains: list[Gain] = []
     ahead: list[LeadTest] = []
     for metric in METRICS_SHOWN:
-        reason = sampling.refused(metric)
+        reason = sampling.no_interval_reason(metric)
         if reason:
             notes.append(f"no intervals of {METRICS[metric].label}: {reason}")
         estimator = _CurveEstimator(study, metric, sampling, bool(reason), settings.level)

@@ -21,7 +21,7 @@ from bench.api import ConfidenceMethod, IntArray, UserError
 from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
 from bench.metrics.scaling import Scale
-from bench.metrics.validation import ranked
+from bench.metrics.validation import normalised_ranks
 from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
 from bench.progress import Progress, Silent
@@ -29,15 +29,15 @@ from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
 from bench.run.analyses.stored_signals import CorpusRun, read_all
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast, duration
+from bench.run.forecast import Forecast, format_duration
 from bench.run.inputs import StepResults
 from bench.run.pipeline import open_run
-from bench.run.plan import Fit, adapted
+from bench.run.plan import Fit, uses_trained_adapter
 from bench.run.predicting import Prediction, Predictor, Skipped, empty_answer_confidence, reason_unscalable
 from bench.run.preparation import Resources, find_infeasible, prepare
-from bench.signals.batches import Batches
+from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
-from bench.stats.labels import ONE_KIND, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
+from bench.stats.label_budgets import ONE_KIND, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
 MIN_VALIDATION = 4
@@ -70,7 +70,9 @@ def run_labels(
     times = len(config.sizes()) * len(config.seed_values())  # a bad request is refused before a model is loaded
     with open_run(config.run_config(), progress, classes) as work:
         resources, reader = work.resources, work.resources.reader
-        absent = {name: ADAPTER_REASON for name, method in work.resolved.methods.items() if adapted(method)}
+        absent = {
+            name: ADAPTER_REASON for name, method in work.resolved.methods.items() if uses_trained_adapter(method)
+        }
         methods = {name: method for name, method in work.resolved.methods.items() if name not in absent}
         resolved = replace(work.resolved, methods=methods)
         prepared = prepare(resolved, resources, find_infeasible(resolved, resources), None)
@@ -84,13 +86,13 @@ def run_labels(
         learners = [name for name, method in methods.items() if method.trains()]
         known = {name: value for name in learners if (value := seconds.get(name)) is not None}
         descriptions = [
-            f"{name} {duration(known[name], 'at most') if name in known else '(not known)'}" for name in learners
+            f"{name} {format_duration(known[name], 'at most') if name in known else '(not known)'}" for name in learners
         ]
         progress.say(
             f"Label budgets on {config.model}, preset {resolved.preset}: {len(learners)} methods that learn"
             f" and {len(methods) - len(learners)} that don't, tested on {', '.join(resolved.tests)};"
             f" {', '.join(config.labels)} labels, {len(config.seed_values())} draws each. Fits from nothing:"
-            f" {duration(sum(known.values()), 'at most')} ({'; '.join(descriptions)}), less what is stored"
+            f" {format_duration(sum(known.values()), 'at most')} ({'; '.join(descriptions)}), less what is stored"
         )
         if not learners:
             left_out = f"; left out: {', '.join(absent)}" if absent else ""
@@ -103,13 +105,13 @@ def run_labels(
         data_by_split = read_all(corpora, tuple(methods), resources, progress, read=config.read, ordinary=[ordinary])
         reader.active_engine.rest()
         results = StepResults(resolved, prepared.selecting, dict(data_by_split))
-        batches, studies = Batches(reader), []
+        batches, studies = BatchBuilder(reader), []
         for test in resolved.test_splits:
             infeasible = {name: reason for (name, where), reason in prepared.infeasible.items() if where == test}
             train_on, pools = resolved.learn_on[test.task], {}
             for name, method in methods.items():
                 if name not in infeasible and method.trains():
-                    where = train_on.where(method)
+                    where = train_on.split_of(method)
                     pools[name] = LabelPool(results.data_by_split[where], results.selection(name, where))
                 elif name not in infeasible:
                     scaled = results.data_by_split.get(train_on.validation) if method.output == "score" else None
@@ -215,7 +217,7 @@ class TaskStudy:
     results: StepResults
     """Splits of the study, with all labels."""
     test: TaskSplit
-    batches: Batches
+    batches: BatchBuilder
     progress: Progress
     absent: dict[str, str]
     """Method -> why it takes no part in the study."""
@@ -302,7 +304,7 @@ class TaskStudy:
         full, resolved, reader = self.results, self.results.resolved, self.resources.reader
         seeds = self.config.seed_values()
         method = resolved.methods[name]
-        where = resolved.learn_on[self.test.task].where(method)
+        where = resolved.learn_on[self.test.task].split_of(method)
         outcomes: dict[tuple[int, int], Prediction | Skipped | BaseException] = {}
         with self.progress.stage(f"{name} on {self.test.task}", len(self.sizes) * len(seeds), unit="fits") as advance:
             for size in self.sizes:
@@ -343,8 +345,8 @@ class TaskStudy:
         validation = inputs.selection
         labelled = None
         if validation is not None:
-            labelled, *_ = self.predictor.predicted(name, replace(inputs, predicted=validation, selection=None))
-        order = dict.fromkeys(seeds, ranked(outcome.score[rows]))
+            labelled, *_ = self.predictor.timed_output(name, replace(inputs, predicted=validation, selection=None))
+        order = dict.fromkeys(seeds, normalised_ranks(outcome.score[rows]))
         usable = inputs.predicted.usable
         for size in self.sizes:
             labels, confidence, missing = 0, {}, {}

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench.report.text import count, metric_name
-from bench.report.verdict.phrases import joined, named
-from bench.stats.labels import METRICS_SHOWN, LabelCurves, LeadTest
+from bench.report.verdict.phrases import join_with_and, name_first_few
+from bench.stats.label_budgets import METRICS_SHOWN, LabelCurves, LeadTest
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
@@ -36,12 +36,14 @@ def verdict(curves: LabelCurves) -> tuple[str, ...]:
         compared = {gain.untrained for gain in gains if gain.p is not None}
         if any(test.p is not None for test in tests):
             better = _crossings(curves, [test for test in tests if test.is_shown(study.level)])
-            facts.append(f"{label}, shown to beat {baselines}: {named(better, most=_NAMED) if better else 'none'}.")
+            facts.append(
+                f"{label}, shown to beat {baselines}: {name_first_few(better, most=_NAMED) if better else 'none'}."
+            )
         elif not compared:
             facts.append(f"{label}: nothing was tested, so that no crossing is claimed.")
         else:
             untested = [name for name in study.untrained if name not in compared]
-            others = named(untested, most=_NAMED) if untested else "with each number of labels one"
+            others = name_first_few(untested, most=_NAMED) if untested else "with each number of labels one"
             facts.append(
                 f"{label}: whether a trained method beats {baselines} can't be said, since {others} can't be compared."
             )
@@ -58,7 +60,7 @@ def verdict(curves: LabelCurves) -> tuple[str, ...]:
         if losers:
             facts.append(
                 f"{label}, even with {count(largest)} labels shown to be worse than untrained methods (than how many):"
-                f" {named(losers, most=_NAMED)}."
+                f" {name_first_few(losers, most=_NAMED)}."
             )
     missing: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
     for point in curves.points:
@@ -99,7 +101,7 @@ def _crossings(curves: LabelCurves, shown: Sequence[LeadTest]) -> list[str]:
         won = {test.size for test in shown if test.method == name}
         start = next((size for size in study.sizes if won >= {s for s in study.sizes if s >= size}), None)
         if start is None:
-            texts.append((math.inf, f"{name} with {joined(list(map(count, sorted(won))))} labels only"))
+            texts.append((math.inf, f"{name} with {join_with_and(list(map(count, sorted(won))))} labels only"))
         else:
             texts.append((start, f"{name} {f'from {count(start)} labels on' if start < largest else most}"))
     return [text for _, text in sorted(texts)]

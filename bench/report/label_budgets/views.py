@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.report.labels.verdict import labels_used, verdict
+from bench.report.label_budgets.verdict import labels_used, verdict
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import values_of
-from bench.report.text import EN_DASH, averaged, count, percent, plain, seeds_text, several, with_arrow, with_half
+from bench.report.text import EN_DASH, averaged, count, percent, plain, plural, seeds_text, with_arrow, with_half
 from bench.stats.influence import RANKED
-from bench.stats.labels import METRICS_SHOWN, Crossing, LabelCurves
+from bench.stats.label_budgets import METRICS_SHOWN, Crossing, LabelCurves
 from bench.stats.variants import estimate_fields
 
 AHEAD, PASSING, SAME = "*", "†", "same"
@@ -119,7 +119,7 @@ def describe_data(curves: LabelCurves) -> str:
     """Describe the data of the study: preset, draws of labels, questions, labels, tokens."""
     study, seeds = curves.study, curves.study.seeds
     return (
-        f"Preset {study.preset}, {several(len(seeds), 'draw')} of labels ({seeds_text(seeds)}), {curves.n:,} questions"
+        f"Preset {study.preset}, {plural(len(seeds), 'draw')} of labels ({seeds_text(seeds)}), {curves.n:,} questions"
         f" ({percent(curves.accuracy)} % right), {study.available:,} labels to be told; {study.forward_tokens:,} tokens"
         " were read for it."
     )
@@ -228,7 +228,7 @@ def _counts(curves: LabelCurves, published: Sequence[PaperCount]) -> Grid:
     paper_counts = {row.split: paper_count_of(published, study.model, row.split) for row in study.counts}
     has_paper, rows = any(paper_counts.values()), []
     for row in study.counts:
-        texts, paper = [count(row.right), count(row.wrong), percent(row.base_rate)], paper_counts[row.split]
+        texts, paper = ([count(row.right), count(row.wrong), percent(row.base_rate)], paper_counts[row.split])
         if has_paper:
             texts += [count(paper.right), count(paper.wrong), percent(paper.base_rate)] if paper else [EN_DASH] * 3
         rows.append(GridRow([Cell(plain(row.split)), *map(Cell, texts)]))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from bench.report.analysis import Analysis, file_stem
-from bench.report.labels.figure import small_multiples
-from bench.report.labels.verdict import verdict
-from bench.report.labels.views import PaperCount, read_counts, views
-from bench.stats.labels import LabelCurves
+from bench.report.label_budgets.figure import small_multiples
+from bench.report.label_budgets.verdict import verdict
+from bench.report.label_budgets.views import PaperCount, read_counts, views
+from bench.stats.label_budgets import LabelCurves
 
 
 def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:

@@ -19,7 +19,7 @@ _MIN_QUESTIONS = 4_096
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchBuilder:
     """Builds batches from the splits that a reader has read."""
 
     reader: Reader

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.figures.drawing import drawing, quantity, scale, short, styled
-from bench.report.labels.verdict import labels_used
-from bench.report.labels.views import describe_data, is_label_independent
+from bench.report.figures.drawing import format_quantity, new_figure, set_metric_ticks, shorten_name, use_style
+from bench.report.label_budgets.verdict import labels_used
+from bench.report.label_budgets.views import describe_data, is_label_independent
 from bench.report.style import DASHED, FAINT, INK, TEXT_WIDTH, Style, built_in
 from bench.report.text import averaged, plain, with_arrow
-from bench.stats.labels import METRICS_SHOWN, LabelCurves, Point
+from bench.stats.label_budgets import METRICS_SHOWN, LabelCurves, Point
 from bench.stats.variants import SeedMean
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BAND = 0.22
 
 def small_multiples(curves: LabelCurves) -> Figure:
     """Plot a learning curve for each metric and trained method, on axes of its own; each metric has rows of its own."""
-    with styled():
+    with use_style():
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
         rows = math.ceil(len(names) / ACROSS)
@@ -45,7 +45,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
         )
         if fewer:
             note += f" Told fewer, as there are no more labels for them: {', '.join(fewer)}."
-        figure, axes = drawing(
+        figure, axes = new_figure(
             (rows * len(METRICS_SHOWN), columns), (TEXT_WIDTH, HEIGHT * rows * len(METRICS_SHOWN)),
             title=f"{study.model} on {study.task}: what labels buy", note=f"{note} {describe_data(curves)}",
             sharex=True, sharey=False,
@@ -68,13 +68,13 @@ def small_multiples(curves: LabelCurves) -> Figure:
                     continue
                 name = names[k]
                 ax.set_label(f"{metric}/{name}")
-                ax.set_title(short(name, 22))
+                ax.set_title(shorten_name(name, 22))
                 ax.set_xscale("log")
                 ax.set(xlim=(study.sizes[0] / 1.2, study.sizes[-1] * 1.2), ylim=(low - margin, high + margin))
-                ax.set_xticks(tick_sizes, [quantity(size) for size in tick_sizes])
+                ax.set_xticks(tick_sizes, [format_quantity(size) for size in tick_sizes])
                 ax.set_xticks([], minor=True)
                 ax.tick_params(labelleft=not k % columns, labelbottom=k + columns >= len(names))
-                scale(ax.yaxis, metric, 4)
+                set_metric_ticks(ax.yaxis, metric, 4)
                 ax.set_ylabel(f"{with_arrow(metric)} (%)" if not k % columns else "")
                 _untrained(ax, curves, metric)
                 _curve(ax, curves.of(name, metric), built_in().of(name), {s for method, s in ahead if method == name})
