@@ -222,7 +222,7 @@ class LanguageModel:
         """Whether several questions are read together in packs, whose branches share a KV cache.
 
         Raises:
-            UserError: see `unsupported_reason`.
+            UserError: see `no_packs_reason`.
         """
         return self.no_packs_reason is None
 
@@ -238,7 +238,7 @@ class LanguageModel:
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
-            wrong, unsupported_reason = probe.head_error(), probe.unsupported_reason()
+            wrong, packs_reason = probe.head_error(), probe.unsupported_reason()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -252,7 +252,7 @@ class LanguageModel:
                 f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
         self.session.tokens = 0
-        return "each question is to be read alone" if self.options.plain else unsupported_reason
+        return "each question is to be read alone" if self.options.plain else packs_reason
 
     def block_of(self, depth: float) -> int:
         """Return the block at a depth fraction, whose output `Hidden(depth)` reads.

@@ -80,8 +80,8 @@ class CountingModel(LanguageModel):
 
     def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
         self.blocks, self.devices = 1, tuple(devices)
-        unsupported_reason = None if packed else "each question is to be read alone"
-        vars(self).update(session=session, unsupported_reason=unsupported_reason, stops=frozenset({_END}))
+        no_packs_reason = None if packed else "each question is to be read alone"
+        vars(self).update(session=session, no_packs_reason=no_packs_reason, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
         """Return the number of the transformer block at a depth: the stand-in model has only this one."""

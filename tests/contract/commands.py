@@ -242,7 +242,9 @@ TABLE = [
         "doctor", {"bench.cli.doctor.check_torch": []}, changes={"out": {"stdout": Holding("a-out")}},
         replaced={
             f"bench.cli.doctor.{name}": list
-            for name in ("check_python", "check_packages", "other_bench", "check_libraries", "check_memory", "check_hub")
+            for name in (
+                "check_python", "check_packages", "other_bench", "check_libraries", "check_memory", "check_hub",
+            )
         } | {"shutil.disk_usage": lambda _folder: Fake(free=5e10)},
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),

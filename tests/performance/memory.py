@@ -22,7 +22,7 @@ from bench.model.language_model import Model, LoadOptions
 from bench.model.memory import peak_memory_mb
 folder, data, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 model = Model(models.aliases()["tiny"], LoadOptions("cpu", "float32"))
-model.packed
+model.uses_packs
 loaded = peak_memory_mb("cpu")
 overrides = ("ccps.contrastive_steps=20", "ccps.classifier_steps=20")
 report = run(RunConfig(methods=("ccps", "ptrue"), model="tiny", tasks=("mmlu-choice",), train_on="atlas-choice",

@@ -49,7 +49,7 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     """
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
-    n, n_partial = (len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed))
+    n, n_partial = len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed)
     rule = f"at most {risk} of trusted answers wrong, with a chance of {format_share(guards.request.level)}"
     yield (
         f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"

@@ -155,7 +155,10 @@ def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: 
     (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
     (found,) = tables_of(View(tmp_path), cache)
     assert {line.method: _NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
-    assert [(line.method, line.style.colour) for line in found.ordered_lines] == [("mine", "#123456"), ("ccps", "#b53a08")]
+    assert [(line.method, line.style.colour) for line in found.ordered_lines] == [
+        ("mine", "#123456"),
+        ("ccps", "#b53a08"),
+    ]
 
 
 def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,7 +248,9 @@ def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
     result = summary(confidence, o, names, QUICK)
     sampling = Sampling.of(strata_of(names), o, "questions")
     found = [influence("rmsce", p, p, o, sampling.strata, "questions") for p in confidence.values()]
-    spread = sampling.standard_errors("rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]]))
+    spread = sampling.standard_errors(
+        "rmsce", np.stack([each.by_question for each in found]), np.array([[0, 1], [1, -1]])
+    )
     error = np.sqrt(np.square(spread.error) + np.array([found[1].second_order, 0]))
     t = scipy_stats.t.ppf(0.975, spread.freedom) * error
     ends = result.methods["m1"].estimates["rmsce"].fixed.ends
