@@ -99,7 +99,7 @@ def compare(
     spread = sampling.standard_errors(metric, influences, weights)
     values, scales = np.array([influence.value for influence in defined.values()]), np.ones(len(pairs))
     # a - b is (a^2 - b^2) / (a + b). Error and interval are scaled alike, as if a + b were known: right for the test,
-    # and for the interval as long as a and b are not far apart in standard errors of their sum.
+    # cautious for the interval (docs/methods.md §4 has its coverage).
     if METRICS[metric].is_root:
         values = np.maximum(0.0, values)
         scales = np.sqrt(values[first]) + np.sqrt(values[second])

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bench.metrics.calibration import ANSWERS_A_BIN, MASS_BINS, equal_mass
-from bench.stats import Settings, calibrated_p, summary
+from bench.stats import Sampling, Settings, calibrated_p, influence, strata_of, summary
+from bench.stats.comparison import compare
 
 MMLU = (
     *[100] * 10, 102, 103, 108, 110, 112, 114, 121, 126, 131, 135, 144, 145, 151, 152, 163, 165, 166, 171, 173, 193,
@@ -133,3 +134,26 @@ def test_calibration_is_rejected_as_seldom_as_it_says():
     share = np.mean(np.array(p_values) <= 0.05)
     tell(f"\ncalibrated confidences are called uncalibrated at 0.05 in {share:.1%} of 600 runs")
     assert share == pytest.approx(0.05, abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1200, 5700])
+@pytest.mark.parametrize(
+    ("errors", "least"),
+    [((0.02, 0.04), 0.94), ((0.05, 0.08), 0.94), ((0.04, 0.1), 0.94), ((0.01, 0.15), 0.94), ((0.0, 0.08), 0.88)],
+)
+def test_interval_of_a_difference_of_rmsce_is_cautious(n, errors, least):
+    """Both methods are too sure by their error everywhere, so that this is their RMSCE."""
+    rng, covered = np.random.default_rng(5), []
+    for _ in range(300):
+        chance = rng.uniform(0.25, 0.75, n)
+        correct, sign = rng.random(n) < chance, np.sign(chance - 0.5)
+        strata = strata_of([""] * n)
+        methods = {e: influence("rmsce", p := chance + e * sign, p, correct, strata, "questions") for e in errors}
+        sampling = Sampling.of(strata, correct, "questions")
+        (pair,) = compare("rmsce", methods, sampling, [errors], Settings(draws=1))
+        if pair.fixed.ends is not None:  # near 0 both may come to nothing
+            covered.append(pair.fixed.ends[0] <= errors[0] - errors[1] <= pair.fixed.ends[1])
+    tell(f"difference of rmsce, n = {n}, {errors}: {np.mean(covered):.3f} of {len(covered)}")
+    assert len(covered) > 200
+    assert np.mean(covered) >= least
