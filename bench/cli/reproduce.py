@@ -15,7 +15,7 @@ from bench.cli import verbosity
 from bench.cli.printing import print_json, print_line, print_records
 
 if TYPE_CHECKING:
-    from bench.run.reproduction import Reproduction
+    from bench.run.paper_runs import PaperRuns
 
 PASS_OPTIONS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Click settings of the command: unknown options are passed on to `bench run`."""
@@ -105,14 +105,14 @@ def reproduce(
     raise typer.Exit(max(codes, default=0))
 
 
-def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Reproduction:
+def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> PaperRuns:
     """Plan the runs of a paper's grid.
 
     Raises:
         UserError: the grid is unknown, or an option is unknown to `bench run` or fixed by the paper.
     """
     from bench import registry
-    from bench.run.reproduction import Reproduction, read_grid
+    from bench.run.paper_runs import PaperRuns, read_grid
 
     options = _options(ctx)
     plugins = [Path(path) for path in options.get("plugins") or ()]
@@ -128,7 +128,7 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Repr
         method: methods_by_name.get(method)() for method in registry.expand_groups(grid.methods, methods_by_name)
     }
     judge = options["judge"] if "--judge" in ctx.args else grid.judge
-    return Reproduction(
+    return PaperRuns(
         grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"])
     )
 

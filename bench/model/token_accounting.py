@@ -90,7 +90,7 @@ class CountingModel(LanguageModel):
 
 
 @dataclass(frozen=True, eq=False)
-class KnownInput(ModelInput):
+class InputWithGenerations(ModelInput):
     """A question together with the texts that the model would generate."""
 
     written: Mapping[UserTurn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class CountingExtractor(Extractor):
         tokens = []
         for text in nodes:
             item = batch.items[text.row][text.question]
-            assert isinstance(item, KnownInput)  # noqa: S101  # for the type checker
+            assert isinstance(item, InputWithGenerations)  # noqa: S101  # for the type checker
             ids = item.written[text.kind][text.number]
             tokens.append(int(ids[step]) if step < len(ids) else _END)
         return tokens

@@ -14,13 +14,13 @@ from bench.api import Followup, Samples, Signal
 from bench.model.cost import StageTokens
 from bench.model.prefix_tree import PrefixTree
 from bench.results.row import ResultRow
-from bench.signals.definition import continuations_of, pass_definitions, read_from_model, stored_sources
+from bench.signals.definition import continuations_of, pass_definitions, read_from_model, required_stored_signals
 from bench.signals.followup import FollowupDefinition
 from bench.signals.samples import sampled_ids
 
 if TYPE_CHECKING:
     from bench.model.continuation_specs import UserTurn
-    from bench.model.token_accounting import KnownInput
+    from bench.model.token_accounting import InputWithGenerations
     from bench.prompts.front_coding import Ids
     from bench.signals.reader import Reader
     from bench.signals.split_data import SplitData
@@ -95,7 +95,7 @@ def tokens_alone(
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
     """Return what a run of one method alone would store of a split, given the signals that the method reads there."""
-    return stored_sources(
+    return required_stored_signals(
         read_from_model(signals), split_data.task.format, reader.prompt_settings(split_data).max_new_tokens
     )
 
@@ -130,12 +130,12 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
     return count
 
 
-def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownInput]]:
+def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputWithGenerations]]:
     """Yield for each shard the model inputs of its questions, with the texts that the model generates for them.
 
     Answers that came with the questions, and those that are read again through an adapter, are fed, not generated.
     """
-    from bench.model.token_accounting import KnownInput
+    from bench.model.token_accounting import InputWithGenerations
 
     split, continuations = reader.stored(split_data), continuations_of(split_data.signals)
     generated = not split_data.released and split_data.adapter is None
@@ -144,7 +144,9 @@ def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownI
     }
     for turn in continuations.turns:
         if turn.say:
-            texts[turn] = ([ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).reply_ids(split))
+            texts[turn] = (
+                [ids] for ids in FollowupDefinition(Followup(turn.wording, say=turn.say)).generated_reply_ids(split)
+            )
     for shard, answers in zip(split_data.shards, split_data.answer_ids, strict=True):
         items = []
         read_back = None if generated else answers
@@ -154,5 +156,5 @@ def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[KnownI
             provided = (
                 {} if shard.samples is None else {sampling: written[sampling] for sampling in continuations.samples}
             )
-            items.append(KnownInput(**vars(item) | {"samples": provided, "written": written}))
+            items.append(InputWithGenerations(**vars(item) | {"samples": provided, "written": written}))
         yield items

@@ -233,7 +233,7 @@ class Fitter:
             validation=n_labels if on_validation else n_validation,
             gold=len(train) if any(map(leaks_label, reads.fit)) else 0,
         )
-        training, curve = training_account(method, ctx, train, validation_batch)
+        training, curve = training_history(method, ctx, train, validation_batch)
         fitted = Fitted(method, training, labels, curve, seconds)
         if key is None:
             return fitted
@@ -282,7 +282,7 @@ def _adapters(value: Any) -> Iterator[AdapterRef]:
 # --- account of the training ------------------------------------------------------------------------------------------
 
 
-def training_account(
+def training_history(
     method: ConfidenceMethod, ctx: Context, train: Batch, validation: Batch | None
 ) -> tuple[Training, FloatArray | None]:
     """Return the losses of a fit, and its curve: confidences in the m validation answers at each checkpoint.

@@ -24,7 +24,7 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
-from bench.signals.definition import continuations_of, stored_sources
+from bench.signals.definition import continuations_of, required_stored_signals
 from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -318,7 +318,7 @@ def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSpl
         for where, signals in reads:
             # as for an open task: a choice task samples letters from logits, and stores no samples
             n = max(
-                (sampling.n for sampling in continuations_of(stored_sources(signals, Format.OPEN, 2)).samples),
+                (sampling.n for sampling in continuations_of(required_stored_signals(signals, Format.OPEN, 2)).samples),
                 default=0,
             )
             if not n or where not in loaded or (name, test) in infeasible:

@@ -176,7 +176,7 @@ def uses_adapter(signals: Iterable[Signal]) -> bool:
     return any(definition(signal).needs_adapter for signal in signals)
 
 
-def stored_sources(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
+def required_stored_signals(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
     """Return the stored signals from which these signals are computed."""
     source_groups = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
     return frozenset(source.signal for sources in source_groups for source in sources)

@@ -108,7 +108,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
         return batch.repeat_per_question({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
-    def reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
+    def generated_reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""
         arrays = split.arrays(self.signal)
         yield from (row.astype(np.int32) for row in np.split(arrays["values"], arrays["offsets"][1:-1]))
@@ -119,7 +119,9 @@ class FollowupDefinition(PassDefinition[Followup]):
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
             return super().column(split)
-        return np.asarray([split.lm.chat.decode(ids.tolist()) for ids in self.reply_ids(split)], dtype=np.object_)
+        return np.asarray(
+            [split.lm.chat.decode(ids.tolist()) for ids in self.generated_reply_ids(split)], dtype=np.object_
+        )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
         """Return logits or replies: after right answers the last word is likelier, or a larger percentage is said."""

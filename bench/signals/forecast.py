@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import Format, Samples, Signal, UserError
 from bench.model.continuation_specs import ModelInput
-from bench.signals.definition import PassDefinition, continuations_of, pass_definitions, stored_sources
+from bench.signals.definition import PassDefinition, continuations_of, pass_definitions, required_stored_signals
 from bench.signals.samples import split_samples
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class PassForecast:
     @cached_property
     def _definitions(self) -> Mapping[Signal, PassDefinition[Any]]:
         return pass_definitions(
-            stored_sources(self.signals, self.split_data.task.format, self.prompt_settings.max_new_tokens)
+            required_stored_signals(self.signals, self.split_data.task.format, self.prompt_settings.max_new_tokens)
         )
 
     @cached_property
@@ -104,7 +104,7 @@ class PassForecast:
 
     def seconds(self, speed: Speed) -> float:
         """Return the seconds in which one process reads the split with an empty store."""
-        from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, KnownInput
+        from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, InputWithGenerations
 
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
         lm = CountingModel(session, self.reader.lm.devices, packed=True)
@@ -121,7 +121,9 @@ class PassForecast:
                 texts = self._texts[k % len(self._texts)]
                 answer = shard.given[k] if shard.given is not None else texts[None][0] if self.adapted else None
                 sampled = {} if samples is None else {each: samples[k][: each.n] for each in continuations.samples}
-                inputs.append(KnownInput(**vars(item) | {"answer": answer, "samples": sampled, "written": texts}))
+                inputs.append(
+                    InputWithGenerations(**vars(item) | {"answer": answer, "samples": sampled, "written": texts})
+                )
             extractor.extract(inputs)
         choices = extractor.greedy * speed.greedy + extractor.sampled * speed.sampled + extractor.grown * _NODE_SECONDS
         seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices

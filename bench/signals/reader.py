@@ -20,7 +20,7 @@ from bench.model.devices import ALONE, default_batch_limits, default_budget, dev
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
-from bench.signals.definition import continuations_of, definition, pass_definitions, stored_sources
+from bench.signals.definition import continuations_of, definition, pass_definitions, required_stored_signals
 from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, generate_texts
 from bench.signals.samples import split_samples
@@ -153,7 +153,7 @@ class Reader:
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Return the number of shards whose answers, or some of these signals, are not in the store."""
         settings = self.prompt_settings(split_data, signals)
-        sources = stored_sources(signals, split_data.task.format, settings.max_new_tokens)
+        sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
         names = self._names(split_data, sources, settings)
         missing = 0
         for shard, shard_names in zip(split_data.shards, names, strict=True):
@@ -189,7 +189,7 @@ class Reader:
         """
         split_data = replace(split_data, requested=signals)
         settings = self.prompt_settings(split_data)
-        sources = stored_sources(signals, split_data.task.format, settings.max_new_tokens)
+        sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
         names = self._names(split_data, sources, settings)
 
         def look_up(i: int) -> _StoreLookup:

@@ -80,7 +80,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Gain:
+class GainOverUntrained:
     """Paired difference of a trained and an untrained method at the same number of labels."""
 
     method: str
@@ -195,7 +195,7 @@ class LabelCurves:
     accuracy: float
     """Share of right answers."""
     points: tuple[Point, ...]
-    gains: tuple[Gain, ...]
+    gains: tuple[GainOverUntrained, ...]
     crossings: tuple[Crossing, ...]
     ahead: tuple[LeadTest, ...]
     notes: tuple[str, ...] = ()
@@ -237,7 +237,7 @@ def compute_label_curves(
             f" don't show how much draws differ, {MIN_SEEDS} do"
         )
     points: list[Point] = []
-    gains: list[Gain] = []
+    gains: list[GainOverUntrained] = []
     ahead: list[LeadTest] = []
     for metric in METRICS_SHOWN:
         reason = sampling.no_interval_reason(metric)
@@ -297,15 +297,17 @@ class _CurveEstimator(NamedTuple):
             estimate, _ = self._estimate(OverSeeds.of([*draws.values()]), METRICS[self.metric].bounds)
         return Point(name, self.metric, size, confidences.labels, estimate, len(draws), dict(missing))
 
-    def gain(self, name: str, other: str, size: int, trained: Draws, untrained: Draws) -> Gain:
+    def gain(self, name: str, other: str, size: int, trained: Draws, untrained: Draws) -> GainOverUntrained:
         """Return the gain of a trained method, `name`, over an untrained one, `other`, at one size."""
         seeds, metric = self.study.seeds, METRICS[self.metric]
         if len(trained) < len(seeds) or len(untrained) < len(seeds):
-            return Gain(name, other, self.metric, size, None, None)
+            return GainOverUntrained(name, other, self.metric, size, None, None)
         low, high = metric.bounds
         pair = (trained, untrained) if metric.higher_is_better else (untrained, trained)
         better, worse = (OverSeeds.of([side[seed] for seed in seeds]) for side in pair)
-        return Gain(name, other, self.metric, size, *self._estimate(better.minus(1.0, worse), (low - high, high - low)))
+        return GainOverUntrained(
+            name, other, self.metric, size, *self._estimate(better.minus(1.0, worse), (low - high, high - low))
+        )
 
     def _estimate(self, values: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
         """Return the mean over draws with its interval, and the p value of the null that the mean is 0."""
@@ -315,7 +317,7 @@ class _CurveEstimator(NamedTuple):
         return estimate_over_seeds(self.metric, values, self.sampling, level=self.level, bounds=bounds)
 
 
-def _lead_tests(gains: Sequence[Gain]) -> Iterator[LeadTest]:
+def _lead_tests(gains: Sequence[GainOverUntrained]) -> Iterator[LeadTest]:
     """Yield the lead test of each trained method and size, from its gains over all untrained methods.
 
     The p value is the largest of these gains', where that of a negative difference counts as 1.

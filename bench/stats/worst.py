@@ -22,7 +22,7 @@ from bench.stats.intervals import TINY, Interval
 LEVEL = 0.95
 
 
-class Cells(NamedTuple):
+class MethodCells(NamedTuple):
     """One metric of k cells; a cell is a method on one task, or trained on one corpus."""
 
     metric: str
@@ -67,7 +67,7 @@ class Cells(NamedTuple):
         low, high = np.clip(ends, *METRICS[self.metric].bounds).tolist()
         return Interval("fixed-subjects", low, high, LEVEL, "t")
 
-    def ranks(self, names: Collection[str]) -> dict[str, int]:
+    def rank_by_worst_cell(self, names: Collection[str]) -> dict[str, int]:
         """Rank methods: the rank is 1 plus the number of methods that are significantly better by their worst cell.
 
         A method is worse than another if one of its cells is worse than each cell of the other, tested at one critical

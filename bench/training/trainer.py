@@ -108,7 +108,7 @@ class AdapterTrainer:
             self._plan(job.recipe, examples).check()
             work = Assignment(
                 method=self.method, key=key, fields=fields, job=job, examples=examples, validation=val.examples,
-                processes=self._processes, devices=tuple(self.lm.devices),
+                processes=self._n_processes, devices=tuple(self.lm.devices),
             )  # fmt: skip
             if self.elsewhere is None:
                 # on the CPU, weights are memory-mapped files, which the child shares
@@ -162,9 +162,9 @@ class AdapterTrainer:
         # DeepSpeed supports one GPU per process; a model split over GPUs is trained in plain torch, in the same way
         use_deepspeed = recipe.deepspeed and len(self.lm.devices) == 1
         values["deepspeed"] = use_deepspeed and importlib.util.find_spec("deepspeed") is not None
-        if use_deepspeed and not values["deepspeed"] and self._processes > 1 and sys.platform == "linux":
+        if use_deepspeed and not values["deepspeed"] and self._n_processes > 1 and sys.platform == "linux":
             raise UserError(
-                f"{self._processes} cards would train the adapter of {self.method} with DeepSpeed, which is not"
+                f"{self._n_processes} cards would train the adapter of {self.method} with DeepSpeed, which is not"
                 f" installed. Install it: pip install 'confbench[deepspeed]'. {way_out(self.method)}, or on one card:"
                 " CUDA_VISIBLE_DEVICES=0."
             )
@@ -221,7 +221,7 @@ class AdapterTrainer:
             "packed": job.packed,
             "token_budget": job.token_budget,
             **({"checkpointing": True} if job.checkpointing else {}),
-            "processes": self._processes,
+            "processes": self._n_processes,
             "trainer": VERSION,
         }
 
@@ -234,7 +234,7 @@ class AdapterTrainer:
             raise UserError(str(error).replace("METHOD.", f"{self.method}.")) from error
 
     @cached_property
-    def _processes(self) -> int:
+    def _n_processes(self) -> int:
         if self.processes is not None:
             return self.processes
         if self.lm.device != "cuda":

@@ -118,7 +118,7 @@ def retrain_stack(prepared: PreparedData, columns: Sequence[Sequence[int]], ctx:
         network = prepared.method.build_network(len(columns[0])).to(ctx.device, prepared.test.dtype)
     stack = Stack(network, torch.tensor(columns, device=ctx.device))
     for objective, stage in zip((contrastive_objective, classification_objective), stages, strict=True):
-        stoppings = [stage.stopping(ctx, len(prepared.splits.train.labels)) for _ in columns]
+        stoppings = [stage.create_early_stopping(ctx, len(prepared.splits.train.labels)) for _ in columns]
         stack.train(objective(prepared.splits, stage, ctx.seed), stage, stoppings)
     confidences: FloatArray = stack.probabilities(prepared.test).cpu().numpy()
     return confidences

@@ -62,7 +62,7 @@ class Ccps(ConfidenceMethod):
         "features": "methods.ccps.analyses:features",
         "leave-one-out": "methods.ccps.analyses:leave_one_out",
         "shap": "methods.ccps.importance:shap",
-        "trajectory": "methods.ccps.trajectory:trajectory",
+        "trajectory": "methods.ccps.perturbation_ablation:trajectory",
         "tokens": "methods.ccps.token_masking:tokens",
         "tokens-raw": "methods.ccps.token_masking:tokens_raw",
     }
@@ -252,7 +252,7 @@ class Ccps(ConfidenceMethod):
             for objective, stage in zip(
                 (contrastive_objective, classification_objective), self.stage_settings(ctx.format), strict=True
             ):
-                stopping = stage.stopping(ctx, len(splits.train.labels))
+                stopping = stage.create_early_stopping(ctx, len(splits.train.labels))
                 train(network, objective(splits, stage, ctx.seed), stage, stopping)
         if not all(bool(weights.isfinite().all()) for weights in network.parameters()):
             raise UserError(

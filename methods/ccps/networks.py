@@ -137,7 +137,7 @@ class StageSettings(NamedTuple):
     margin: float
     """Margin of the contrastive loss."""
 
-    def stopping(self, ctx: Context, n: int) -> EarlyStopping:
+    def create_early_stopping(self, ctx: Context, n: int) -> EarlyStopping:
         """Return the early stopping of this stage in a training on n answers."""
         return ctx.early_stopping(self.steps, name=self.name, epochs_per_step=min(self.batch_size, n) / n)
 

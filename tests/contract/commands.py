@@ -23,8 +23,8 @@ from bench.data.logs import Imported
 from bench.model.training_memory import Footprint
 from bench.results.row import ResultRow
 from bench.results.submissions import SubmissionVerdict
+from bench.run.paper_runs import PaperRuns
 from bench.run.pipeline import RunReport
-from bench.run.reproduction import Reproduction
 from bench.run.rerun import Rerun
 from bench.run.scorers.score_file import ScoreReport
 from bench.store.pruning import PruneResult
@@ -256,7 +256,7 @@ TABLE = [
         "reproduce",
         {
             "subprocess.Popen": Fake(wait=lambda: 0),
-            "bench.run.reproduction.Reproduction": lambda arguments: Reproduction(**arguments),
+            "bench.run.paper_runs.PaperRuns": lambda arguments: PaperRuns(**arguments),
             "bench.registry.methods": lambda _arguments: METHODS, "bench.registry.tasks": lambda _arguments: TASKS,
         },
         given={"name": "ccps", "models": "qwen14b"}, more=["--device", "cpu"], without=["as_json"],

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 from bench import registry
 from bench.api import UserError
 from bench.cli.app import app
-from bench.run import reproduction
-from bench.run.reproduction import Reproduction, read_grid
+from bench.run import paper_runs as reproduction
+from bench.run.paper_runs import PaperRuns, read_grid
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "tests" / "performance" / "cost_model" / "figures.json"
@@ -208,7 +208,7 @@ def test_results_of_another_judge_preset_or_setting_do_not_count(
 ) -> None:
     known = registry.methods([tmp_path / "flat.py"])
     task = registry.tasks([tmp_path / "flat.py"]).get("isles")
-    work = Reproduction(
+    work = PaperRuns(
         grid=read_grid("flat", known), methods={"flat": known.get("flat")()}, tasks={"isles": task},
         models=("tiny",), judge="openai", out=tmp_path,
     )  # fmt: skip

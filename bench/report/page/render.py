@@ -41,7 +41,7 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
 
     Args:
         path: path of the HTML file; missing folders are created.
-        payload: data from `build.payload`.
+        payload: data from `payload.payload`.
         pictures: figures from `pictures.pictures`, of the same tables.
 
     Raises:

@@ -41,7 +41,7 @@ from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCe
 from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, mean_over_seeds, strata_of
 from bench.stats.comparison import normal_draws
 from bench.stats.holm import with_holm
-from bench.stats.worst import Cells
+from bench.stats.worst import MethodCells
 
 Key = tuple[str, Corpus | None]
 """What identifies a cell of one test: the method, and its training corpus, None for an untrained method."""
@@ -112,7 +112,7 @@ def compute_matrix(
                 missing.append(MissingCell(*key, test, _OTHER_ANSWERS))
                 del records[key]
         if records:
-            tested[test] = _read_test(records, about, replace(settings, draws=1))
+            tested[test] = _estimate_test_task(records, about, replace(settings, draws=1))
     if not tested:
         reasons = list(dict.fromkeys(cell.reason for cell in missing))
         raise UserError(f"No cell of the matrix has numbers: {'; '.join(reasons[:3])}")
@@ -166,7 +166,9 @@ def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _TestData]) -> 
     yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
 
 
-def _read_test(records: Mapping[Key, Sequence[QuestionRecords]], about: About, settings: Settings) -> _TestData:
+def _estimate_test_task(
+    records: Mapping[Key, Sequence[QuestionRecords]], about: About, settings: Settings
+) -> _TestData:
     first = next(iter(records.values()))[0]
     correct, strata, average = first.correct, strata_of(first.subject), settings.average
     cells: dict[str, dict[Key, Influence]] = {metric: {} for metric in METRICS_SHOWN}
@@ -247,7 +249,9 @@ def _worst(
         return
     names, covariance = [name for _, (name, _) in cells], block_diag(*(spread.covariance for spread in spreads))
     freedom = np.concatenate([spread.freedom for spread in spreads])
-    ranking = Cells(metric, np.array(names), np.array(values), covariance, freedom, normal_draws(covariance, settings))
+    ranking = MethodCells(
+        metric, np.array(names), np.array(values), covariance, freedom, normal_draws(covariance, settings)
+    )
     incomplete = {cell.method for cell in missing if not _is_control(cell.corpus)}
     defined = {test: data.cells[metric].keys() for test, data in tested.items()}
     undefined = {key[0] for test in tested for key in tested[test].keys - defined[test] if not _is_control(key[1])}
@@ -256,7 +260,7 @@ def _worst(
         name: "a cell is missing" if name in incomplete else "undefined in a cell" if name in undefined else no_spread
         for name in names
     }
-    ranks = ranking.ranks([name for name, reason in reasons.items() if not reason])
+    ranks = ranking.rank_by_worst_cell([name for name, reason in reasons.items() if not reason])
     for name in sorted(reasons, key=lambda n: (ranks.get(n, len(names) + 1), ranking.badness[ranking.worst(n)])):
         index = ranking.worst(name)
         test, (_, corpus) = cells[index]

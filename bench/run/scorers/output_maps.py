@@ -27,7 +27,7 @@ _PLACEHOLDER = "adapter"
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputMaps:
     """Maps from a method's output, scores or confidences, to the confidences of a head."""
 
     empty: float
@@ -139,7 +139,7 @@ def _replace_adapter_path(path: Path, old: str, new: str) -> None:
 # --- its output -------------------------------------------------------------------------------------------------------
 
 
-def write_output(output: Output, folder: Path) -> None:
+def write_output(output: OutputMaps, folder: Path) -> None:
     """Write the arrays of the maps, scale and recalibrator, into a head."""
     from safetensors.numpy import save_file
 
@@ -153,7 +153,7 @@ def write_output(output: Output, folder: Path) -> None:
     save_file(arrays, folder / OUTPUT)
 
 
-def read_output(folder: Path, card: Card) -> Output:
+def read_output(folder: Path, card: Card) -> OutputMaps:
     """Read the maps that `write_output` wrote.
 
     Raises:
@@ -178,4 +178,4 @@ def read_output(folder: Path, card: Card) -> Output:
         raise
     except Exception as error:
         raise UserError(f"--head {folder}: {OUTPUT} can't be used ({reason_of(error)}); copy it again.") from error
-    return Output(card.output.empty, scale, fitted)
+    return OutputMaps(card.output.empty, scale, fitted)

@@ -35,7 +35,7 @@ from bench.run.scorers.card import (
     is_head,
     write_card,
 )
-from bench.run.scorers.output_maps import Output, plain_constants, write_method, write_output
+from bench.run.scorers.output_maps import OutputMaps, plain_constants, write_method, write_output
 from bench.run.scorers.scoring_input import PromptWording, collect_wording
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -109,7 +109,7 @@ class ScorerWriter:
             raise UserError("nothing could make its scores probabilities, as its notes say")
         if path.exists() and not is_head(path):
             raise UserError(f"{path} is there already and is no head; it is not overwritten. Name another --save-heads")
-        output = Output(
+        output = OutputMaps(
             empty_answer_confidence(inputs, self.resolved.protocol.empty_rule), scored.scale, scored.recalibrator
         )
         test = inputs.predicted
@@ -149,7 +149,7 @@ class ScorerWriter:
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
 
     def _card(
-        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: Output, *, name: str, adapter: bool, n: int
+        self, row: ResultRow, scored: ScoredRow, inputs: Inputs, output: OutputMaps, *, name: str, adapter: bool, n: int
     ) -> Card:
         from bench.report.competition import displayed_value
         from bench.stats import summary

@@ -34,7 +34,7 @@ from bench.run.config import RunConfig
 from bench.run.preparation import open_pair_models
 from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
-from bench.run.scorers.output_maps import Output, read_method, read_output
+from bench.run.scorers.output_maps import OutputMaps, read_method, read_output
 from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, build_task, read_wording
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition, read_from_model, uses_adapter
@@ -92,7 +92,13 @@ class Scorer:
     """
 
     def __init__(
-        self, card: Card, method: ConfidenceMethod, words: PromptWording, output: Output, reader: Reader, grader: Grader
+        self,
+        card: Card,
+        method: ConfidenceMethod,
+        words: PromptWording,
+        output: OutputMaps,
+        reader: Reader,
+        grader: Grader,
     ) -> None:
         """Build a scorer from its parts; users call `load_head` instead."""
         self.card = card

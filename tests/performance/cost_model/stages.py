@@ -22,7 +22,7 @@ from bench.model.linear_layers import find_linear_layers, target_paths
 from bench.model.prefix_tree import plan_packs
 from bench.model.session import checkpoint_blocks
 from bench.prompts.prompt_settings import PromptSettings
-from bench.signals.definition import definition, pass_definitions, read_from_model, stored_sources
+from bench.signals.definition import definition, pass_definitions, read_from_model, required_stored_signals
 from bench.testing import planted
 from bench.training.job import Job
 from bench.training.model import ReadableModel, group_sequences
@@ -112,7 +112,7 @@ def signals_of(fmt: Format, *, learning: bool) -> frozenset[Signal]:
     needs = [registry.methods().get(name)().reads() for name in sorted(registry.paper_methods())]
     wanted = {signal for need in needs for signal in (need.fit if learning else need.predict)}
     read = {signal for signal in read_from_model(wanted) if definition(signal).unsupported(fmt) is None}
-    return stored_sources(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
+    return required_stored_signals(read, fmt, 1 if fmt is Format.CHOICE else LONGEST)
 
 
 def pack_trace(

@@ -27,7 +27,7 @@ from bench.results.transfer import Corpus, TransferCell
 from bench.stats import Average, Settings
 from bench.stats.comparison import normal_draws
 from bench.stats.intervals import MAX_FREEDOM
-from bench.stats.worst import Cells
+from bench.stats.worst import MethodCells
 from tests.fixtures.readable import note
 from tests.fixtures.shifted import (
     A_FEWER,
@@ -134,8 +134,8 @@ def test_the_worst_of_more_cells_leads_and_loses_no_more_often_than_by_chance(ap
     behind, covered = 0, 0
     for _ in range(400):
         value = truth + rng.multivariate_normal(np.zeros(10), covariance)
-        one = Cells("brier", method, 0.5 + value, covariance, np.full(10, MAX_FREEDOM), draws)
-        behind += max(one.ranks(["many", "few"]).values()) > 1
+        one = MethodCells("brier", method, 0.5 + value, covariance, np.full(10, MAX_FREEDOM), draws)
+        behind += max(one.rank_by_worst_cell(["many", "few"]).values()) > 1
         ends = one.interval("many").ends
         covered += ends is not None and ends[0] <= 0.5 <= ends[1]
     assert behind <= 30  # more come with a chance of 0.01 where the level is 0.05
@@ -147,12 +147,12 @@ def test_a_method_of_one_cell_has_the_interval_of_that_cell_and_ranks_are_of_pai
 
     value, covariance = np.array([0.2, 0.3, 0.3]), np.array([[4.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 0.0]]) / 1e4
     draws = normal_draws(covariance, Settings())
-    one = Cells("auroc", np.array(["a", "b", "c"]), value, covariance, np.full(3, 8.0), draws)
+    one = MethodCells("auroc", np.array(["a", "b", "c"]), value, covariance, np.full(3, 8.0), draws)
     half = stats.t.ppf(0.975, 8) * 0.02
     assert one.interval("a").ends == pytest.approx((0.2 - half, 0.2 + half), abs=0.002)
     assert one.interval("c").reason == "nothing varies between these questions"
-    assert one.ranks(["a", "b"]) == {"a": 2, "b": 1}  # 0.1 is 5 errors of 0.02
-    assert one.ranks(["b", "c"]) == {"b": 1, "c": 1}
+    assert one.rank_by_worst_cell(["a", "b"]) == {"a": 2, "b": 1}  # 0.1 is 5 errors of 0.02
+    assert one.rank_by_worst_cell(["b", "c"]) == {"b": 1, "c": 1}
 
 
 def test_a_method_that_loses_all_is_worse_than_the_untold_one_and_the_verdict_says_so(matrix: Matrix) -> None:

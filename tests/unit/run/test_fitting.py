@@ -39,7 +39,7 @@ from bench.model import specs
 from bench.model.adapter import fingerprint
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_account
+from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_history
 from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError
@@ -78,7 +78,7 @@ def fitted() -> tuple[Fitted, Batch, Batch]:
     train, held = labelled(0), labelled(1)
     ctx = Context(seed=0, validation=held)
     method = Slope().fit(train, ctx)
-    training, curve = training_account(method, ctx, train, held)
+    training, curve = training_history(method, ctx, train, held)
     return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
 
 
@@ -133,7 +133,7 @@ def test_a_member_of_an_ensemble_does_not_speak_for_it() -> None:
 
     ctx = Context(seed=0, validation=held)
     method = Two().fit(labelled(0), ctx)
-    training, curve = training_account(method, ctx, labelled(0), held)
+    training, curve = training_history(method, ctx, labelled(0), held)
     assert (len(training.stages), curve) == (1, None)
     assert training.validation_nll == pytest.approx(validation_loss(method.predict(held), held.correct))
 
@@ -147,7 +147,7 @@ def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
 
     ctx = Context(seed=0, validation=held)
     method = Wild().fit(labelled(0), ctx)
-    training, curve = training_account(method, ctx, labelled(0), held)
+    training, curve = training_history(method, ctx, labelled(0), held)
     stages = training.stages
     assert stages[0].losses[-1] is None
     assert method.slope_ < 1

@@ -31,7 +31,7 @@ from bench.signals.definition import (
     definition,
     definitions,
     read_from_model,
-    stored_sources,
+    required_stored_signals,
     uses_adapter,
 )
 
@@ -55,17 +55,22 @@ def test_an_undefined_signal_is_named() -> None:
 
 def test_what_is_one_letter_long_is_made_from_the_state_at_the_prompts_end() -> None:
     wanted = {Hidden(0.5, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), SampleAgreement(), TokenIds()}
-    assert stored_sources(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
-    assert stored_sources(wanted, Format.OPEN, 30) == wanted - {TokenIds(), SampleAgreement()} | {Samples()}
-    assert stored_sources({Samples(3)}, Format.OPEN, 30) == {Samples(3), TokenScores(Of.SAMPLES, samples=Samples(3))}
-    assert stored_sources({Samples(3), TokenScores(Of.SAMPLES)}, Format.CHOICE, 1) == {Hidden(1.0, At.PROMPT_END)}
+    assert required_stored_signals(wanted, Format.CHOICE, 1) == {Hidden(0.5, At.PROMPT_END), Hidden(1.0, At.PROMPT_END)}
+    assert required_stored_signals(wanted, Format.OPEN, 30) == wanted - {TokenIds(), SampleAgreement()} | {Samples()}
+    assert required_stored_signals({Samples(3)}, Format.OPEN, 30) == {
+        Samples(3),
+        TokenScores(Of.SAMPLES, samples=Samples(3)),
+    }
+    assert required_stored_signals({Samples(3), TokenScores(Of.SAMPLES)}, Format.CHOICE, 1) == {
+        Hidden(1.0, At.PROMPT_END)
+    }
 
 
 def test_options_are_scored_together_where_they_are_letters_and_apart_where_they_are_texts() -> None:
     gold, wrong, options = (TokenScores(of) for of in (Of.GOLD, Of.WRONG, Of.OPTIONS))
-    assert stored_sources({gold, wrong, options}, Format.CHOICE, 1) == {options}
-    assert stored_sources({options}, Format.OPEN, 30) == {gold, wrong}
-    assert stored_sources({gold}, Format.OPEN, 30) == {gold}
+    assert required_stored_signals({gold, wrong, options}, Format.CHOICE, 1) == {options}
+    assert required_stored_signals({options}, Format.OPEN, 30) == {gold, wrong}
+    assert required_stored_signals({gold}, Format.OPEN, 30) == {gold}
 
 
 def test_growth_is_what_signals_need_together() -> None:

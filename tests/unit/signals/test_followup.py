@@ -35,7 +35,7 @@ from bench.model.specs import ModelSpec
 from bench.prompts.chat import Chat
 from bench.prompts.prompt_settings import PromptSettings
 from bench.run.costs import compute_costs
-from bench.signals.definition import definition, pass_definitions, read_from_model, stored_sources
+from bench.signals.definition import definition, pass_definitions, read_from_model, required_stored_signals
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.model.test_backbone import LETTERS, SUFFIX, VERDICTS, items, plain, prompts
@@ -212,7 +212,7 @@ def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: P
 
 
 def test_the_default_is_the_self_check_query_under_its_old_name(small_model: Path, tmp_path: Path) -> None:
-    assert stored_sources({Followup(), QueryLogits()}, Format.OPEN, 30) == {QueryLogits()}
+    assert required_stored_signals({Followup(), QueryLogits()}, Format.OPEN, 30) == {QueryLogits()}
     reader, split_data = read(small_model, tmp_path, FewRivers, {Followup()})
     batch = batch_of(reader, split_data, Followup(), QueryLogits())
     assert batch[Followup()].tobytes() == batch[QueryLogits()].tobytes()

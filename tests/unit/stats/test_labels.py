@@ -8,7 +8,14 @@ import pytest
 from bench.api import FloatArray
 from bench.metrics import auroc
 from bench.stats.holm import holm
-from bench.stats.label_budgets import ONE_KIND, Gain, LabelCurves, SeedConfidences, Study, compute_label_curves
+from bench.stats.label_budgets import (
+    ONE_KIND,
+    GainOverUntrained,
+    LabelCurves,
+    SeedConfidences,
+    Study,
+    compute_label_curves,
+)
 from bench.stats.settings import Average, Settings
 
 N, SUBJECTS = 600, [f"s{i % 3}" for i in range(600)]
@@ -46,7 +53,7 @@ def curves() -> LabelCurves:
     return compute_label_curves(planted(), study(), CORRECT, SUBJECTS)
 
 
-def gain_of(curves: LabelCurves, method: str, size: int, metric: str = "brier") -> Gain:
+def gain_of(curves: LabelCurves, method: str, size: int, metric: str = "brier") -> GainOverUntrained:
     return next(g for g in curves.gains if (g.method, g.size, g.metric) == (method, size, metric))
 
 

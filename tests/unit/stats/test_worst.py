@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.stats.worst import Cells
+from bench.stats.worst import MethodCells
 
 
 @pytest.mark.parametrize(("freedom", "rank"), [((1e6, 1e6), 2), ((3.0, 1e6), 1), ((1e6, 3.0), 1)])
@@ -12,8 +12,8 @@ def test_a_difference_is_held_to_the_fewer_degrees_of_freedom(freedom: tuple[flo
     error = 0.01
     value = np.array([0.1, 0.1 + 2.5 * error * np.sqrt(2)])
     draws = np.random.default_rng(0).normal(0, error, (20_000, 2))
-    cells = Cells("brier", np.array(["good", "bad"]), value, np.eye(2) * error**2, np.array(freedom), draws)
-    assert cells.ranks(["good", "bad"]) == {"good": 1, "bad": rank}
+    cells = MethodCells("brier", np.array(["good", "bad"]), value, np.eye(2) * error**2, np.array(freedom), draws)
+    assert cells.rank_by_worst_cell(["good", "bad"]) == {"good": 1, "bad": rank}
 
 
 @pytest.mark.parametrize(("decoy", "error"), [(-0.3, 1.0), (-0.5, 3.0)])
@@ -26,6 +26,6 @@ def test_a_precise_cell_beside_a_noisy_worst_one_decides_no_more_often_than_by_c
     decided = 0
     for _ in range(400):
         value = np.array([0.0, 0.0, decoy]) + rng.normal(0, errors)
-        cells = Cells("brier", method, value, np.diag(errors**2), np.full(3, 1e6), draws)
-        decided += max(cells.ranks(["one", "two"]).values()) > 1
+        cells = MethodCells("brier", method, value, np.diag(errors**2), np.full(3, 1e6), draws)
+        decided += max(cells.rank_by_worst_cell(["one", "two"]).values()) > 1
     assert decided <= 30  # more come with a chance of 0.01 where the level is 0.05

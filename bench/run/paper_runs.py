@@ -81,7 +81,7 @@ def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperG
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction:
+class PaperRuns:
     """Completed and remaining runs of a grid."""
 
     grid: PaperGrid
@@ -138,7 +138,7 @@ class Reproduction:
 class Run:
     """One `bench run`: all methods and tasks of a grid on one model with one seed."""
 
-    of: Reproduction
+    of: PaperRuns
     model: str
     seed: int
     there: int

@@ -14,11 +14,11 @@ from bench.api import AnalysisInput, At, Batch, Context, Findings, Format, Hidde
 from bench.stats.variants import StepRow, VariantComparison, compare_variants
 from methods.ccps import Ccps
 from methods.ccps import analyses as of_ccps
-from methods.ccps import trajectory as of_trajectory
+from methods.ccps import perturbation_ablation as of_trajectory
 from methods.ccps.columns import FEATURES, ORIGINAL
 from methods.ccps.features import perturbation_features
 from methods.ccps.networks import Data, Splits, TokenEncoder
-from methods.ccps.trajectory import FURTHER, ORIGINAL_ONLY, RANDOM, RandomDirections, trajectory
+from methods.ccps.perturbation_ablation import FURTHER, ORIGINAL_ONLY, RANDOM, RandomDirections, trajectory
 from tests.unit.methods.ccps.test_analyses import CLOSE, FEW, given
 from tests.unit.methods.ccps.test_method import batch
 
