@@ -27,7 +27,7 @@ from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, r
 from bench.api.configurations import refuse_search
 from bench.api.errors import did_you_mean, plugin_errors, reason_of
 from bench.api.methods import refuse_gold, refuse_output
-from bench.api.registration import Declaration
+from bench.api.registration import PendingRegistration
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -129,7 +129,7 @@ def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]]
     """
     for cls in made:
         with plugin_errors(f"method {cls.name!r}"):
-            _check(METHOD, Declaration(METHOD.word, cls.name, cls, cls.__module__))
+            _check(METHOD, PendingRegistration(METHOD.word, cls.name, cls, cls.__module__))
     return _load(METHOD, plugins, [PluginEntry(cls.name, cls, cls.__module__, "a class") for cls in made])
 
 
@@ -311,7 +311,7 @@ def _forget(module: str) -> None:
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
-def _check(kind: PluginKind, declaration: Declaration) -> None:
+def _check(kind: PluginKind, declaration: PendingRegistration) -> None:
     plugin, name = declaration.plugin, declaration.name
     who = f"{kind.word} {name!r} in {declaration.module}"
     reserved = GROUPS if kind is METHOD else ("all",)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 
-class Declaration(NamedTuple):
+class PendingRegistration(NamedTuple):
     """A decorated class, before the registry has validated it."""
 
     kind: str
@@ -15,7 +15,7 @@ class Declaration(NamedTuple):
     module: str
 
 
-DECLARED: list[Declaration] = []
+DECLARED: list[PendingRegistration] = []
 """Decorated classes in import order; read by `bench.registry` only."""
 
 
@@ -35,7 +35,7 @@ def task(name: str) -> Callable[[P], P]:
 def _declare(kind: str, name: str) -> Callable[[P], P]:
     def decorate(plugin: P) -> P:
         plugin.name = name  # type: ignore[attr-defined]
-        DECLARED.append(Declaration(kind, name, plugin, plugin.__module__))
+        DECLARED.append(PendingRegistration(kind, name, plugin, plugin.__module__))
         return plugin
 
     return decorate

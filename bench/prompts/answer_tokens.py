@@ -15,7 +15,7 @@ from bench.prompts.front_coding import Ids
 
 
 @dataclass(frozen=True)
-class AnswerTokens:
+class TokenizedAnswers:
     """Token ids of the answers to some questions, with the answers' reasoning traces and the questions' samples."""
 
     traces: list[Ids]
@@ -30,7 +30,7 @@ class AnswerTokens:
 
 def tokenise_answers(
     chat: Chat, prompt: Prompt, questions: Sequence[Question], released: Mapping[str, Released]
-) -> AnswerTokens:
+) -> TokenizedAnswers:
     """Tokenise answers, with their traces and samples, as the model would have generated them.
 
     Args:
@@ -84,4 +84,4 @@ def tokenise_answers(
     n = min((len(record.samples or ()) for record in records), default=0)  # the fewest of a question
     samples = iter(ids_of([sample for record in records for sample in (record.samples or ())[:n]], n))
     sample_ids = [[without_end_tokens(ids) for ids in islice(samples, n)] for _ in records]
-    return AnswerTokens(traces, [without_end_tokens(ids) for ids in answers], sample_ids if n else None)
+    return TokenizedAnswers(traces, [without_end_tokens(ids) for ids in answers], sample_ids if n else None)

@@ -14,7 +14,7 @@ from bench.api.errors import TooLongError, plugin_errors
 from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt, Released
 from bench.prompts import templates
-from bench.prompts.answer_tokens import AnswerTokens, tokenise_answers
+from bench.prompts.answer_tokens import TokenizedAnswers, tokenise_answers
 from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.front_coding import FrontCodedIds, Ids
@@ -144,7 +144,7 @@ class PromptTokeniser:
         prompts: Sequence[Prompt],
         shown: list[list[Question]],
         most: int | None,
-        stored: AnswerTokens | None,
+        stored: TokenizedAnswers | None,
     ) -> Shard:
         """Tokenise prompts, leaving out exemplars until they fit.
 

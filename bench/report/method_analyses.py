@@ -1,6 +1,6 @@
 """Build the reports of methods' analyses, which compare variants or compute measures.
 
-`bench.report.variants` and `bench.report.measures` have the same functions for these: `read_published`, `title`,
+`bench.report.variants` and `bench.report.measures_table` have the same functions for these: `read_published`, `title`,
 `blocks` (tables as text), `verdict` and `legend` for people, `records` and `data` for programs.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.report import measures, strips, variants
+from bench.report import measures_table, text_heatmap, variants
 from bench.report.analysis import Analysis, file_stem
 from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.figures.variants import differences_of_variants
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _module(result: Variants | AnalysisMeasures) -> Any:
-    return measures if isinstance(result, AnalysisMeasures) else variants
+    return measures_table if isinstance(result, AnalysisMeasures) else variants
 
 
 def read_published(result: Variants | AnalysisMeasures, results: Path) -> Mapping[Any, float]:
@@ -65,7 +65,7 @@ def build_analysis(
     )
     stem, page = file_stem(result.model, result.task, f"{result.method}-{result.analysis}"), ""
     if isinstance(result, AnalysisMeasures) and result.measures.strips is not None:
-        page = strips.page(measures.title(result), result.measures.strips)
+        page = text_heatmap.page(measures_table.title(result), result.measures.strips)
 
     def figures() -> dict[str, Figure | None]:
         return {

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.metrics import METRICS
-from bench.report import measures
-from bench.report.measures import drop_empty_columns
+from bench.report import measures_table
+from bench.report.measures_table import drop_empty_columns
 from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, p_text, plain, plural, signed, value_text
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estimate_fields
@@ -57,7 +57,7 @@ def is_long(variants: Variants) -> bool:
 
 def title(variants: Variants) -> str:
     """Return the heading: method, analysis, model, task, preset, seeds, number of questions and accuracy."""
-    return f"{measures.title(variants)} ({100 * variants.accuracy:.1f} % right)"
+    return f"{measures_table.title(variants)} ({100 * variants.accuracy:.1f} % right)"
 
 
 # --- for people -------------------------------------------------------------------------------------------------------

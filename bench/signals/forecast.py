@@ -68,7 +68,7 @@ class PassForecast:
         )
 
     @cached_property
-    def _options(self) -> list[int]:
+    def _choice_lengths(self) -> list[int]:
         """Token counts of the options of some questions, as the model would generate them."""
         rows = self.split_data.shards[0].rows
         some = [self.split_data.questions[row] for row in rows[:: math.ceil(len(rows) / _OPTIONS)]]
@@ -77,7 +77,7 @@ class PassForecast:
     @property
     def option_tokens(self) -> float:
         """Mean number of tokens of an option."""
-        return float(np.mean(self._options))
+        return float(np.mean(self._choice_lengths))
 
     @property
     def answer_tokens(self) -> float:
@@ -94,7 +94,7 @@ class PassForecast:
             if generated:
                 return [{**texts, **replies} for texts in generated]
         assumed = []
-        for size in self._options:
+        for size in self._choice_lengths:
             answer = np.zeros(round(min(limit, max(1.0, math.sqrt(size * limit)))), dtype=np.int32)
             is_distinct = np.arange(len(answer)) >= len(answer) - (len(answer) - 1) * _DISTINCT_SHARE
             texts: dict[UserTurn | Samples | None, Sequence[Ids]] = {None: [answer], **replies}

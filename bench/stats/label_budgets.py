@@ -139,7 +139,7 @@ class LeadTest:
 
 
 @dataclass(frozen=True)
-class LabelCount:
+class CorrectCounts:
     """Numbers of right and wrong answers of a split that can be used as labels."""
 
     split: str
@@ -170,7 +170,7 @@ class Study:
     """Untrained methods whose scores are scaled to probabilities with labels."""
     untold: tuple[str, ...]
     """Methods that use no labels."""
-    counts: tuple[LabelCount, ...] = ()
+    counts: tuple[CorrectCounts, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     """Method -> reason why it is not in the study."""
     validation: Mapping[int, int] = field(default_factory=dict)

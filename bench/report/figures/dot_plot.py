@@ -14,7 +14,7 @@ from bench.report.figures.drawing import (
     use_style,
     write_beside,
 )
-from bench.report.measures import interval_text, title, value_text
+from bench.report.measures_table import interval_text, title, value_text
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.stats.analysis_measures import AnalysisMeasures
 

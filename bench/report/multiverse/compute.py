@@ -34,7 +34,7 @@ from bench.report.multiverse.result_sets import (
     LETTERS,
     Exclusions,
     ResultSet,
-    Setting,
+    RunSettings,
     build_result_sets,
     eligible_rows,
     reference_of,
@@ -178,7 +178,7 @@ def _rank_methods(
 
 
 def _build_options(
-    universes: Sequence[Universe], reference: Setting, effects: Mapping[tuple[str, str], str]
+    universes: Sequence[Universe], reference: RunSettings, effects: Mapping[tuple[str, str], str]
 ) -> Iterator[Option]:
     """Yield the options of each choice that universes differ in; metric definitions are options of their family only.
 

@@ -28,7 +28,7 @@ LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate
 USUAL_JUDGES = ("match", LETTERS)
 
 
-class Setting(NamedTuple):
+class RunSettings(NamedTuple):
     """Options that a run fixes for all of its methods; field names are names of dimensions."""
 
     preset: str
@@ -38,14 +38,14 @@ class Setting(NamedTuple):
     protocol: str
 
 
-SetKey = tuple[Setting, str, int]
+SetKey = tuple[RunSettings, str, int]
 """What identifies a result set: setting, recalibration and seed."""
 
 
-def setting_of(row: ResultRow) -> Setting:
+def setting_of(row: ResultRow) -> RunSettings:
     """Return the setting of a result."""
     rules = {name: value for name, value in row.deviations.items() if name.startswith(_PROTOCOL)}
-    return Setting(
+    return RunSettings(
         plain(row.preset),
         f"{row.config['tune']} configurations" if "tune" in row.config else NONE,
         plain(row.answers_source),
@@ -61,7 +61,7 @@ def setting_of(row: ResultRow) -> Setting:
 class ResultSet:
     """Results of one setting, seed and recalibration, on the same answers and labels."""
 
-    setting: Setting
+    setting: RunSettings
     recalibration: str
     seed: int
     records: Mapping[str, QuestionRecords]
@@ -140,7 +140,7 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     return list(seen.values())
 
 
-def reference_of(rows: Sequence[ResultRow]) -> Setting:
+def reference_of(rows: Sequence[ResultRow]) -> RunSettings:
     """Return the setting of the table.
 
     Settings without tuning are preferred, then those with the model's own answers, then those with the preset's
@@ -166,7 +166,7 @@ def reference_of(rows: Sequence[ResultRow]) -> Setting:
 
 
 def build_result_sets(
-    rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: Setting, exclusions: Exclusions
+    rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: RunSettings, exclusions: Exclusions
 ) -> list[ResultSet]:
     """Build the result sets with at least two methods on the same answers; those of the table's setting come first.
 
@@ -228,7 +228,7 @@ def _describe(key: SetKey) -> str:
     return f"{_describe_setting(run_setting)}, seed {seed}{also}"
 
 
-def _describe_setting(s: Setting) -> str:
+def _describe_setting(s: RunSettings) -> str:
     """Describe a setting in words, naming the preset and every option that is not the default."""
     parts = [f"preset {s.preset}"]
     parts += [f"tuning by {s.tuning}"] if s.tuning != NONE else []

@@ -99,9 +99,9 @@ class _Check:
         verdicts = []
         for path in sorted(findings):
             texts = dict.fromkeys(findings[path])
-            problems = tuple(_plain(text) for text in texts if not isinstance(text, Unchecked))
-            unchecked = tuple(_plain(text) for text in texts if isinstance(text, Unchecked))
-            verdicts.append(SubmissionVerdict(_plain(str(path.relative_to(self.folder))), problems, unchecked))
+            problems = tuple(_printable(text) for text in texts if not isinstance(text, Unchecked))
+            unchecked = tuple(_printable(text) for text in texts if isinstance(text, Unchecked))
+            verdicts.append(SubmissionVerdict(_printable(str(path.relative_to(self.folder))), problems, unchecked))
         return verdicts
 
     def _file_findings(self, path: Path) -> Iterator[Finding]:
@@ -155,7 +155,7 @@ class _Check:
         return self.question_sets[task, version]
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """Escape control characters of untrusted text for a terminal, and shorten it."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

@@ -37,7 +37,7 @@ from bench.run.predicting import Prediction, Predictor, Skipped, empty_answer_co
 from bench.run.preparation import Resources, find_infeasible, prepare
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
-from bench.stats.label_budgets import ONE_KIND, LabelCount, LabelCurves, SeedConfidences, Study, compute_label_curves
+from bench.stats.label_budgets import ONE_KIND, CorrectCounts, LabelCurves, SeedConfidences, Study, compute_label_curves
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
 MIN_VALIDATION = 4
@@ -285,7 +285,7 @@ class TaskStudy:
         )
         for where, confidence in sorted(data_by_split.items()):
             right = int(confidence.correct[confidence.usable].sum())
-            counts.append(LabelCount(str(where), right, int(confidence.usable.sum()) - right))
+            counts.append(CorrectCounts(str(where), right, int(confidence.usable.sum()) - right))
         joint_pool = next((pool for pool in self.pools.values() if len(pool.data_by_split) > 1), None)
         validation = {} if joint_pool is None else {size: joint_pool.budget_shares(size)[1] for size in self.sizes}
         study = Study(

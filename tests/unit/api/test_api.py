@@ -289,7 +289,7 @@ def test_complete_card_constructs(change: dict[str, Any]) -> None:
 
 
 def test_decorators_name_the_class_and_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared: list[registration.Declaration] = []
+    declared: list[registration.PendingRegistration] = []
     monkeypatch.setattr(registration, "DECLARED", declared)
     assert registration.method("plain-method")(Plain) is Plain
     assert Plain.name == "plain-method"

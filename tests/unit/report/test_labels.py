@@ -19,8 +19,8 @@ from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.label_budgets import (
     ONE_KIND,
+    CorrectCounts,
     Crossing,
-    LabelCount,
     LabelCurves,
     SeedConfidences,
     Study,
@@ -32,7 +32,7 @@ from tests.fixtures.readable import artists, check_readable, drawn
 N, SUBJECTS = 400, [f"s{i % 2}" for i in range(400)]
 CORRECT = np.random.default_rng(2).random(N) < 0.5
 SIZES = (20, 50, 100)
-COUNTS = (LabelCount("atlas/train", 60, 20), LabelCount("atlas/validation", 15, 5))
+COUNTS = (CorrectCounts("atlas/train", 60, 20), CorrectCounts("atlas/validation", 15, 5))
 
 
 def sure(strength: float, *key: int) -> FloatArray:

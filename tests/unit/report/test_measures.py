@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.api import MeasureColumn, Measures, Piece, Strip, Strips, UserError
-from bench.report import measures, method_analyses, strips
+from bench.report import measures_table, method_analyses, text_heatmap
 from bench.report.analysis import write
 from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.tables import formats
@@ -40,7 +40,7 @@ def made(model: str = "llama8b", **changes: Any) -> AnalysisMeasures:
 
 
 def test_rows_for_people_have_units_intervals_and_signs() -> None:
-    content, function, other = measures.blocks(made(), {})[0]
+    content, function, other = measures_table.blocks(made(), {})[0]
     assert content == {
         "what": "content", "words": "1,234", "impact": "+1.82", "p": "<0.001",
         "impact: interval": "0.001\u00a0to\u00a03.00",
@@ -51,8 +51,8 @@ def test_rows_for_people_have_units_intervals_and_signs() -> None:
 
 def test_data_has_all_rows_and_people_the_first() -> None:
     found = made(shown=1)
-    assert len(measures.blocks(found, {})[0]) == 1
-    assert "Shown: the first 1 of 3 rows" in " ".join(measures.legend(found, {}))
+    assert len(measures_table.blocks(found, {})[0]) == 1
+    assert "Shown: the first 1 of 3 rows" in " ".join(measures_table.legend(found, {}))
     (record,) = json.loads(formats.render(method_analyses.build_analysis(found, {}).views, "json"))
     assert record["rows"][0]["impact"] == 0.0182
     assert [row["what"] for row in record["rows"]] == ["content", "function", "other"]
@@ -69,16 +69,16 @@ def test_the_papers_numbers_stand_beside_ours_or_are_told_as_a_range(tmp_path: P
     lines = ["model,row,column,value", "llama8b,content,impact,1.6", "qwen14b,content,impact,2.5"]
     (folder / "words.csv").write_text("\n".join(lines), encoding="utf-8")
     found = made(published="words.csv")
-    paper = measures.read_published(found, tmp_path)
-    assert measures.blocks(found, paper)[0][0]["impact: paper"] == "+1.60"
-    assert measures.legend(found, paper) == ["Known."]
-    told = " ".join(measures.legend(made("tiny", published="words.csv"), paper))
+    paper = measures_table.read_published(found, tmp_path)
+    assert measures_table.blocks(found, paper)[0][0]["impact: paper"] == "+1.60"
+    assert measures_table.legend(found, paper) == ["Known."]
+    told = " ".join(measures_table.legend(made("tiny", published="words.csv"), paper))
     assert "2 other models, single runs: impact of content is +1.60 to +2.50, median +2.05" in told
     (record,) = json.loads(formats.render(method_analyses.build_analysis(found, paper).views, "json"))
     assert {"model": "qwen14b", "row": "content", "column": "impact", "value": 0.025} in record["published"]
     (folder / "words.csv").write_text("model,row,column,value\na,b,c,much\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"words\.csv: expected numbers"):
-        measures.read_published(found, tmp_path)
+        measures_table.read_published(found, tmp_path)
 
 
 def test_a_figure_draws_what_is_known_and_none_where_nothing_is_to_be_drawn() -> None:
@@ -119,7 +119,7 @@ STRIPS = Strips("impact", "Some.", [Strip("q<1>", PIECES, "as & is")], {"content
 
 
 def test_a_page_of_coloured_texts_is_text_alone() -> None:
-    page = Tags(strips.page("ccps <tokens>", STRIPS))
+    page = Tags(text_heatmap.page("ccps <tokens>", STRIPS))
     tags = {tag for tag, _ in page.found}
     assert not tags & {"script", "img", "link", "b", "iframe"}
     assert not any(name.startswith("on") or name in {"src", "href", "style"} for _, a in page.found for name in a)

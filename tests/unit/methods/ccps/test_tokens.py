@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bench.api import AnalysisInput, Batch, Context, Format, Of, Ragged, TokenIds, UserError
-from bench.report import measures as shown
+from bench.report import measures_table as shown
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from methods.ccps import Ccps
 from methods.ccps import token_masking as masking
