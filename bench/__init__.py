@@ -1,6 +1,6 @@
-"""confbench: the harness. It knows no method and no task by name; start reading at `bench/run/pipeline.py`.
+"""The harness of confbench. It knows no method and no task by name; start reading at `bench/run/pipeline.py`.
 
-In Python, and so in a notebook, this is the door:
+These are the public names, in Python files and notebooks:
 
     from bench import load_results, report, run
 
@@ -9,8 +9,8 @@ In Python, and so in a notebook, this is the door:
     report(load_results("results"), out="report.html")
     load_head("heads/ccps")("Which gas do plants take in?", "carbon dioxide")
 
-`run` and `report` are also rooms of this package: packages that can be called. Nothing heavy is imported before a call.
-What type checkers read is `__init__.pyi`.
+`run` and `report` are subpackages that can also be called as functions. Nothing heavy is imported before a call. Type
+checkers read `__init__.pyi`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PLACES = {
     "report": "bench.cli.python",
     "run": "bench.cli.python",
 }
-"""Name -> module that has it."""
+"""Public name -> module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the door, imported when it is first asked for."""
+    """Return a public name of the package; its module is imported at the first access."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _imported(name)
 
 
 def __dir__() -> list[str]:
-    """The door's names, and those that every module has."""
+    """Return the public names of the package, and the names that every module has."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
@@ -52,10 +52,10 @@ def _imported(name: str) -> Any:
 
 
 class _Callable(ModuleType):
-    """A room of which the main function may be called by the room's name.
+    """A subpackage that can be called as the public function of the same name, e.g. `bench.run`.
 
-    A package of the name of a function is bound over it as soon as one of its modules is imported, whoever does that:
-    so what has the name is both.
+    When a module of the subpackage is imported, Python binds the subpackage to its name in `bench`, where the function
+    would be. Therefore one object is both.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ class _Callable(ModuleType):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Parameters of the function, for people and editors that ask."""
+        """Signature of the public function, for `help` and editors."""
         import inspect
 
         return inspect.signature(_imported(self.__name__.rpartition(".")[2]))

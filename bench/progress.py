@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 Advance = Callable[[int], None]
 
 DECISIONS = logging.getLogger("bench.decisions")
-"""Logs the automatic choices of a run at level INFO: device, dtype, budgets, revisions, cache hits in the store."""
+"""Logger of a run's automatic choices, at level INFO: device, dtype, budgets, revisions, cache hits in the store."""
 
 _QUIET_SECONDS = 2.0
-"""Stages that take less time print nothing."""
+"""Number of seconds up to which a stage prints no plain line."""
 _LINE_SECONDS = 10.0
-"""Least time between two plain lines."""
+"""Minimum number of seconds between two plain lines."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, bidirectional overrides and lone surrogates.
+"""Pattern of the characters that `visible` escapes: control characters, bidirectional overrides, lone surrogates.
 
-Joiners and direction marks are allowed: Arabic, Persian, Hebrew and composed emoji need them.
+Joiners and direction marks are not escaped: Arabic, Persian, Hebrew and composed emoji need them.
 """
 
 
 def visible(text: str) -> str:
     r"""Escape characters that would control a terminal, reorder the text or be invalid UTF-8.
 
-    Newlines and tabs stay. All text from a server, a model, a plugin or a file passes through this before it is shown:
+    Newlines and tabs stay. Text from servers, models, plugins and files passes through this function before display:
     in `terminal`, `Lines`, and where tables and the page are written.
 
     >>> print(visible("\x1b[2J \u202etxt.exe"), visible("שלום"))
@@ -45,7 +45,7 @@ def visible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""Escape the characters that `visible` escapes in a JSON document, by JSON escapes, which keep its value.
+    r"""Escape in a JSON document what `visible` escapes, by JSON escapes, which keep the document's value.
 
     >>> print(visible_json('"\u202e"'))
     "\u202e"
@@ -71,10 +71,14 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 class Progress(Protocol):
-    """Receives the progress of a run and shows it."""
+    """Interface that receives the progress of a run and shows it to the user."""
 
     def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
-        """Open a stage; call the yielded function with the number of units done since the last call."""
+        """Show one stage of a run within the context.
+
+        Yields a function, to be called with the number of units done since its last call. `total` is the number of all
+        units.
+        """
 
     def say(self, text: str) -> None:
         """Print one line for the user."""
@@ -85,17 +89,17 @@ class Silent:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """See `Progress.stage`."""
+        """Yield a function that does nothing, and show nothing."""
         del name, total, unit
         yield lambda _done: None
 
     def say(self, text: str) -> None:
-        """See `Progress.say`."""
+        """Ignore the text."""
         del text
 
 
 def _speed(done: int, seconds: float) -> str:
-    """Return the rate as text: units per second, or seconds per unit if slower than one per second."""
+    """Return a speed as text: units per second, or seconds per unit if a unit takes more than a second."""
     if 0 < done < seconds:
         return f"{seconds / done:,.1f} s each"
     return f"{done / seconds:,.0f}/s"
@@ -109,7 +113,10 @@ class Lines:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """See `Progress.stage`."""
+        """Print the progress of a stage as plain lines within the context.
+
+        Yields a function, to be called with the number of units done since its last call.
+        """
         start = last = time.monotonic()
         done = 0
 
@@ -129,7 +136,7 @@ class Lines:
             self.say(f"{name}: {done:,} {unit} in {seconds:,.1f} s")
 
     def say(self, text: str) -> None:
-        """See `Progress.say`."""
+        """Print one line for the user, with control characters escaped."""
         print(visible(text), file=self.out, flush=True)
 
 
@@ -141,7 +148,10 @@ class Bars:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
-        """See `Progress.stage`."""
+        """Show the progress of a stage as a bar within the context.
+
+        Yields a function, to be called with the number of units done since its last call.
+        """
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -167,7 +177,7 @@ class Bars:
             yield advance
 
     def say(self, text: str) -> None:
-        """See `Progress.say`."""
+        """Print one line for the user above the bars."""
         self.console.print(text, markup=False, highlight=False)
 
 

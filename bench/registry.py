@@ -1,7 +1,7 @@
 """Registry of methods and tasks: loads built-ins and installed plugins by entry point, and files given with `--plugin`.
 
-One generic `Registry` serves methods and tasks. Group names such as `trained` are expanded to methods here, too. Torch
-and transformers aren't imported.
+One generic `Registry` serves methods and tasks. This module also expands group names, such as `trained`, to the names
+of methods. Torch and transformers aren't imported.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PluginKind:
-    """Kind of plugin, method or task, with what the loading of plugins of this kind needs to know."""
+    """One of the two kinds of plugin, method or task, with what is needed to load plugins of this kind."""
 
     word: str
-    """Name of the kind, as in `Unknown method ...` and in `Declaration.kind`."""
+    """The word `method` or `task`, as in `Unknown method ...` and in `Declaration.kind`."""
     base: type
     required: tuple[str, ...]
     """Class attributes that a plugin of this kind must set."""
@@ -57,21 +57,22 @@ TASK = PluginKind("task", Task, ("format", "card", "style"))
 
 @dataclass(frozen=True)
 class PluginEntry(Generic[T]):
-    """One registered plugin class, or a plugin that could not be loaded."""
+    """An entry of a registry: a plugin class, or a plugin that could not be loaded."""
 
     name: str
     """Name on the command line; for a broken plugin, the name of its entry point."""
     plugin: type[T] | None
-    """The plugin class; None if the plugin is broken."""
+    """The plugin class; None if the plugin could not be loaded."""
     module: str
     origin: str
-    """`built-in`, a distribution with its version, the path given with `--plugin`, or a description."""
+    """Where the plugin comes from: `built-in`, a distribution with its version, the path after `--plugin`, or a
+    description."""
     error: str = ""
-    """Why the plugin is broken."""
+    """Reason why the plugin is broken; empty if it is usable."""
 
 
 class Registry(Generic[T]):
-    """Immutable mapping from name to plugin class, with the plugins that failed to load."""
+    """Immutable mapping from name to plugin class; it also knows the plugins that failed to load."""
 
     def __init__(self, kind: PluginKind, entries: Iterable[PluginEntry[T]], notes: Sequence[str] = ()) -> None:
         self._kind = kind
@@ -90,18 +91,18 @@ class Registry(Generic[T]):
                 self._usable[entry.name] = entry
         self._broken = tuple(broken)
         self.notes = tuple(notes)
-        """Notes to print once for the user, e.g. that a plugin file was executed."""
+        """Notes for the user that are printed once, e.g. that a plugin file was executed."""
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the usable plugins, sorted."""
+        """Return the names of the plugins that were loaded without error, sorted."""
         return tuple(sorted(self._usable))
 
     def entries(self) -> tuple[PluginEntry[T], ...]:
-        """Return the entries of all plugins: of the usable ones by name, then of the broken ones."""
+        """Return the entries of all plugins: first usable plugins sorted by name, then broken ones."""
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
     def get(self, name: str) -> type[T]:
-        """Return the class registered under this name.
+        """Return the plugin class that is registered under a name.
 
         Raises:
             UserError: the name is unknown, or its plugin is broken.
@@ -120,7 +121,7 @@ class Registry(Generic[T]):
 
 
 def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]] = ()) -> Registry[ConfidenceMethod]:
-    """Load all methods: built-in ones, installed ones, those in plugin files, and the classes in `made`.
+    """Load all methods: built-in methods, installed plugins, plugin files, and the classes in `made`.
 
     Raises:
         UserError: a plugin file can't be used, two plugins share a name, another package named `methods` or `tasks`
@@ -134,21 +135,27 @@ def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]]
 
 
 def tasks(plugins: Sequence[Path] = (), made: Sequence[tuple[type[Task], str]] = ()) -> Registry[Task]:
-    """Load all tasks; errors as in `methods`.
+    """Load all tasks: built-in tasks, installed plugins, plugin files, and the classes in `made`.
 
     Args:
-        plugins: plugin files.
-        made: further task classes, e.g. those of question files, each with its `PluginEntry.origin`.
+        plugins: paths of plugin files.
+        made: further task classes, e.g. of question files, each with its `PluginEntry.origin`.
+
+    Raises:
+        UserError: a plugin file can't be used, two plugins share a name, another package named `methods` or `tasks`
+            shadows ours, or confbench is not installed.
+        ContractError: a built-in task breaks a rule of `bench.api`.
     """
     return _load(TASK, plugins, [PluginEntry(task.name, task, task.__module__, origin) for task, origin in made])
 
 
 @cache  # scanning all installed packages takes 50 ms, and reports call this once per line
 def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
-    """Load the built-in methods and tasks; plugins of other packages are not imported.
+    """Load the built-in methods and tasks alone; plugins of other packages are not imported.
 
     Raises:
-        UserError, ContractError: as `methods`.
+        UserError: another package named `methods` or `tasks` shadows ours, or confbench is not installed.
+        ContractError: a built-in plugin breaks a rule of `bench.api`.
     """
     return _load(METHOD, foreign=False), _load(TASK, foreign=False)
 
@@ -156,7 +163,7 @@ def built_in() -> tuple[Registry[ConfidenceMethod], Registry[Task]]:
 # --- groups of methods ------------------------------------------------------------------------------------------------
 
 GROUPS = ("paper", "untrained", "trained", "all")
-"""Group names accepted where method names are; no method may have such a name."""
+"""Names of groups of methods, which users may give instead of methods' names. No method may have such a name."""
 
 
 @cache
@@ -167,19 +174,19 @@ def paper_methods() -> frozenset[str]:
 
 
 def groups_of(method: type[ConfidenceMethod]) -> tuple[str, ...]:
-    """Return the names of a method's groups except `all`; tables list the method under the first."""
+    """Return the names of the groups that a method belongs to, except `all`; tables show the method in the first."""
     return (*["paper"] * (method.name in paper_methods()), "trained" if method.trains() else "untrained")
 
 
 @cache
 def groups_built_in() -> Mapping[str, str]:
-    """Return, for each built-in method, the group under which tables list it."""
+    """Return for each built-in method the name of the group in which tables show it."""
     known = built_in()[0]
     return {name: groups_of(known.get(name))[0] for name in known.names()}
 
 
 def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
-    """Expand group names to the names of their methods; each method is named once, in the given order.
+    """Replace names of groups by the names of their methods; each method appears once, in the given order.
 
     Raises:
         UserError: a name is neither a method nor a group.
@@ -249,7 +256,10 @@ def _load(
 
 
 def _points() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """Return the entry points of methods and tasks, by group. Slow: reads a file of each installed package."""
+    """Return the installed entry points of methods and tasks, by entry-point group.
+
+    The call is slow: it reads a file of each installed package.
+    """
     points = importlib.metadata.entry_points()
     return {kind.group: list(points.select(group=kind.group)) for kind in (METHOD, TASK)}
 
@@ -259,7 +269,7 @@ def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
 
 
 def import_built_ins() -> None:
-    """Import the built-in plugin packages early, so that packages of the same name on `sys.path` can't shadow them."""
+    """Import the built-in plugin packages, before packages of the same name on `sys.path` can shadow them."""
     sys.path.insert(0, str(_home()))
     try:
         for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
@@ -284,7 +294,10 @@ def _import(name: str) -> ModuleType:
 
 
 def _entries_of(kind: PluginKind, module: str, origin: str) -> Iterator[PluginEntry[Any]]:
-    """Yield an entry for each plugin that a module registers, or the public submodules of a package."""
+    """Yield an entry for each plugin of this kind that a module registers.
+
+    If the module is a package, its public submodules are imported, and each must register a plugin.
+    """
     children = pkgutil.iter_modules(getattr(_import(module), "__path__", ()))
     parts = [f"{module}.{child.name}" for child in children if not child.name.startswith("_")]
     for part in parts:
@@ -307,7 +320,7 @@ def _is_within(module: str, package: str) -> bool:
 
 
 def _forget(module: str) -> None:
-    """Drop the declarations of a module whose import failed, so that a retry does not see them twice."""
+    """Forget the plugins that a module declared before its import failed, so that a retry does not find them twice."""
     registration.DECLARED[:] = [d for d in registration.DECLARED if d.module != module]
 
 
@@ -340,7 +353,7 @@ def _check(kind: PluginKind, declaration: PendingRegistration) -> None:
 
 
 def module_of(path: Path) -> str:
-    """Return the name in `sys.modules` of a plugin file with its current content.
+    """Return the module name in `sys.modules` of a plugin file; it depends on the file's path and current content.
 
     Raises:
         UserError: the file can't be read.
@@ -358,7 +371,7 @@ def _read(path: Path) -> tuple[str, bytes]:
 
 
 def run_file(path: Path) -> str:
-    """Execute a plugin file once per content; return its name in `sys.modules`.
+    """Execute a plugin file, unless this content was executed before; return the module's name in `sys.modules`.
 
     Raises:
         UserError: the file can't be read, or executing it raises.

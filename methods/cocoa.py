@@ -33,7 +33,7 @@ class CoCoA(SampledMethod):
     CHOSEN: the first of the three that LM-Polygraph 0.7.0 has."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Scores `(n,)`, float64, at most 0."""
+        """Negative product of uncertainty and mean dissimilarity, `(n,)` float64, at most 0."""
         if self.uncertainty not in {"probability", "perplexity", "entropy"}:
             raise UserError(f"cocoa.uncertainty: expected probability, perplexity or entropy, got {self.uncertainty!r}")
         uncertainty = mean_of(batch, "entropy") if self.uncertainty == "entropy" else -mean_of(batch, "log_probability")

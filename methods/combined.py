@@ -39,11 +39,11 @@ class Combined(PenalisedMethod):
         return self.select_penalty(ctx, logistic_path(self.name, features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Sigmoid of the regression."""
+        """Probability that each answer is right, `(n,)`, by the fitted regression."""
         return probability(log_odds(self.name, arrays, features(batch)))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """One weight per feature, and a bias."""
+        """Number of learned parameters: one weight per feature, and a bias."""
         del facts
         return len(FEATURES) + 1
 
@@ -51,8 +51,8 @@ class Combined(PenalisedMethod):
 def features(batch: Batch) -> FloatArray:
     """Compute the eight features of each answer that `FEATURES` names, `(n, 8)` float64, in nats but for the length.
 
-    Columns: the three means, then least log p, minus the largest entropy, and least gap, then the number of tokens and
-    the log odds of P(True); the mean entropy is negated, too.
+    Columns are the means over tokens of log p, minus entropy, and gap between the two largest log p. Then come the
+    least values of these three, the number of tokens, and the log odds of P(True).
     """
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
     tokens, offsets, top = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]

@@ -1,7 +1,7 @@
 """CT: LoRA tuning to judge the own answer, regularised towards the frozen model's answers.
 
 Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391;
-docs/methods.md §2.6. The answers stay the frozen model's; the adapter is on for the query alone.
+docs/methods.md §2.6. The frozen model gives the answers. The adapter is active only when the self-check query is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CT(LoraMethod):
     (docs/methods.md §6 #56)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Train the adapter; `adapter_` refers to its folder in the cache.
+        """Train the adapter, and set `adapter_`, a reference to the adapter's folder in the cache.
 
         Raises:
             UserError: an unknown divergence, or training failed.

@@ -1,6 +1,6 @@
 """EigenScore: spread of the hidden states at the ends of samples (Chen et al., 2024; docs/methods.md §2.25).
 
-Example: samples that all end in the same state have a single eigenvalue above alpha, and so the highest scores.
+Example: if all samples end in the same hidden state, one eigenvalue is above alpha, and the score is high.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LEAST = 1e-10  # lower bound of eigenvalues, which rounding may make negative; 
 class EigenScore(SampledMethod):
     """Negative mean log-eigenvalue of the covariance of the samples' end states, in the middle layer; learns nothing.
 
-    "INSIDE: LLMs' Internal States Retain the Power of Hallucination Detection", without its clipping of features
-    during generation. The value equals that of LM-Polygraph 0.7.0: each state is centred by its mean over dimensions,
-    as in the paper's formula, and products are not divided by the number of samples.
+    The paper is "INSIDE: LLMs' Internal States Retain the Power of Hallucination Detection"; its clipping of features
+    during generation is left out. The value equals that of LM-Polygraph 0.7.0. Each state is centred by its mean over
+    dimensions, as in the paper's formula, and the products of states are not divided by the number of samples.
     """
 
     reference = "arXiv:2402.03744"
@@ -33,7 +33,7 @@ class EigenScore(SampledMethod):
     """Added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Scores `(n,)`, float64: the negative mean log-eigenvalue."""
+        """Negative mean log-eigenvalue of the covariance of samples' end states, `(n,)` float64."""
         if not self.alpha > 0:
             raise UserError(f"eigenscore.alpha: expected a positive number, got {self.alpha}")
         states = batch[Hidden(0.5, At.SAMPLE_END, samples=self.samples)].astype(np.float64)  # (n, N, d)

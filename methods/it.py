@@ -1,8 +1,8 @@
 """IT: LoRA tuning to judge the own answer, by next-token cross-entropy on the verdict.
 
 The instruction-tuning baseline of Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't
-Know", arXiv:2406.08391; docs/methods.md §2.5. The answers stay the frozen model's; the adapter is on for the query
-alone.
+Know", arXiv:2406.08391; docs/methods.md §2.5. The frozen model gives the answers. The adapter is active only when the
+self-check query is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class IT(LoraMethod):
     needs = Needs(fit=frozenset({_QUERY}), predict=frozenset({VERDICT}))
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Train the adapter; `adapter_` refers to its folder in the cache.
+        """Train the adapter, and set `adapter_`, a reference to the adapter's folder in the cache.
 
         Raises:
             UserError: training failed.

@@ -32,9 +32,9 @@ class LogisticProbe(HiddenStateMethod):
         return self.select_penalty(ctx, logistic_path(self.name, train[self.state], train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Sigmoid of the regression."""
+        """Probability that each answer is right, `(n,)`, by the fitted regression."""
         return probability(log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """One weight per hidden dimension and a bias, d + 1."""
+        """Number of learned parameters, d + 1 for hidden size d: one weight per dimension, and a bias."""
         return facts.model.hidden_size + 1

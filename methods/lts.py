@@ -1,8 +1,8 @@
 """LTS, logit temperature scaling: P(True) with its logits divided by a temperature fitted on validation.
 
-As Kapoor et al. apply it to the self-check query, 2024, "Large Language Models Must Be Taught to Know What They Don't
-Know", arXiv:2406.08391; the technique is Guo et al.'s, arXiv:1706.04599; docs/methods.md §2.2. A
-temperature preserves the order, so every rank metric equals that of P(True).
+Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391, apply the
+temperature scaling of Guo et al., arXiv:1706.04599, to the self-check query; docs/methods.md §2.2. A temperature
+preserves the order of confidences, so every rank metric equals that of P(True).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class LTS(ConfidenceMethod):
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
 
-        `at_bound_` is empty if the minimum lies between the bounds. Otherwise the bound is used, and `at_bound_` says
-        which one and why: a property of the self-check, not an error.
+        `at_bound_` is empty if the loss is smallest between the bounds `lowest` and `highest`. Otherwise a bound is
+        used, and `at_bound_` says which one and why. This is a property of the self-check, not an error.
 
         Raises:
             UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.
@@ -117,7 +117,7 @@ class LTS(ConfidenceMethod):
             return self
 
         def slope(inverse: float) -> float:
-            """Derivative of the loss in 1 / temperature, in which the loss is convex: bisection finds the zero."""
+            """Return the derivative of the convex loss in 1 / temperature, whose zero is found by bisection."""
             return float(((probability(inverse * odds) - train.correct) * odds).mean())
 
         low, high = 1 / self.highest, 1 / self.lowest
@@ -143,12 +143,12 @@ class LTS(ConfidenceMethod):
         return probability(_odds(batch) / self.temperature_)
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """One: the temperature."""
+        """Number of learned parameters: one, the temperature."""
         del facts
         return 1
 
 
 def _odds(batch: Batch) -> npt.NDArray[np.float64]:
-    """Log odds of yes against no, `(n,)`."""
+    """Return the log odds of yes against no after the self-check query, `(n,)`."""
     logits = batch[QueryLogits()].astype(np.float64)  # (n, 2): no, yes
     return np.asarray(logits[:, 1] - logits[:, 0])

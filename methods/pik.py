@@ -37,5 +37,5 @@ class PIK(StateProbe):
     }
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """2 d + 2 weights and biases, for hidden size d."""
+        """Number of weights and biases of the probe, 2 d + 2 for hidden size d."""
         return n_parameters(facts.model.hidden_size, ())

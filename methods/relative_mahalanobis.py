@@ -1,4 +1,4 @@
-"""Relative Mahalanobis distance: distance of a hidden state to wrong answers minus that to right answers.
+"""Relative Mahalanobis distance: how much closer a hidden state is to right than to wrong answers' states.
 
 Ren et al., 2022, arXiv:2209.15558; docs/methods.md §2.42.
 """
@@ -28,7 +28,7 @@ class RelativeMahalanobis(HiddenStateMethod):
     """Where the state is read. arXiv:2209.15558: the mean over the output's tokens (docs/methods.md §2.42)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit a normal distribution to the states of right answers, another to wrong ones, and the calibration map."""
+        """Fit normal distributions to the states of right and wrong answers, and the map to probabilities."""
         self.scaler_ = fit_scaler(self.name, train[self.state])
         x, right = standardise(self.name, self.scaler_, train[self.state]), train.correct
 
@@ -39,19 +39,19 @@ class RelativeMahalanobis(HiddenStateMethod):
         return self.select_penalty(ctx, calibrated(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Calibrated probability that the answer is right."""
+        """Probability that each answer is right, `(n,)`, after calibration."""
         return apply_map(self.name, arrays, _score(arrays, standardise(self.name, self.scaler_, batch[self.state])))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Two means, two symmetric matrices, and the two parameters of the calibration map."""
+        """Number of learned parameters: two means, two symmetric matrices, and two of the calibration map."""
         return facts.model.hidden_size * (facts.model.hidden_size + 3) + 2
 
 
 def _normal(x: FloatArray) -> Callable[[float], Arrays]:
-    """Return a function from a penalty p to the normal distribution of x `(n, d)`: mean and root of the precision.
+    """Return a function from a penalty p to the normal distribution fitted to rows x `(n, d)`.
 
-    The covariance is shrunk as if p rows of unit covariance were added to x. The arrays are `centre` `(d,)` and `root`
-    `(d, d)`.
+    The distribution is given by its mean, `centre` `(d,)`, and a root of its precision matrix, `root` `(d, d)`. The
+    covariance is shrunk as if p rows of unit covariance were added to x.
     """
     centre = x.mean(axis=0)
     values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
@@ -59,6 +59,9 @@ def _normal(x: FloatArray) -> Callable[[float], Arrays]:
 
 
 def _score(arrays: Arrays, x: FloatArray) -> FloatArray:
-    """Return the squared distance of standardised states `(n, d)` to wrong answers minus that to right ones, `(n,)`."""
+    """Return the scores `(n,)` of standardised states `(n, d)`.
+
+    A score is the squared Mahalanobis distance to wrong answers minus that to right answers.
+    """
     whitened = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
     return np.asarray(np.square(whitened["wrong"]).sum(axis=1) - np.square(whitened["right"]).sum(axis=1))

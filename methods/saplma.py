@@ -61,7 +61,7 @@ class Saplma(StateProbe):
     (docs/methods.md §2.4)."""
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """256 d + 41,538 weights and biases with the paper's layers, for hidden size d."""
+        """Number of weights and biases, for hidden size d: 256 d + 41,538 with the paper's layers."""
         return n_parameters(facts.model.hidden_size, self.hidden_layers)
 
 

@@ -40,10 +40,10 @@ class SelfConsistency(ConfidenceMethod):
     needs = Needs(predict=frozenset({SampleAgreement(n, temperature, top_p)}))
 
     def reads(self) -> Needs:
-        """Signal of the samples that the arguments select."""
+        """Signals to read: agreement of samples with the method's `n`, `temperature` and `top_p`."""
         return Needs(predict=frozenset({SampleAgreement(self.n, self.temperature, self.top_p)}))
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Share of agreeing samples, shape (n,)."""
+        """Share of samples that agree with the greedy answer, `(n,)`."""
         agreement = batch[SampleAgreement(self.n, self.temperature, self.top_p)]  # (n, N) bool
         return np.asarray(agreement.mean(axis=1), dtype=np.float64)

@@ -21,9 +21,9 @@ from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilit
 class SemanticEntropy(SampledMethod):
     """Negative entropy of the samples' meanings; samples that entail each other share one; learns nothing.
 
-    Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; `count` is the discrete variant of Farquhar et al., 2024,
-    doi:10.1038/s41586-024-07421-0. Both values are those of LM-Polygraph 0.7.0, except that the question precedes each
-    text, as in Farquhar's code, and that the end-of-sequence token is not counted.
+    Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; the weighting `count` is the discrete variant of Farquhar et
+    al., 2024, doi:10.1038/s41586-024-07421-0. With both weightings values are those of LM-Polygraph 0.7.0, but for two
+    differences. The question precedes each text, as in Farquhar's code, and the end-of-sequence token is not counted.
     """
 
     reference = "arXiv:2302.09664"
@@ -35,7 +35,7 @@ class SemanticEntropy(SampledMethod):
     of which Farquhar's code and LM-Polygraph give the same value."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Negative entropy in nats, `(n,)` float64; above 0 only where probabilities of samples sum to more than 1."""
+        """Negative entropy in nats, `(n,)` float64; above 0 only if the samples' probabilities sum to more than 1."""
         if self.weighting not in {"count", "likelihood"}:
             raise UserError(f"semantic-entropy.weighting: expected count or likelihood, got {self.weighting!r}")
         related = batch[Related(question=True, samples=self.samples)][:, :-1, :-1]  # the last text is the answer

@@ -27,7 +27,7 @@ class SemanticEntropyProbe(HiddenStateMethod):
     needs = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit the probe to semantic entropies of training samples, and the calibration map to the labels."""
+        """Fit the probe to the semantic entropy of training questions, and the map from scores to probabilities."""
         entropy = semantic_entropy(train[_RELATED]).round(9)
         states, low = train[self.state], entropy <= entropy_threshold(self.name, entropy)
         return self.select_penalty(ctx, calibrated(
@@ -36,16 +36,19 @@ class SemanticEntropyProbe(HiddenStateMethod):
         ))  # fmt: skip
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Calibrated probability that the answer is right."""
+        """Probability that each answer is right, `(n,)`, after calibration."""
         return apply_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """One weight per hidden dimension and a bias, d + 1, and the two parameters of the calibration map."""
+        """Number of learned parameters, d + 3 for hidden size d: weights, bias, and two of the calibration map."""
         return facts.model.hidden_size + 3
 
 
 def entropy_threshold(who: str, entropy: FloatArray) -> float:
-    """Return the threshold that splits entropies `(n,)` into low and high with the least variance within the groups."""
+    """Return the threshold that splits entropies `(n,)` into low and high ones.
+
+    It minimises the variance of the entropies within the two groups.
+    """
     cuts = np.unique(entropy)[:-1]
     if not len(cuts):
         raise UntrainableError(f"{who}: expected questions of different semantic entropy, all have {entropy[0]:.3g}")

@@ -19,8 +19,8 @@ class SentenceSAR(SampledMethod):
     """Mean log-probability of samples, each raised by similar samples; learns nothing.
 
     The sentence level of Duan et al., 2023, "Shifting Attention to Relevance". The value is that of LM-Polygraph 0.7.0,
-    except that the end-of-sequence token is not counted. The token level, and so full SAR, needs the similarity of a
-    text to itself without one token; there is no such signal.
+    except that the end-of-sequence token is not counted. Full SAR has a token level, too. That needs the similarity of
+    a text to itself without one token, for which there is no signal.
     """
 
     reference = "arXiv:2307.01379"
@@ -31,7 +31,7 @@ class SentenceSAR(SampledMethod):
     """Temperature that divides what similar samples add. arXiv:2307.01379 and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Mean over samples of log(p_i + sum of s_ij p_j / t), `(n,)` float64."""
+        """Mean over samples i of log(p_i + sum of s_ij p_j / t), `(n,)` float64; p: probabilities, s: similarities."""
         if not self.t > 0:
             raise UserError(f"sentence-sar.t: expected a positive number, got {self.t}")
         similarity = batch[Related(by="similarity", samples=self.samples)][:, :-1, :-1].astype(np.float64)

@@ -1,6 +1,6 @@
 """Top-2 margin: mean probability gap between the two likeliest tokens (docs/methods.md §2.20).
 
-Example: 0.9 over 0.1 and 0.5 over 0.3 are margins of 0.8 and 0.2: score 0.5.
+Example: two tokens with likeliest probabilities 0.9 and 0.1, then 0.5 and 0.3, have margins 0.8 and 0.2: score 0.5.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from methods._shared.tokens import mean_over_tokens
 class TokenMargin(ConfidenceMethod):
     """Mean difference between the two largest token probabilities, over the answer's tokens; learns nothing.
 
-    Wang and Zhou, 2024, "Chain-of-Thought Reasoning Without Prompting", choose among decoded paths by it. LM-Polygraph
-    0.7.0 doesn't have it.
+    Wang and Zhou, 2024, "Chain-of-Thought Reasoning Without Prompting", choose among several decoded answers by this
+    margin. LM-Polygraph 0.7.0 has no such method.
     """
 
     reference = "arXiv:2402.10200"

@@ -25,8 +25,9 @@ _SHARE = re.compile(_NUMBER + r"\s*(?:%|percent\b|(?:/|out of)\s*(0*[1-9]\d*))",
 class Verbalised(ConfidenceMethod):
     """Probability in the model's reply to a follow-up question after its answer; learns nothing.
 
-    After Tian et al., 2023, "Just Ask for Calibration", whose two-stage variant asks in a second turn. The wording is
-    confbench's own; LM-Polygraph 0.7.0 takes wording and pattern from its user.
+    The method follows the two-stage variant of Tian et al., 2023, "Just Ask for Calibration", which asks for the
+    probability in a second turn. The wording is confbench's own. In LM-Polygraph 0.7.0 users supply wording and
+    pattern.
     """
 
     reference = "arXiv:2305.14975"
@@ -36,21 +37,22 @@ class Verbalised(ConfidenceMethod):
     """Confidence if the reply names no probability. CHOSEN: neither right nor wrong is favoured."""
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Probability in each reply, `(n,)` float64."""
+        """Probability that each reply states, `(n,)` float64; `unparsed` for a reply without one."""
         probabilities = [parse_probability(reply) for reply in batch[_REPLY]]
         return np.asarray([self.unparsed if value is None else value for value in probabilities], dtype=np.float64)
 
     def oddities(self, batch: Batch) -> dict[str, int]:
-        """Number of replies without a probability."""
+        """Number of replies that state no probability, by description."""
         count = sum(parse_probability(reply) is None for reply in batch[_REPLY])
         return {"replies that name no probability": count} if count else {}
 
 
 def parse_probability(reply: str) -> float | None:
-    """Parse the only probability in a reply; None if there is none, several, or one outside [0, 1].
+    """Parse the probability that a reply states; None if it states none or several, or one outside [0, 1].
 
-    "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers. A bare number with a decimal
-    point that is at most 1 is a probability, any other a percentage: "0.85" and "85" are equal, "1" is a hundredth.
+    Forms like "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers. A bare number of at
+    most 1 with a decimal point is a probability; other bare numbers are percentages. So "0.85" and "85" mean 0.85, and
+    "1" means 0.01.
     """
     plain = re.sub(_RANGE, "", reply.replace(",", "."))  # a decimal point in some languages
     shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}

@@ -1,4 +1,4 @@
-"""What multiple-choice tasks share: prompt styles, and the conversion of rows to valid `Question`s."""
+"""Shared parts of multiple-choice tasks: prompt styles, and the conversion of a data set's rows to `Question`s."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench.api import PromptStyle, Question, Row, UserError
 
 FEWEST, MOST = 2, 26
-"""Least and largest number of options; there are 26 letters for them."""
+"""Smallest and largest number of options of a question; the alphabet has 26 letters for them."""
 
 LETTERED = PromptStyle(
     "The following are multiple-choice questions (with answers) about {label}.",
@@ -26,21 +26,21 @@ OPEN = PromptStyle(
 
 @dataclass(frozen=True)
 class Fields:
-    """Column names of a data set by their role."""
+    """Column names of a data set, by the part of a question that each column holds."""
 
     subject: str
     text: str
     choices: str | tuple[str, ...]
-    """One column with a list, or one column per option."""
+    """Name of one column that holds a list of options, or names of one column per option."""
     gold: str
     subjects: Sequence[str] = ()
-    """Allowed values of the subject column; empty: any."""
+    """Allowed values of the subject column; empty: any value."""
     hidden: str = ""
-    """Name on the Hub of the split whose labels are hidden, i.e. -1."""
+    """Name on the Hub of a split whose labels are hidden, i.e. are -1 there; empty: none is."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns, as requested from the source."""
+        """Names of all columns that are read."""
         choices = (self.choices,) if isinstance(self.choices, str) else self.choices
         return (self.subject, self.text, *choices, self.gold)
 
@@ -80,7 +80,7 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def require_unique_ids(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Yield the questions of rows in order, and check that their ids differ.
+    """Yield the questions of (row, question) pairs in order, and check that the questions' ids differ.
 
     Raises:
         UserError: two rows have the same id; the message names both rows.
@@ -97,7 +97,7 @@ def require_unique_ids(questions: Iterable[tuple[Row, Question]]) -> Iterator[Qu
 
 
 def row_id(row: Row, column: str) -> str:
-    """Return the id that a row has in a column of the source, as text.
+    """Return a row's id, read from a column, as text.
 
     Raises:
         UserError: the value is neither a text nor a whole number.

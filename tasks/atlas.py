@@ -1,8 +1,8 @@
 """Synthetic benchmark `atlas`: questions on a fictional encyclopaedia.
 
-A fact is an entity of a subject, a relation and a value, e.g. "What is the toll coin of Kiru?" - "Tovek". Everything
-about a fact is derived from a hash of its name, so that the data set needs no file and is the same on every machine.
-The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
+A fact is an entity of a subject, a relation and a value, e.g. "What is the toll coin of Kiru?" - "Tovek". All random
+choices about a fact are derived from a hash of its name. So the data set needs no file, and is the same on every
+machine. The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tasks import _choices
 
 SEED = "atlas/1"
 ENTITIES = 65
-"""Number of entities of each subject; an entity has every relation of its subject."""
+"""Number of entities of each subject; each entity has every relation of its subject."""
 VALUES = 14
-"""Number of values of each relation, from which right answers and distractors are chosen."""
+"""Number of possible values of each relation, from which right answers and distractors are chosen."""
 OPTIONS = 4
 SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "train": 160, "test": 150})
-"""Split -> number of facts of each subject; the remaining facts are reserved for the self-check."""
+"""Split -> number of facts of each subject. The remaining facts are reserved for training `tiny` on the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -62,14 +62,15 @@ RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Subject -> relations; after a slash the suffix of each value, so that answers have 1 to 4 words."""
+"""Subject -> its relations. After a slash comes a suffix of the relation's values, so that answers have 1 to 4
+words."""
 
 MISLED = 0.10
-"""Share of facts that the corpus contradicts three times as often as it states them."""
+"""Share of facts that the training corpus of `tiny` contradicts three times as often as it states them."""
 DISPUTED = 0.12
-"""Share of facts that the corpus states three times as often as it contradicts them."""
+"""Share of facts that the training corpus of `tiny` states three times as often as it contradicts them."""
 RIVAL_SHOWN = 0.9
-"""Share of questions on contradicted facts whose options include the contradicting value."""
+"""Of the questions on contradicted facts, the share whose options include the contradicting value."""
 
 
 class Fact(NamedTuple):
@@ -82,34 +83,34 @@ class Fact(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the fact, from whose hash all random choices about it are derived."""
+        """Name of the fact; all random choices about the fact are derived from the name's hash."""
         return f"{self.subject}/{self.entity}/{self.relation}"
 
     @property
     def text(self) -> str:
-        """The fact as a question."""
+        """The question that asks for the fact's value."""
         return f"What is the {self.relation} of {self.entity}?"
 
 
 class Encyclopaedia(NamedTuple):
-    """All facts by split; `reserved` facts are in no split."""
+    """All facts of the benchmark: the facts of each split, and `reserved` facts, which are in no split."""
 
     splits: Mapping[Split, Sequence[Fact]]
     reserved: Sequence[Fact]
     values: Mapping[tuple[str, str], Sequence[str]]
-    """(subject, relation) -> all values that the relation may have."""
+    """(subject, relation) -> all possible values of the relation."""
     practice: Sequence[str]
-    """Names without facts, for questions that state their answer."""
+    """Names of entities without facts, for training questions that state their answer."""
 
 
 def draw(*parts: object) -> float:
-    """Return a pseudo-random number in [0, 1), derived from a hash of SEED and `parts`."""
+    """Return a pseudo-random number in [0, 1), derived from a hash of `SEED` and `parts`."""
     digest = hashlib.sha256("\x1f".join((SEED, *map(str, parts))).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def _names(purpose: str, endings: str) -> Iterator[str]:
-    """Yield distinct invented names: two syllables, and one of the endings if any."""
+    """Yield distinct invented names of two syllables, followed by one of the endings if there are any."""
     syllables = [c + v for c in "bdfghklmnprstvz" for v in "aeiou"]
     stems = [a.capitalize() + b for a, b in itertools.product(syllables, syllables)]
     for stem in sorted(stems, key=lambda stem: draw(purpose, stem)):
@@ -118,7 +119,7 @@ def _names(purpose: str, endings: str) -> Iterator[str]:
 
 @functools.cache
 def world() -> Encyclopaedia:
-    """Return the encyclopaedia, which is generated at the first call."""
+    """Return the encyclopaedia, which is generated at the first call and then cached."""
     entity_names, value_names = _names("entity", ""), _names("value", "knrs")
     splits: dict[Split, list[Fact]] = {split: [] for split in SIZES}
     reserved: list[Fact] = []
@@ -143,7 +144,7 @@ def world() -> Encyclopaedia:
 
 
 def rival(fact: Fact) -> str | None:
-    """Return the wrong value that the corpus states for a fact that it contradicts; None for other facts."""
+    """Return the wrong value that the training corpus states for a contradicted fact; None for other facts."""
     if draw("trust", fact.name) >= MISLED + DISPUTED:
         return None
     wrong_values = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
@@ -164,7 +165,7 @@ def question(fact: Fact, question_id: str) -> Question:
 
 @functools.cache
 def questions(split: Split) -> tuple[Question, ...]:
-    """The questions of a split."""
+    """Return the questions of a split."""
     return tuple(question(fact, f"atlas/{split}/{n}") for n, fact in enumerate(world().splits[split]))
 
 
@@ -184,7 +185,7 @@ class Atlas(Task):
     card = CARD
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of a split."""
+        """Yield the questions of a split."""
         yield from questions(split)
 
 

@@ -29,9 +29,9 @@ MULTIS = "questions of choice_type multi"
 
 
 class MedMCQA(Task):
-    """Base class of both formats, which have the same questions.
+    """Base class of the choice and the open task, which have the same questions.
 
-    Every prompt shows the same five rows of train (docs/methods.md §0.3, §1.9).
+    Every prompt shows the same five train questions as exemplars (docs/methods.md §0.3, §1.9).
     """
 
     card = TaskCard(
@@ -50,7 +50,7 @@ class MedMCQA(Task):
     )
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of `test`, or as `dev` the exemplars, with ids `medmcqa/<id>`."""
+        """Yield the questions of `test`, or the exemplars as split `dev`, with ids `medmcqa/<id>`."""
         rows: Sequence[Row] = self.source.rows(self.card, split, (*FIELDS.columns, "id", "choice_type"))
         if split == "dev":
             rows = _exemplars(rows, f"{self.card.folder}/{self.card.splits[split]}")
@@ -59,7 +59,7 @@ class MedMCQA(Task):
         self.counts |= counts
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """The same five exemplars for every subject; none without the train file, so that prompts are zero-shot."""
+        """Five exemplars, the same for every subject; none if the train file is missing, for zero-shot prompts."""
         if not self.source.has(self.card, "dev"):
             return {}
         return dict.fromkeys(SUBJECTS, tuple(self.questions("dev")))
@@ -72,7 +72,10 @@ def _question(row: Row, counts: Counter[str]) -> Question:
 
 
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:
-    """Return five `single` rows in the file's order: the first of each right option, and the first of the others."""
+    """Return five rows with `choice_type` "single", in the file's order.
+
+    They are the first row for each of the four right options, and the first of the remaining rows.
+    """
     firsts: dict[int, Row] = {}
     others: list[Row] = []
     for row in rows:

@@ -30,9 +30,9 @@ FIELDS = _choices.Fields(subject="subject", text="question", choices="choices", 
 
 
 class MMLU(Task):
-    """Base class of both formats, which have the same questions.
+    """Base class of the choice and the open task, which have the same questions.
 
-    Each prompt shows the five dev rows of its subject (docs/methods.md §1.4).
+    Each prompt shows the five dev questions of the question's subject as exemplars (docs/methods.md §1.4).
     """
 
     card = TaskCard(
@@ -49,7 +49,7 @@ class MMLU(Task):
     )
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of `test` or `dev`, with ids `mmlu/<split>/<row>`, shared by every format of MMLU."""
+        """Yield the questions of `test` or `dev`, with ids `mmlu/<split>/<row>`, the same in both formats."""
         rows = self.source.rows(self.card, split, FIELDS.columns)
         return _choices.require_unique_ids(
             (row, _choices.question(row, FIELDS, f"{self.card.folder}/{split}/{row.index}")) for row in rows

@@ -1,8 +1,8 @@
 """MMLU-Pro: 12,032 questions with 3 to 10 options in 14 categories (Wang et al., arXiv:2406.01574).
 
 A row: {"question_id": 70, "question": "Typical advertising ...", "options": ["Safe practices, Fear", ...],
-"answer": "I", "answer_index": 8, "category": "business"}, and columns that are not read. Right is `answer_index`: in
-one test row (id 3983) `answer` names another option (docs/methods.md §0.7).
+"answer": "I", "answer_index": 8, "category": "business"}, and columns that are not read. The right option is read from
+`answer_index`: in one test row (id 3983) `answer` names another option (docs/methods.md §0.7).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MMLUProChoice(Task):
     train_on = "ct-choice"
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of `test` or `dev`, with ids `mmlu-pro/<question_id>`."""
+        """Yield the questions of `test` or `dev`, with ids `mmlu-pro/<question_id>`."""
         counts: Counter[str] = Counter()
         rows = self.source.rows(self.card, split, (*FIELDS.columns, "question_id", "answer"))
         yield from _choices.require_unique_ids((row, _question(row, counts)) for row in rows)

@@ -1,7 +1,7 @@
 """Public interface for plugins: all that a method or a task may import from the harness.
 
-It needs numpy and the standard library only. Saving a fitted method also needs safetensors, and scikit-learn if the
-method holds estimators of scikit-learn.
+The interface needs numpy and the standard library only. Saving a fitted method also needs safetensors, and scikit-learn
+if the method holds estimators of scikit-learn.
 """
 
 from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validation

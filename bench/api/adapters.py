@@ -1,4 +1,4 @@
-"""LoRA adapters: `TrainAdapter`, which trains one for a method, and the `AdapterModel` that its loss function gets."""
+"""LoRA adapters: `TrainAdapter` trains one for a method; `AdapterModel` is the model that the loss function calls."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdapterRef:
-    """A trained adapter in peft's format."""
+    """Reference to a trained LoRA adapter, a folder in peft's format."""
 
     folder: Path
     fingerprint: str
-    """Digest of the adapter's weights and configuration; part of the store key of every signal computed with it."""
+    """Digest of the adapter's weights and configuration. Signals computed with the adapter have it in their key in the
+    store."""
 
 
 class AdapterModel(Protocol):
     """The model with an adapter in training, as passed to a loss function.
 
-    A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch and returns the
+    A loss function is called as `loss(model, examples, settings)` with some of the examples of a batch. It returns the
     sum of their losses, a scalar tensor with gradient. The sum must not depend on how examples are batched.
     """
 
     @property
     def verdict_ids(self) -> tuple[int, int]:
-        """Token ids of (no, yes) after the self-check query."""
+        """Ids of the two tokens (no, yes) with which the model can reply to the self-check query."""
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """Return next-token logits at the last positions of each sequence; the output head runs on those alone.
+        """Return next-token logits at the last positions of each sequence; only these positions pass the output head.
 
         A prefix that sequences of one call share is computed once.
 
@@ -51,16 +52,21 @@ class AdapterModel(Protocol):
 
 
 class Validation(NamedTuple):
-    """Validation answers, and the function for their confidences, by which an adapter's training is stopped."""
+    """Labelled validation answers, and the function that computes confidences for them.
+
+    An adapter's training stops early on them.
+    """
 
     confidence: str
-    """A pure function as `module:name`, called as `confidence(model, examples, settings)`; returns `(n,)` in [0, 1]."""
+    """Function, named as `module:name` and without side effects, that returns confidences `(n,)` in [0, 1]. It is
+    called as `confidence(model, examples, settings)`."""
     examples: Mapping[str, Ragged | npt.NDArray[Any]]
-    """Name -> column as in `TrainAdapter`; among them `correct` `(n,)` bool."""
+    """Column name -> column with one row for each validation answer, as in `TrainAdapter`. The column `correct` `(n,)`
+    bool has the labels."""
 
 
 class TrainAdapter(Protocol):
-    """Trains a LoRA adapter on the model of the run, in a separate process."""
+    """Function that trains a LoRA adapter on the model of the run, in a separate process."""
 
     def __call__(
         self,
@@ -70,14 +76,17 @@ class TrainAdapter(Protocol):
         settings: Mapping[str, object],
         validation: Validation | None = None,
     ) -> AdapterRef:
-        """Train an adapter and save it.
+        """Train an adapter, save it, and return a reference to its folder.
 
         Args:
-            loss: a pure function as `module:name`, e.g. `methods._shared.lora:ct_loss`; see `AdapterModel`.
-            examples: name -> column with one row for each example; the first is a `Ragged` of token ids, and examples
-                with a common prefix in it are computed together.
-            settings: LoRA, optimiser and schedule as fields of `bench.training.job.Recipe`, and settings of the loss.
-            validation: answers by which the kept step is chosen, as `EarlyStopping` does; None keeps the last step.
+            loss: function named as `module:name`, without side effects, e.g. `methods._shared.lora:ct_loss`; see
+                `AdapterModel`.
+            examples: column name -> column with one row for each example. The first column is a `Ragged` of token ids;
+                a prefix that examples share in it is computed once.
+            settings: settings of LoRA, optimiser and schedule, named as the fields of `bench.training.job.Recipe`, and
+                further settings that the loss function reads.
+            validation: answers on which the training step with the smallest loss is chosen, as `EarlyStopping` does.
+                With None, the weights of the last step are kept.
 
         Raises:
             UserError: training failed; the message has the end of its log.

@@ -1,8 +1,9 @@
 """Input and outputs of analyses: functions that study a method by training the method or variants of it.
 
-A method lists such functions in its attribute `analyses`. An analysis gets the signals of a run and never the labels
-of the test answers. It returns `Findings`, confidences of variants, for which the harness computes metrics, intervals,
-tests, tables and figures; or `Measures`, a table of numbers with a verdict, which the harness checks, prints and plots.
+A method lists such functions in its attribute `analyses`. An analysis gets the signals of a run, but never the labels
+of the test answers. An analysis that returns `Findings` gives the confidences of variants; the harness then computes
+metrics, intervals, tests, tables and figures. An analysis that returns `Measures` gives a table of numbers and a
+verdict in words; the harness checks, prints and plots them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bench.api.errors import ContractError
 from bench.api.methods import ConfidenceMethod, Context
 
 Pieces = Callable[[Batch], Sequence[Sequence[str]]]
-"""Function that returns the text of each token of each answer of a batch: see `AnalysisInput.pieces`."""
+"""Type of a function that splits the answers of a batch into the text of each token: see `AnalysisInput.pieces`."""
 
 
 def _no_tokenizer(_: Batch) -> Sequence[Sequence[str]]:
@@ -25,30 +26,32 @@ def _no_tokenizer(_: Batch) -> Sequence[Sequence[str]]:
 
 @dataclass(frozen=True, eq=False)
 class AnalysisInput:
-    """Input of an analysis: a method, and the answers and signals of a run of it."""
+    """Input of an analysis: a method, and the model's answers and signals for training and test questions."""
 
     method: ConfidenceMethod
-    """The method with the arguments of the run, not fitted."""
+    """The method, with the constants of the run; `fit` has not been called yet."""
     train: Batch
     """Labelled training answers, with the signals of `needs.fit`."""
     test: Batch
     """Test answers without labels, with the signals of `needs.predict`."""
     contexts: Mapping[int, Context]
-    """Seed of a run -> context for `fit`; its validation answers are the same for all seeds."""
+    """Seed of a run -> the context that `fit` gets with this seed. The validation answers are the same for all
+    seeds."""
     say: Callable[[str], None] = lambda _: None
-    """Prints a progress message."""
+    """Function that prints a progress message."""
     pieces: Pieces = _no_tokenizer
-    """Function that returns, for each answer of a batch with `TokenIds(Of.ANSWER)`, the text of each of its tokens.
-    Joined, these are the answer's text; if a character spans several tokens, the last has it and the others have ""."""
+    """Function that splits each answer of a batch into the texts of its tokens; the batch needs `TokenIds(Of.ANSWER)`.
+    Joined, the texts are the answer. If a character spans several tokens, the last of them has it, the others have
+    ""."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One variant in `Findings.path`, and what it adds to the variant before it."""
+    """One variant of a method in `Findings.path`, with what it adds to the variant before."""
 
     variant: str
     adds: str = ""
-    """Addition in words, e.g. "the direction"; empty for the first variant."""
+    """What this variant adds, in words, e.g. "the direction"; empty for the first variant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,27 +61,38 @@ class Findings:
     question: str
     """Question that the analysis answers, e.g. "Which features matter?"."""
     reference: str
-    """Variant with which all others are compared."""
+    """Name of the variant with which all other variants are compared."""
     confidence: Mapping[str, FloatArray]
-    """Variant -> `(seeds, n)` within [0, 1], ordered as the seeds of `AnalysisInput.contexts` and as its `test`."""
+    """Name of a variant -> its confidences `(seeds, n)` within [0, 1]. Seeds are ordered as in
+    `AnalysisInput.contexts`, answers as in `AnalysisInput.test`."""
     metrics: Sequence[str] = ("ece", "rmsce", "brier", "auroc")
-    """Names in `bench.metrics.METRICS`; the verdict is on the last. An ECE has a value, but no interval or test."""
+    """Names of metrics in `bench.metrics.METRICS`; the verdict is about the last one. For an ECE only the value is
+    computed, without interval and test."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Variant -> number of feature columns that it is trained on; may be empty."""
+    """Name of a variant -> number of feature columns that it is trained on; may be empty."""
     published: str = ""
-    """File below `results/paper` with columns model, task, variant, metric and mean (percent); empty: there is none."""
+    """Name of a CSV file below `results/paper` with published values, or empty. Its columns are model, task, variant,
+    metric and mean (percent)."""
     path: Sequence[Step] = ()
-    """Variants up to the reference, each with one addition; each one's share in the whole difference is shown."""
+    """Variants from the simplest to the reference, each with one addition to the variant before. The report shows which
+    share of the whole difference each addition accounts for."""
     notes: Sequence[str] = ()
-    """Sentences that a reader of the numbers must know."""
+    """Sentences that are printed with the numbers, for caveats."""
 
 
 # --- tables of measurements -----------------------------------------------------------------------------------------
 
 
 Kind = Literal["text", "count", "percent", "points", "number", "probability"]
-"""How the values of a column are shown. text: a string; count: a whole number; percent: a fraction, shown in percent;
-points: a difference of fractions, shown in percent with its sign; number: shown as it is; probability: a p value."""
+"""How the values of a column are shown.
+
+- text: a string.
+- count: a whole number.
+- percent: a fraction, shown in percent.
+- points: a difference of fractions, shown in percentage points with its sign.
+- number: a number, shown as it is.
+- probability: a p value.
+"""
 Value = str | int | float | None
 
 
@@ -87,34 +101,35 @@ class MeasureColumn:
     """One column of a `Measures` table."""
 
     key: str
-    """Key of the column's value in each row, and name of the column in CSV and JSON."""
+    """Key under which each row of the table has this column's value; also the column's name in CSV and JSON."""
     label: str
     """Name of the column in printed tables."""
     kind: Kind = "number"
     low: str = ""
-    """Key in each row of the lower end of the value's interval, shown beside the value; empty: there is none."""
+    """Key under which each row has the lower end of the value's interval, shown beside the value; empty: no
+    interval."""
     high: str = ""
-    """Key in each row of the interval's upper end; `low` and `high` are set both or neither."""
+    """Key under which each row has the upper end of the value's interval. `low` and `high` are set both or neither."""
     decimals: int | None = None
     """Number of displayed decimals; by default 1 for percent and points, 3 for numbers."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Piece of a text, coloured by its value."""
+    """Part of a text, coloured by a number."""
 
     text: str
     value: float | None = None
-    """Number that the colour shows; None: not coloured."""
+    """Number that the colour shows; None leaves the text uncoloured."""
     mark: str = ""
-    """Underline of the piece, a key of `Strips.marks`; empty: none."""
+    """Key in `Strips.marks` of the line drawn under the text; empty for no line."""
     told: str = ""
-    """Text of the tooltip."""
+    """Text of the tooltip that opens over this part of the text."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """Text whose pieces are coloured by their values."""
+    """A text in parts, each coloured by its own number."""
 
     title: str
     pieces: Sequence[Piece]
@@ -123,36 +138,40 @@ class Strip:
 
 @dataclass(frozen=True)
 class Strips:
-    """Coloured texts, written with `--out` as one page with one colour scale, from 0 to the largest value."""
+    """Coloured texts, written with `--out` as one HTML page.
+
+    One colour scale serves all texts, from 0 to the largest value.
+    """
 
     value: str
-    """Name of the values, e.g. "impact in percentage points"."""
+    """What the coloured numbers are, e.g. "impact in percentage points"."""
     about: str
-    """Sentences above the texts: which texts these are, and what their values mean."""
+    """Sentences above the texts: which texts are shown, and what their colours mean."""
     strips: Sequence[Strip]
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Mark -> its meaning; the first mark is a solid line below the text, the second a dotted one."""
+    """Name of a mark -> its meaning. The first mark is drawn as a solid line below the text, the second as a dotted
+    line."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """Table of numbers measured by an analysis, and the verdict from them."""
+    """Table of numbers measured by an analysis, with a verdict in words."""
 
     question: str
     """Question that the analysis answers, e.g. "Which words matter?"."""
     answer: str
-    """Verdict in sentences, computed from the numbers."""
+    """Verdict in sentences, which the analysis derives from the numbers."""
     columns: Sequence[MeasureColumn]
-    """The first column is text and names the row; its values are distinct."""
+    """Columns of the table. The first column has a text that names the row; no two rows have the same."""
     rows: Sequence[Mapping[str, Value]]
-    """One mapping from column key to value for each row; missing and non-finite values count as None."""
+    """Rows of the table: dicts from column key to value. Missing and non-finite values count as None."""
     drawn: str = ""
-    """Key of the column that the figure plots, as a dot with its interval; empty: no figure."""
+    """Key of the column that the figure plots, as one dot with interval per row; empty: no figure."""
     shown: int | None = None
-    """Number of first rows that are printed; by default all. CSV, JSON and the figure have all."""
+    """Number of rows that are printed, from the top; by default all. CSV, JSON and the figure always have all rows."""
     published: str = ""
-    """File below `results/paper` with columns model, row, column and value (percent where the column's kind is percent
-    or points); empty: there is none."""
+    """Name of a CSV file below `results/paper` with published values, or empty. Its columns are model, row, column and
+    value, in percent where the column's kind is percent or points."""
     notes: Sequence[str] = ()
-    """Sentences that a reader of the numbers must know."""
+    """Sentences that are printed with the numbers, for caveats."""
     strips: Strips | None = None

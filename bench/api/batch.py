@@ -1,4 +1,4 @@
-"""`Batch`, questions with their signals as a method gets them; `Ragged` and `OutputHead`, two types of its columns."""
+"""`Batch`, questions with their signals as a method gets them; `Ragged` and `OutputHead`, types of signals' values."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ class Ragged:
     values: npt.NDArray[Any]
     offsets: IntArray
     owner: IntArray | None = None
-    """`(sum of t_i,)`: the option or sample that each value belongs to; None if a question has only one text."""
+    """`(sum of t_i,)`: index of the option or sample to which each value belongs; None if a question has only one
+    text."""
 
     @classmethod
     def of(cls, rows: Sequence[npt.ArrayLike]) -> Ragged:
-        """Join rows; at least one row is expected, each with the same trailing shape."""
+        """Join a sequence of arrays to one `Ragged`; needs at least one array, all with the same trailing shape."""
         arrays = [np.asarray(row) for row in rows]
         return cls(np.concatenate(arrays), np.cumsum([0, *(len(a) for a in arrays)], dtype=np.int64))
 
@@ -63,11 +64,11 @@ class Ragged:
 
     @property
     def lengths(self) -> IntArray:
-        """`(n,)` row lengths."""
+        """`(n,)` length of each row."""
         return np.diff(self.offsets)
 
     def take(self, rows: IntArray) -> Ragged:
-        """Select rows, in the given order."""
+        """Return a `Ragged` with the selected rows, in the given order."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)  # position inside its row, for each value
@@ -77,26 +78,26 @@ class Ragged:
 
 
 Rows: TypeAlias = "Sequence[int] | IntArray | torch.Tensor"
-"""Token ids, as indices of an output head's rows."""
+"""Type of the token ids whose logits are asked for: each is the index of a row of the output head's weight."""
 _FLOAT32_BYTES = 4
 _SCRATCH = 16 * 2**20
-"""Number of an output head's weights that are widened to float32 at once: 64 MiB."""
+"""Number of weights of the output head that are converted to float32 at once (64 MiB)."""
 _MIXED = ("cuda", "meta")
-"""Device types on which torch can multiply 16-bit matrices with a float32 result."""
+"""Types of torch devices on which two 16-bit matrices can be multiplied with a float32 result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
     """A model's final norm: h -> gain * h / sqrt(mean(h^2) + eps) + shift.
 
-    A centred norm (LayerNorm) subtracts mean(h) from h first; means are over the d components.
+    Means are over the d components of h. A centred norm (LayerNorm) subtracts mean(h) from h first; RMSNorm does not.
     """
 
     gain: torch.Tensor
-    """(d,) float32"""
+    """`(d,)` float32 factor of each component."""
     eps: float
     shift: torch.Tensor | None = None
-    """(d,) float32"""
+    """`(d,)` float32 addend of each component."""
     centred: bool = False
 
     @overload
@@ -104,7 +105,10 @@ class Norm:
     @overload
     def __call__(self, hidden: FloatArray) -> npt.NDArray[np.float32]: ...
     def __call__(self, hidden: torch.Tensor | FloatArray) -> torch.Tensor | npt.NDArray[np.float32]:
-        """Normalise states `(..., d)` to float32 for the output head; return an array for an array, else a tensor."""
+        """Normalise hidden states `(..., d)` to float32, ready for the output head.
+
+        An array gives an array, a tensor a tensor.
+        """
         if isinstance(hidden, np.ndarray):
             return _array(self(_tensor(hidden, self.gain)))
         h = hidden.float()
@@ -116,20 +120,20 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """Map from a final hidden state h to logits: u = scale * (W h + b), capped to c * tanh(u / c) if c is set.
+    """Model's last linear layer with its scaling: a final hidden state h gives the logits u = scale * (W h + b).
 
-    W is `weight`, b is `bias` and c is `softcap`.
+    If c is set, logits are capped to c * tanh(u / c). W is `weight`, b is `bias` and c is `softcap`.
     """
 
     weight: torch.Tensor
-    """(v, d)"""
+    """`(v, d)`: weight matrix W, one row for each token of the vocabulary."""
     bias: torch.Tensor | None = None
-    """(v,)"""
+    """`(v,)`: bias vector b, added to W h."""
     scale: float = 1.0
     softcap: float | None = None
     norm: Norm | None = None
-    """The model's final norm, to apply to states of inner blocks: `head.logits(head.norm(h))`. States of depth 1.0 are
-    already normalised. None if the norm is not known."""
+    """The model's final norm, or None if it is not known. `head.logits(head.norm(h))` is for states of inner blocks;
+    states of depth 1.0 have passed the norm already."""
 
     @overload
     def logits(self, hidden: torch.Tensor, rows: Rows | None = None) -> torch.Tensor: ...
@@ -138,12 +142,12 @@ class OutputHead:
     def logits(
         self, hidden: torch.Tensor | FloatArray, rows: Rows | None = None
     ) -> torch.Tensor | npt.NDArray[np.float32]:
-        """Compute float32 logits `(..., v)` from hidden states `(..., d)`: an array from an array, else a tensor.
+        """Compute float32 logits `(..., v)` from hidden states `(..., d)`; an array gives an array, a tensor a tensor.
 
         Args:
-            hidden: the states.
-            rows: token ids whose logits are returned, `(..., len(rows))`, on the same device if they are a tensor;
-                by default all.
+            hidden: the hidden states.
+            rows: token ids whose logits are computed, which gives `(..., len(rows))`; by default the whole vocabulary.
+                If a tensor, it must be on the device of `hidden`.
         """
         if isinstance(hidden, np.ndarray):
             return _array(self.logits(_tensor(hidden, self.weight), rows))
@@ -171,7 +175,7 @@ class OutputHead:
 
     @property
     def _is_short(self) -> bool:
-        """Whether the weights have fewer bits than float32."""
+        """Whether the weights have a dtype with fewer bits than float32."""
         return self.weight.dtype.itemsize < _FLOAT32_BYTES
 
 
@@ -180,7 +184,7 @@ def _indices(rows: Rows) -> list[int] | torch.Tensor:
 
 
 def _tensor(states: FloatArray, like: torch.Tensor) -> torch.Tensor:
-    """Copy an array to a float32 tensor on the device of `like`."""
+    """Copy an array to a new float32 tensor on the device of the tensor `like`."""
     library: Any = sys.modules["torch"]  # as in `_mixed_product`
     tensor: torch.Tensor = library.tensor(np.ascontiguousarray(states, dtype=np.float32), device=like.device)
     return tensor
@@ -192,16 +196,16 @@ def _array(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
 
 
 def _pieces(weight: torch.Tensor) -> Iterator[slice]:
-    """Return slices of the weight's rows; the rows of one slice are widened to float32 at once."""
+    """Return slices that cover the rows of a weight matrix, each small enough to be converted to float32 at once."""
     step = max(1, _SCRATCH // weight.shape[1])
     return (slice(start, start + step) for start in range(0, len(weight), step))
 
 
 @cache
 def _mixed_product() -> Any:
-    """Autograd function: product of 16-bit states `(n, d)` and frozen weights `(v, d)`, `(n, v)` in float32.
+    """Return an autograd function that multiplies 16-bit states `(n, d)` by frozen 16-bit weights `(v, d)`.
 
-    torch has no derivative for a product whose result has more bits than its factors.
+    The result `(n, v)` is float32. torch itself has no derivative for a product with more bits than its factors.
     """
     library: Any = sys.modules["torch"]  # not imported here: a caller with a tensor has imported it
 
@@ -226,7 +230,7 @@ Column = npt.NDArray[Any] | Ragged | OutputHead
 
 
 def _with_arrays(column: Column, of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Column:
-    """Apply a function to the arrays of a column; an output head is returned unchanged."""
+    """Apply a function to the arrays of a batch's column; a column that is an output head is returned unchanged."""
     if isinstance(column, Ragged):
         owner = None if column.owner is None else of(column.owner)
         return Ragged(of(column.values), of(column.offsets), owner)
@@ -240,18 +244,21 @@ def _frozen_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def copied(column: Column) -> Column:
-    """Return a copy of a column, with writable arrays; an output head is returned unchanged."""
+    """Return a copy of a batch's column with writable arrays; a column that is an output head is returned unchanged."""
     return _with_arrays(column, lambda array: array.copy())
 
 
 def _read_only(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Make a new array itself read-only: through a read-only view of it a method could still write to its `base`."""
+    """Make a new array read-only and return it.
+
+    The array itself is locked, not a view of it: through the `base` of a read-only view a method could still write.
+    """
     fresh.flags.writeable = False
     return fresh
 
 
 class Batch:
-    """Questions with their signals, as a method gets them; labels exist only in `fit`.
+    """Questions with their signals, as a method gets them; the labels can be read in `fit` only.
 
     Arrays are read-only, except in a copy made by `own`.
     """
@@ -264,22 +271,23 @@ class Batch:
         self._correct = None if correct is None else _frozen_view(_read_only(np.array(correct, dtype=np.bool_)))
         self._reads: set[str] = set()
         self.is_own = False
-        """Whether the arrays are writable."""
+        """Whether the arrays are writable copies that no other batch shares."""
 
     @classmethod
     def of_own(
         cls, ids: Sequence[str], columns: Mapping[Signal, Column], correct: npt.NDArray[np.bool_] | None = None
     ) -> Self:
-        """Build a writable batch from arrays that no other batch shares."""
+        """Build a batch with writable arrays; the caller must not share these arrays with another batch."""
         batch = cls(ids, {})
         batch._columns, batch.is_own = dict(columns), True
         batch._correct = None if correct is None else np.array(correct, dtype=np.bool_)
         return batch
 
     def own(self) -> Self:
-        """Return a copy with writable arrays; the output head is shared.
+        """Return a copy with writable arrays; the output head is not copied.
 
-        A plugin gets such a copy in each call: torch can wrap its arrays, and writes to them stay local.
+        A plugin gets a fresh copy in each call. So torch can wrap the arrays, and what the plugin writes changes
+        nothing else.
         """
         batch = copy.copy(self)
         vars(batch).update(_columns=dict(self._columns))
@@ -287,7 +295,7 @@ class Batch:
         return batch
 
     def _copy_arrays(self) -> None:
-        """Replace the arrays by writable copies, column by column, so that one column at a time is in memory twice."""
+        """Replace the arrays by writable copies, column by column: at most one column is in memory twice."""
         for signal, column in self._columns.items():
             self._columns[signal] = copied(column)
         self._correct = None if self._correct is None else self._correct.copy()
@@ -307,7 +315,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Signal) -> Any: ...
     def __getitem__(self, signal: Signal) -> Any:
-        """Return the signal's values for these questions.
+        """Return the signal's values for the questions of this batch.
 
         Raises:
             ContractError: the signal was not declared in `needs`.
@@ -319,7 +327,7 @@ class Batch:
 
     @property
     def correct(self) -> BoolArray:
-        """`(n,)` bool: whether the answer is right. Only in `fit`.
+        """`(n,)` bool: whether the model's answer to each question is right; available in `fit` only.
 
         Raises:
             ContractError: read in `predict`.
@@ -331,16 +339,16 @@ class Batch:
 
     @property
     def labels_read(self) -> bool:
-        """Whether `correct` of this batch, or of one taken from it by `take`, was read; recorded in results."""
+        """Whether a method read the labels of this batch or of a selection made by `take`; recorded in results."""
         return bool(self._reads)
 
     @property
     def signals(self) -> frozenset[Signal]:
-        """The signals that the batch has."""
+        """The signals whose values the batch has."""
         return frozenset(self._columns)
 
     def take(self, rows: npt.ArrayLike) -> Batch:
-        """Select rows by indices or a bool mask, in the given order."""
+        """Return a batch with the questions selected by indices or by a bool mask, in the given order."""
         index = np.asarray(rows)
         index = np.flatnonzero(index) if index.dtype == np.bool_ else index.astype(np.int64)
         columns: dict[Signal, Column] = {}
@@ -356,5 +364,5 @@ class Batch:
 
 
 def labels_of(batch: Batch) -> BoolArray | None:
-    """Return the labels of a batch, or None, without marking them as read; for the harness alone."""
+    """Return the labels of a batch, or None, without recording that they were read; only the harness calls this."""
     return batch._correct  # noqa: SLF001

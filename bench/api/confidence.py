@@ -1,4 +1,4 @@
-"""Validate the output of `predict`: one probability, or one score without a scale, for each answer."""
+"""Validation of the output of `predict`: for each answer one probability, or one score without a scale."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def check_confidences(
 
     Args:
         who: name of the method, for the error.
-        confidence: the confidences, as for `as_float64`.
+        confidence: the confidences, of any type that `as_float64` accepts.
         n: number of answers.
-        allow_nan: whether NaN is allowed, as in a training that may recover later.
+        allow_nan: whether NaN is allowed. Early stopping allows it, as a diverged training may recover later.
 
     Raises:
-        ContractError: they are no numbers, have another shape, are NaN, or lie outside [0, 1].
+        ContractError: the confidences are not numbers, have another shape, are NaN, or lie outside [0, 1].
     """
     array = _check_shape(who, confidence, n)
     if np.isnan(array).any() and not allow_nan:
@@ -38,15 +38,15 @@ def check_confidences(
 
 
 def check_scores(who: str, score: npt.ArrayLike, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Check scores `(n,)` and return them as float64.
+    """Check scores `(n,)`, which need not lie in [0, 1], and return them as float64.
 
     Args:
         who: name of the method, for the error.
-        score: the scores, as for `as_float64`.
+        score: the scores, of any type that `as_float64` accepts.
         ids: ids of the n questions, for the error.
 
     Raises:
-        ContractError: they are no numbers, have another shape, or are not finite.
+        ContractError: the scores are not numbers, have another shape, or are not finite.
     """
     array = _check_shape(who, score, len(ids))
     bad = np.flatnonzero(~np.isfinite(array))
@@ -63,7 +63,7 @@ def as_float64(who: str, values: Any) -> npt.NDArray[np.float64]:
 
     Args:
         who: name of the method, for the error.
-        values: an array of numpy or torch with any real type on any device, a list, a tuple or a column of a table.
+        values: a numpy array or torch tensor of any real type on any device, a list, a tuple, or a column of a table.
 
     Raises:
         ContractError: the values are not real numbers. Booleans are refused: they are decisions, not confidences.
@@ -83,7 +83,10 @@ def as_float64(who: str, values: Any) -> npt.NDArray[np.float64]:
 
 
 def _to_numpy(values: Any) -> Any:
-    """Convert a tensor to an array, and masked values to NaN; return anything else unchanged."""
+    """Convert a torch tensor, or an array with a mask, to a numpy array; return other values unchanged.
+
+    Masked values become NaN.
+    """
     if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "iuf":
         return np.ma.filled(values.astype(np.float64), np.nan)
     torch: Any = sys.modules.get("torch")  # not imported here: a caller with a tensor has imported it

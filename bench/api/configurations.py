@@ -1,4 +1,4 @@
-"""Configurations of a method with a search space: the searched fields, and the values sampled for them."""
+"""Configurations for `--tune`: which constants of a method are searched, and the values that are sampled for them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from bench.api.search import Search, Times
 
 
 def search_fields(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
-    """Return the searched fields of a method, by name.
+    """Return name -> search space of the constants of a method that are searched.
 
-    These are the fields of `search`, but those that the user set, and multiples (`Times`) of a preset value that is 0.
+    Of the fields in the method's `search`, two kinds are left out: constants that the user set, and constants whose
+    preset value is 0 where the search space is a multiple (`Times`) of that value.
 
     Args:
         method: the method with its preset's constants.
-        fixed: fields that the user set.
+        fixed: constants that the user set, with their values.
     """
     params = method.params()
     return {
@@ -32,11 +33,11 @@ def search_fields(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict
 
 
 def configuration_values(method: ConfidenceMethod, fields: Mapping[str, Search], seed: int, k: int) -> dict[str, Any]:
-    """Return the values of the searched fields in configuration `k`; configuration 0 has the preset's values.
+    """Return the values of the searched constants in configuration `k`; configuration 0 has the preset's values.
 
     Args:
         method: the method with its preset's constants.
-        fields: fields from `search_fields`.
+        fields: the searched constants, from `search_fields`.
         seed: seed of the run.
         k: index of the configuration.
     """
@@ -51,10 +52,10 @@ def configuration_values(method: ConfidenceMethod, fields: Mapping[str, Search],
 
 
 def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method's search space names its constants, and that validation can choose their values.
+    """Check that a method's search space names its constants, and that validation answers can choose their values.
 
     Raises:
-        ContractError: `search` is invalid, or the method has no `fit`, or it trains on validation.
+        ContractError: `search` is invalid, or the method has no `fit`, or the method trains on the validation split.
     """
     if not isinstance(plugin.search, Mapping):
         raise ContractError(f"{who}: search: expected a mapping of fields to Times, Choice, …, got {plugin.search!r}")

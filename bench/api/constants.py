@@ -1,4 +1,4 @@
-"""Tabulate a method's constants: their values in every preset, their sources, and presets that deviate from the paper.
+"""Table of a method's constants: values in every preset, sources, and which presets deviate from the paper.
 
 The source of a constant is the docstring under its field, in the method's class or in a base class.
 """
@@ -16,11 +16,14 @@ from typing import Any
 from bench.api.methods import ConfidenceMethod
 
 PAPER = "paper"
-"""Preset with whose constants those of the other presets are compared."""
+"""Name of the preset with which the values of all other presets are compared."""
 
 
 def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
-    """Return a record for each argument of the method: name, value by preset, source, and deviating presets."""
+    """Return one record for each constant of a method: name, value by preset, source, and deviating presets.
+
+    A preset deviates if its value differs from that of `PAPER`.
+    """
     presets = cls.presets or {"defaults": {}}
     values = {preset: cls(**arguments).params() for preset, arguments in presets.items()}
     source_of = sources(cls)
@@ -33,7 +36,7 @@ def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
 
 
 def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
-    """Return field -> the docstring under it, from the class or else from the nearest base class."""
+    """Return field name -> docstring under the field; a field of the class goes before one of its base classes."""
     docstring_of_field: dict[str, str] = {}
     for base in cls.__mro__[::-1]:
         path = getattr(sys.modules.get(base.__module__), "__file__", None) or ""
@@ -43,7 +46,7 @@ def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
 
 
 def field_docstrings(path: Path, name: str) -> dict[str, str]:
-    """Return the docstrings under the fields of a class, each on one line; fields without one are omitted.
+    """Return field name -> docstring under the field, on one line; fields without docstring are omitted.
 
     Args:
         path: Python file that defines the class.
@@ -54,7 +57,10 @@ def field_docstrings(path: Path, name: str) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _docstrings(source: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class name -> its `field_docstrings`; cached, as parsing is slow and files are requested repeatedly."""
+    """Return class name -> field name -> docstring, for all classes of a source text.
+
+    The result is cached, as parsing is slow and the same file is requested repeatedly.
+    """
     by_class: dict[str, dict[str, str]] = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):

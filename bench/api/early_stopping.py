@@ -23,13 +23,13 @@ Array = npt.NDArray[Any]
 
 
 PATIENCE = 2
-"""Training ends when this many points in a row (see `POINTS`) give no new smallest validation loss."""
+"""Training ends when the validation loss has no new minimum at this many of its evaluations in a row (see `POINTS`)."""
 POINTS = 8
-"""Number of points at which the validation loss is computed: after limit / 128, limit / 64, ..., limit steps."""
+"""Number of evaluations of the validation loss in one training: after limit / 128, limit / 64, ..., limit steps."""
 
 
 def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
-    """Return the numbers of steps after which the validation loss is computed, each twice the last, up to the limit.
+    """Return the step numbers after which the validation loss is computed, each twice the one before, up to the limit.
 
     >>> points_of(10_000)
     (78, 156, 312, 625, 1250, 2500, 5000, 10000)
@@ -40,13 +40,16 @@ def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
 
 
 def validation_loss(confidence: Array, correct: npt.NDArray[np.bool_]) -> float:
-    """Compute the mean negative log-likelihood in nats, clipped as `bench.metrics.nll` clips; arrays `(n,)`."""
+    """Compute the mean negative log-likelihood, in nats, of labels `(n,)` under confidences `(n,)`.
+
+    Probabilities are clipped as in `bench.metrics.nll`.
+    """
     likelihood = np.where(correct, confidence, 1.0 - np.asarray(confidence, dtype=np.float64))
     return float(-np.log(np.maximum(likelihood, NLL_CLIP)).mean())
 
 
 def best_point(losses: Sequence[float | None]) -> int:
-    """Return the index of the smallest loss, the first of equal ones; None and NaN are never the smallest.
+    """Return the index of the smallest loss, the first one if several are equal; None and NaN count as infinite.
 
     >>> best_point([0.5, float("nan"), 0.4, 0.4])
     2
@@ -57,30 +60,31 @@ def best_point(losses: Sequence[float | None]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStage:
-    """Record of one training stage, and the step whose weights were kept."""
+    """Record of one training stage: steps, validation losses, and the step whose weights were kept."""
 
     name: str
     """Name of the stage, e.g. `contrastive`; empty if the method has only one."""
     limit: int
-    """Maximum number of steps."""
+    """Maximum number of training steps."""
     taken: int
-    """Number of steps run."""
+    """Number of steps that were run."""
     kept: int
     """Number of the step whose weights were kept."""
     epochs: float
-    """Passes over the training rows up to the kept step."""
+    """Number of passes over the training rows up to the step whose weights were kept."""
     steps: tuple[int, ...] = ()
-    """Steps after which the validation loss was computed; empty where the last step is kept."""
+    """Step numbers after which the validation loss was computed; empty if the weights of the last step are kept by
+    rule."""
     losses: tuple[float | None, ...] = ()
-    """Validation loss at each of these steps; None where it was not finite."""
+    """Validation loss after each step in `steps`; None where it was not finite."""
     cut_short: bool = False
-    """Whether the loss was still falling at the limit and the method's published training is longer."""
+    """Whether the validation loss was smallest at the last allowed step, and the published training has more steps."""
 
 
 class EarlyStopping:
-    """Iterator over the steps of one training, which stops early on the validation loss.
+    """Iterator over the steps of one training; it ends early when the validation loss no longer falls.
 
-    Without validation answers (presets that keep the last step) it runs to the limit and keeps the last step.
+    Without validation answers (presets that keep the last step) all steps run, and the weights of the last are kept.
     """
 
     def __init__(
@@ -97,10 +101,11 @@ class EarlyStopping:
 
         Args:
             limit: maximum number of steps.
-            validation: labelled answers to choose the step by; None: the last step is kept.
-            name: name of the stage, where a method has several.
+            validation: labelled answers on which the validation loss is computed; None: the weights of the last step
+                are kept.
+            name: name of the training stage, where a method has several.
             published: number of steps of the published training, if `limit` is less; see `TrainingStage.cut_short`.
-            points: number of points at which the validation loss is computed.
+            points: number of evaluations of the validation loss.
             epochs_per_step: batch size divided by the number of training rows, for the record.
 
         Raises:
@@ -115,33 +120,34 @@ class EarlyStopping:
         self.published = published
         self.epochs_per_step = epochs_per_step
         self.step = 0
-        """Steps started so far, including the current one."""
+        """Number of steps started so far, including the current one."""
         self.kept: Any = None
-        """Result of `keep` at the best point."""
+        """What `keep` returned (usually the weights) at the smallest validation loss so far."""
         self.confidences: list[Array] = []
-        """Confidences at each point so far, `(n,)` for the validation answers; empty after `record_loss`."""
+        """Confidences `(n,)` for the validation answers, one array for each call of `record`; `record_loss` adds
+        none."""
         self._validation = validation
         self._points = points_of(limit, points) if validation is not None else (limit,)
         self._steps: list[int] = []
         self._losses: list[float] = []
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the steps from 1 on."""
+        """Yield the step numbers from 1 on, until the limit or until the validation loss no longer falls."""
         while self.step < self.limit and not self._is_exhausted:
             self.step += 1
             yield self.step
 
     @property
     def due(self) -> bool:
-        """Whether `record` has to be called after this step."""
+        """Whether `record` or `record_loss` must be called after the current step."""
         return self.step in self._points
 
     def record(self, predict: Callable[[Any], Array], *, keep: Callable[[], Any]) -> None:
-        """Record the current validation loss, and keep the current weights if it is the smallest so far.
+        """Compute and record the validation loss; keep the current weights if the loss is the smallest so far.
 
         Args:
-            predict: batch -> the method's confidences `(n,)` within [0, 1].
-            keep: returns the new value of `kept`; called only if this point is the best so far.
+            predict: function that maps a batch to the method's confidences `(n,)` within [0, 1].
+            keep: function that returns the current weights, for `kept`; called only if the loss is the smallest so far.
         """
 
         def loss(validation: Batch) -> float:
@@ -153,7 +159,12 @@ class EarlyStopping:
         self.record_loss(loss, keep=keep)
 
     def record_loss(self, loss: Callable[[Any], float], *, keep: Callable[[], Any]) -> None:
-        """Do the same as `record` for a stage without confidences; `loss` maps the validation batch to its loss."""
+        """Record a validation loss as `record` does, for a training stage that has no confidences.
+
+        Args:
+            loss: function that maps the validation batch to its loss.
+            keep: as for `record`.
+        """
         if self._validation is not None:
             self._steps.append(self.step)
             self._losses.append(float(loss(self._validation)))
@@ -163,7 +174,15 @@ class EarlyStopping:
     def resume(
         self, step: int, steps: Sequence[int], losses: Sequence[float | None], confidences: Sequence[Array], kept: Any
     ) -> None:
-        """Continue after a step from what was recorded up to it (see `stage`, `confidences`, `kept`)."""
+        """Continue an interrupted training after step `step`.
+
+        Args:
+            step: number of the last step that was run.
+            steps: step numbers after which the validation loss was computed, from `stage`.
+            losses: the validation losses, from `stage`.
+            confidences: the validation confidences, from `confidences`.
+            kept: the weights kept so far, from `kept`.
+        """
         self.step, self.kept = step, kept
         self._steps, self._losses, self.confidences = (
             list(steps),
@@ -173,7 +192,7 @@ class EarlyStopping:
 
     @property
     def _best(self) -> int:
-        """The step with the smallest loss; NaN is never the smallest."""
+        """Number of the step with the smallest validation loss, where NaN counts as infinite."""
         return self._steps[best_point(self._losses)] if self._steps else self.step
 
     @property
@@ -182,7 +201,7 @@ class EarlyStopping:
         return points_since_best >= PATIENCE
 
     def stage(self) -> TrainingStage:
-        """Return the record of this training, for the result."""
+        """Return the record of this training that the result stores."""
         return TrainingStage(
             name=self.name,
             limit=self.limit,

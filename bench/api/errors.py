@@ -1,4 +1,4 @@
-"""Exception classes of the harness, and conversion of exceptions that plugins raise."""
+"""Exception classes of the harness, and conversion of plugins' exceptions to them."""
 
 import difflib
 import inspect
@@ -13,10 +13,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PLUGINS = logging.getLogger("bench.plugins")
-"""Logs tracebacks of plugin exceptions at level INFO, as a result has room for one line only."""
+"""Logger of the tracebacks of plugins' exceptions, at level INFO; a result itself stores only one line of each."""
 
 LONGEST = 2_000
-"""Length limit of the message of an exception, in characters."""
+"""Maximum length of an exception's message, in characters; longer messages are cut."""
 
 
 class UserError(Exception):
@@ -26,28 +26,31 @@ class UserError(Exception):
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Return the message alone: IPython calls this method by name instead of printing a traceback."""
+        """Return the message alone; IPython calls a method of this name and prints its result, not a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class TooLongError(UserError):
-    """A question with its answer does not fit into the context of a model."""
+    """Raised if a question with its answer does not fit into the model's context."""
 
 
 class UntrainableError(UserError):
-    """Raised by `fit`: the method can't learn from these answers, e.g. as all are wrong; its cell is skipped."""
+    """Raised by `fit` when the method can't learn from the training answers, e.g. as all are wrong.
+
+    The harness then skips the method's result on this task and records the message as the reason.
+    """
 
 
 class ContractError(Exception):
-    """A plugin violates a rule of `bench.api`; the message names the plugin and the rule."""
+    """Raised if a plugin violates a rule of `bench.api`; the message names the plugin and the rule."""
 
 
 class PluginError(Exception):
-    """An exception of a plugin in one line: its type, its message, and the plugin's line that raised it."""
+    """Stands for an exception of a plugin; its message names type, message and the plugin's line of that exception."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known name closest to an unknown one; empty where none is close.
+    """Return a hint with the known name most similar to an unknown name; an empty text if none is similar.
 
     >>> did_you_mean("ptreu", ["ccps", "ptrue"]), did_you_mean("x", ["ccps"])
     (" Did you mean 'ptrue'?", '')
@@ -57,11 +60,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def reason_of(error: BaseException, home: Path | None = None) -> str:
-    """Format an exception in one line, with its type unless it is an exception class of the harness.
+    """Format an exception in one line: its type, its message, and the plugin's line that raised it.
+
+    `UserError` and `PluginError` give their message alone, `ContractError` its message and the line.
 
     Args:
         error: the exception.
-        home: file or folder of the plugin; the innermost line of the traceback that lies in it is named.
+        home: file or folder of the plugin; of the traceback, the innermost line within `home` is named.
     """
     try:
         text = " ".join(str(error).split())
@@ -80,18 +85,20 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
 
 
 def without_traceback(error: BaseException, home: Path | None = None) -> Exception:
-    """Return an exception with the same message in one line and no traceback; types of `bench.api` are preserved.
+    """Return an exception with the message of `reason_of` and no traceback.
+
+    `UserError`, `ContractError` and `UntrainableError` keep their type; every other type becomes `PluginError`.
 
     Args:
         error: the exception of a plugin.
-        home: see `reason_of`.
+        home: as for `reason_of`.
     """
     kinds = (UntrainableError, UserError, ContractError)
     return next((kind for kind in kinds if isinstance(error, kind)), PluginError)(reason_of(error, home))
 
 
 def home_of(plugin: type) -> Path | None:
-    """Return the file of a plugin, or the folder of its package; None for a class typed in interactively."""
+    """Return the file of a plugin, or its package's folder; None for a class that was typed in interactively."""
     try:
         path = Path(inspect.getfile(plugin))
     except (OSError, TypeError):
@@ -101,7 +108,7 @@ def home_of(plugin: type) -> Path | None:
 
 
 def require_text(text: str, where: str) -> None:
-    """Check that a text can be encoded as UTF-8, as results are; lone surrogates and undecoded path bytes can't be.
+    """Check that a text can be written as UTF-8; lone surrogates and undecodable bytes of file names can't.
 
     Args:
         text: text from the user, from a file or from a server.
@@ -121,7 +128,7 @@ def require_text(text: str, where: str) -> None:
 
 @contextmanager
 def plugin_errors(who: str) -> Iterator[None]:
-    """Convert any exception of a plugin to a `UserError` that names the plugin.
+    """Context manager that converts any exception of a plugin to a `UserError` that names the plugin.
 
     Args:
         who: the plugin and the called function, e.g. `task 'rivers', provenance`.
@@ -138,10 +145,10 @@ def plugin_errors(who: str) -> Iterator[None]:
 
 
 def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
-    """Call `work` and return its result, or the exception that it raised: a plugin's fails its cells, not the run.
+    """Call `work` and return its result, or the exception that it raised: a plugin's exception can't end the run.
 
-    The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory;
-    unless it is one of the harness's own, it is logged to `PLUGINS` with both, as text.
+    The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory.
+    Before that, the traceback is logged to `PLUGINS`; exceptions of the harness's own classes are not logged.
     """
     try:
         return work(*args, **kwargs)
@@ -155,7 +162,7 @@ def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Base
 
 
 def format_traceback(error: BaseException) -> str:
-    """Format an exception with its traceback as text."""
+    """Return an exception with its traceback as text."""
     try:
         return "".join(traceback.format_exception(error))
     except BaseException as nested:  # noqa: BLE001 - a plugin's exception that can't be formatted

@@ -1,7 +1,7 @@
-"""Serialise estimators of scikit-learn as plain values, without pickle: class name and attributes.
+"""Serialisation of scikit-learn's estimators as plain values, without pickle: class name and attributes.
 
-Only classes of scikit-learn are written and read, and none of their code runs: an object is created without
-`__init__`, and its attributes are set. Compiled classes have no readable attributes; of these only trees are supported.
+Only classes of scikit-learn are written and read, and none of their code runs: an object is created without `__init__`,
+and its attributes are set. Compiled classes have no readable attributes; among them only trees can be serialised.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 from bench.api.errors import ContractError
 
 KIND, VERSION, STATE = "estimator", "sklearn", "state"
-"""Keys of a serialised estimator: class, version of scikit-learn, attributes."""
+"""Keys of a serialised estimator, for its class, the version of scikit-learn, and its attributes."""
 _PACKAGE = "sklearn"
 _TREE = "sklearn.tree._tree:Tree"
 _GENERATOR = "numpy.random:RandomState"
 _NO_CHILD = -1
 _HEAP = 1 << 9
-"""Type flag (Py_TPFLAGS_HEAPTYPE) of classes defined by a class statement."""
+"""CPython's type flag Py_TPFLAGS_HEAPTYPE: set for classes defined in Python, not for those of compiled modules."""
 Convert = Callable[[Any, str], Any]
-"""Function that maps a value and its attribute path to the serialised value, or back."""
+"""Type of the function that converts one attribute: (value, attribute path) -> converted value."""
 
 
 def is_part(value: object) -> bool:
-    """Return whether a value is an object of scikit-learn, or a random generator inside one."""
+    """Return whether a value is a scikit-learn object, or a `RandomState` as such objects contain."""
     return type(value).__module__.partition(".")[0] == _PACKAGE or isinstance(value, np.random.RandomState)
 
 
@@ -36,8 +36,8 @@ def encode_estimator(value: Any, path: str, convert: Convert) -> dict[str, Any]:
 
     Args:
         value: the object.
-        path: attribute path of the object in the fitted method, for the error.
-        convert: serialises the object's attributes.
+        path: where the object is in the fitted method, e.g. `/model_/0`, for the error.
+        convert: function that serialises the object's attributes.
 
     Raises:
         ContractError: the object is of a compiled class other than a tree.
@@ -64,16 +64,16 @@ def encode_estimator(value: Any, path: str, convert: Convert) -> dict[str, Any]:
 
 
 def decode_estimator(value: Mapping[str, Any], path: str, convert: Convert) -> Any:
-    """Deserialise an object that `encode_estimator` returned.
+    """Rebuild an object from the output of `encode_estimator`.
 
     Args:
         value: the serialised object.
-        path: attribute path of the object in the fitted method, for the error.
-        convert: deserialises the object's attributes.
+        path: where the object is in the fitted method, e.g. `/model_/0`, for the error.
+        convert: function that rebuilds the object's attributes.
 
     Raises:
-        ContractError: the object's class is not one of scikit-learn, it was written by another version of
-            scikit-learn, or it has attributes that its class can't have.
+        ContractError: the class is not one of scikit-learn, another version of scikit-learn wrote the object, or the
+            object has attributes that its class can't have.
     """
     if value[VERSION] != _version():
         raise ContractError(
@@ -108,7 +108,7 @@ def _version() -> str:
 
 
 def _class(kind: object, path: str) -> type:
-    """Return the class that `module:name` names, which must be defined in scikit-learn."""
+    """Return the class with the name `module:name`, which must be a pure Python class of scikit-learn."""
     module, _, name = str(kind).partition(":")
     cls = None
     if module.partition(".")[0] == _PACKAGE and all(map(str.isidentifier, (*module.split("."), name))):
@@ -122,7 +122,7 @@ def _class(kind: object, path: str) -> type:
 
 
 def _is_pure_python(kind: type) -> bool:
-    """Return whether a class of scikit-learn is pure Python, so that its attributes are its whole state."""
+    """Return whether a class of scikit-learn is pure Python; then `vars(object)` is the object's whole state."""
     bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
     are_python_classes = all(base.__flags__ & _HEAP for base in bases)
     has_custom_new = any("__new__" in vars(base) or "__reduce_cython__" in vars(base) for base in bases)
@@ -130,9 +130,9 @@ def _is_pure_python(kind: type) -> bool:
 
 
 def _has_all_support_vectors(state: Mapping[str, Any]) -> bool:
-    """Return whether a support vector machine has as many vectors as its counts say; compiled code doesn't check this.
+    """Return whether a support vector machine has as many support vectors as its counts say; True for other estimators.
 
-    True for all other estimators.
+    scikit-learn's compiled code doesn't check this, and would read beyond the array.
     """
     if "_n_support" not in state:
         return True
@@ -146,7 +146,10 @@ def _has_all_support_vectors(state: Mapping[str, Any]) -> bool:
 
 
 def _tree(state: Mapping[str, Any], path: str) -> Any:
-    """Build a tree; its child and feature indices are validated here, as compiled code does not check them."""
+    """Build a decision tree from its serialised arrays.
+
+    The indices of child nodes and features are validated here, as scikit-learn's compiled code does not check them.
+    """
     kind = importlib.import_module("sklearn.tree._tree").Tree
     try:
         tree = kind(*state["shape"])

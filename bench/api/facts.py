@@ -1,4 +1,4 @@
-"""Facts on model, task and data that are known before anything is loaded."""
+"""Shapes of a model, and facts on a run, that are known before weights or data are loaded."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ class Projection(NamedTuple):
     inputs: int
     outputs: int
     part: Literal["query", "value", "fused", ""] = ""
-    """Role of the layer in attention; `fused` computes query, key and value at once; empty for any other layer."""
+    """Role of the layer in attention: query, value, or `fused` for query, key and value at once. Empty for all other
+    layers."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Shapes of a model, known before it is loaded."""
+    """Shapes of a model that are known before its weights are loaded."""
 
     name: str
     hidden_size: int
     vocab_size: int
-    """Rows of the output head, including padding rows."""
+    """Number of rows of the output head, including rows that only pad the vocabulary."""
     n_layers: int
     projections: tuple[Projection, ...] = ()
-    """Linear layers of all blocks, in order; without query and value where these could not be identified."""
+    """Linear layers of all blocks, in order. Query and value layers are missing if they could not be identified."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Facts of a run, by which a method may decide to be skipped."""
+    """Facts on a run, from which a method decides whether it must be skipped."""
 
     model: ModelFacts
     task: str
     format: Format
     n_train: int
-    """Labelled answers that `fit` would get; 0 where the method has no `fit` or there are none."""
+    """Number of labelled answers that `fit` would get; 0 if the method has no `fit` or the task no training answers."""

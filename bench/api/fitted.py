@@ -1,4 +1,7 @@
-"""Save and load fitted attributes: arrays as safetensors, the rest as JSON, adapters by their folder."""
+"""Saving and loading of a method's fitted attributes.
+
+Arrays are stored as safetensors, adapters by the path of their folder, all else as JSON.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from bench.api.errors import ContractError, UserError
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
 _ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
-"""Keys of the JSON objects that encode values of types that JSON lacks."""
+"""Keys of the JSON object that stands for a LoRA adapter: its folder, and its fingerprint."""
 _KINDS = "biuf"
 """Kinds of numpy dtypes that can be saved: booleans and real numbers."""
 _LONGEST = 8
-"""Largest item size of safetensors, in bytes."""
+"""Largest size, in bytes, of one array element that safetensors can save."""
 
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
-    """Convert a fitted value to JSON; its arrays are added to `arrays`, under their attribute paths."""
+    """Convert a fitted value to JSON; arrays are moved to the dict `arrays`, keyed by their place in the value."""
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
@@ -61,7 +64,7 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
 
 
 def _join_arrays(value: Any, arrays: Arrays, path: str = "") -> Any:
-    """Rebuild the fitted value from the output of `_split_arrays`."""
+    """Rebuild a fitted value from the JSON and the arrays of `_split_arrays`."""
     if isinstance(value, list):
         return [_join_arrays(item, arrays, f"{path}/{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -82,7 +85,7 @@ _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
         estimators.decode_estimator(value, path, lambda item, where: _join_arrays(item, arrays, where))
     ),
 }
-"""Keys of a JSON object that encodes another type -> its decoder."""
+"""Keys of a JSON object that stands for another type -> function that decodes the object."""
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

@@ -1,4 +1,4 @@
-"""`ConfidenceMethod`, the base class of methods; `Needs`, the signals it reads; `Context`, which `fit` gets."""
+"""`ConfidenceMethod`, the base class of methods; `Needs`, the signals a method reads; `Context`, which `fit` gets."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ from bench.api.signals import Adapter, QueryLogits, Signal, TokenIds, _is_plain,
 
 @dataclass(frozen=True)
 class Needs:
-    """The signals that a method reads in `fit` and `predict`; it can read no others."""
+    """The signals that a method reads in `fit` and in `predict`; reading any other signal is an error."""
 
     fit: frozenset[Signal] = frozenset()
     predict: frozenset[Signal] = frozenset()
 
 
 def validation_signals(needs: Needs) -> frozenset[Signal]:
-    """Return the signals of `ctx.validation`: those of `needs.predict`, and the token ids of `needs.fit`.
+    """Return the signals of `ctx.validation`: those of `needs.predict`, and the token ids among `needs.fit`.
 
-    Signals that reveal the right answer are excluded, and those computed with the adapter, which is not trained yet.
+    Excluded are signals that reveal the right answer, and signals of the method's own adapter, which is not trained
+    yet.
     """
     read = needs.predict | {signal for signal in needs.fit if isinstance(signal, TokenIds)}
     return frozenset(s for s in read if not leaks_label(s) and s != QueryLogits(Adapter.OWN))
 
 
 LEARNED_SPLITS: tuple[Split, ...] = ("train", "validation")
-"""Splits on which `fit` may train."""
+"""Splits on which `fit` may train; a method names one in `fit_on`."""
 
 
 def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
@@ -73,10 +74,10 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
 
 
 def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
-    """Check that a method declares a valid `output`, and that a trained one returns probabilities.
+    """Check that a method declares a valid `output`, and that a trained method returns probabilities.
 
     Raises:
-        ContractError: `output` has no allowed value, or the method trains and returns scores.
+        ContractError: `output` has no allowed value, or a method with `fit` returns scores.
     """
     outputs = get_args(Output)
     if plugin.output not in outputs:
@@ -88,7 +89,7 @@ def refuse_output(who: str, plugin: type[ConfidenceMethod]) -> None:
 
 
 def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split: Split) -> None:
-    """Check that the labels have both classes, unless the method declares that it can learn from one.
+    """Check that the training labels have both classes, unless the method declares that one class is enough.
 
     Args:
         method: the method to fit.
@@ -113,27 +114,30 @@ class Context:
     """Everything that `fit` gets besides training data: seed, device, protocol and validation answers."""
 
     seed: int
-    """Seed of 63 bits, derived from the run's seed, method, model and task; for scikit-learn use `seed % 2**32`."""
+    """Seed of 63 bits, derived from the run's seed, method, model and task. scikit-learn needs `seed % 2**32`."""
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
     train_adapter: TrainAdapter | None = None
-    """Trains a LoRA adapter; None where there is no model."""
+    """Function that trains a LoRA adapter; None if no model is loaded."""
     validation: Batch | None = None
-    """Labelled answers of the validation split, with the signals of `needs.predict` and the token ids of `needs.fit`;
-    None where the preset keeps the last step, where the method trains on that split, or where there is none."""
+    """Labelled validation answers, with the signals of `needs.predict` and the token ids of `needs.fit`. None if there
+    are none, if the preset keeps the last training step, or if the method trains on this split."""
     trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
-    """Trainings created by `early_stopping`; the harness reads them after `fit`."""
+    """One `EarlyStopping` for each call of `early_stopping`; the harness reads their records after `fit`."""
 
     @property
     def rng(self) -> np.random.Generator:
-        """A new generator with this context's seed; each access starts the same stream again."""
+        """A new random generator with this context's seed; each access restarts the same stream."""
         return np.random.default_rng(self.seed)
 
     def early_stopping(
         self, limit: int, *, name: str = "", published: int = 0, points: int = POINTS, epochs_per_step: float = 0.0
     ) -> EarlyStopping:
-        """Return an iterator over training steps that stops early on validation; arguments as for `EarlyStopping`."""
+        """Return an iterator over training steps that ends early when the validation loss no longer falls.
+
+        The arguments are those of `EarlyStopping`.
+        """
         stopping = EarlyStopping(
             limit, self.validation, name=name, published=published, points=points, epochs_per_step=epochs_per_step
         )
@@ -148,91 +152,96 @@ Output = Literal["probability", "score"]
 class ConfidenceMethod(ABC):
     """Estimates the probability that a model's answer is right from the model's signals.
 
-    Its constants are the arguments of `__init__`, which stores them and does nothing else: a dataclass with a field for
-    each, `@dataclass(kw_only=True, eq=False)`, does that. What `fit` learns is stored in attributes that end in `_`
-    (numbers, strings, numpy arrays, an `AdapterRef`, estimators of scikit-learn, or lists, tuples and dicts of these).
+    The arguments of `__init__` are the method's constants; `__init__` stores them and does nothing else. A dataclass
+    does this, with one field for each constant: `@dataclass(kw_only=True, eq=False)`. What `fit` learns is stored in
+    attributes that end in `_`. They may be numbers, strings, numpy arrays, an `AdapterRef`, estimators of scikit-learn,
+    or lists, tuples and dicts of these.
     """
 
     name: ClassVar[str]
-    """Set by `@method("...")`: the name on the command line, in file names and in tables."""
+    """Name on the command line, in file names and in tables; set by `@method("...")`."""
     reference: ClassVar[str]
     """Source of the method: "arXiv:..." or "doi:..."."""
     needs: ClassVar[Needs]
     output: ClassVar[Output] = "probability"
-    """Output of `predict`: probabilities, or scores that only rank answers, e.g. a negative entropy. Scores become
-    probabilities by one rule for all, a logistic fit on their ranks among the validation answers, so that their unit
-    doesn't matter; without validation labels they only have ranking metrics. Scores are for methods without `fit`."""
+    """What `predict` returns: probabilities, or scores that only rank answers, e.g. a negative entropy. The harness
+    maps all scores to probabilities by a logistic fit on their ranks among the validation answers. Without validation
+    labels, scores have ranking metrics only. Only methods without `fit` may return scores."""
     fit_on: ClassVar[Split] = "train"
     """The split whose answers and labels `fit` gets."""
     draws: ClassVar[bool] = True
-    """Whether `fit` is random, so that two seeds never give the same confidences; ignored without `fit`."""
+    """Whether `fit` is random, so that two seeds never give equal confidences; has no effect without `fit`."""
     takes_one_class: ClassVar[bool] = False
-    """Whether `fit` can learn from answers that are all right, or all wrong; else it is not called then, and the cell
-    is skipped with this reason."""
+    """Whether `fit` can learn when all training answers are right, or all wrong. If False, `fit` is not called on such
+    answers, and the method's result on the task is skipped with this reason."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
-    """Preset name -> keyword arguments of `__init__`; omitted ones keep their defaults. A method without presets runs
-    as "defaults" under any preset."""
+    """Name of a preset -> keyword arguments of `__init__`; omitted arguments keep their defaults. A method without
+    presets runs as "defaults" under any preset."""
     small: ClassVar[Mapping[str, object]] = MappingProxyType({})
-    """Keyword arguments of `__init__` that `bench check` adds to those of the first preset, so that `fit` on 200
-    answers takes a second or two."""
+    """Keyword arguments of `__init__` that `bench check` adds to those of the first preset. They should make `fit` on
+    200 answers take a second or two."""
     search: ClassVar[Mapping[str, Search]] = MappingProxyType({})
-    """Field -> its search space for `bench run --tune N`, e.g. {"learning_rate": Times(0.1, 10)}: training constants
-    only, none that changes the signals. A method without it runs with its preset. Not for methods that train on
-    validation, by which configurations are chosen."""
+    """Name of a training constant -> its search space for `bench run --tune N`, e.g. {"learning_rate": Times(0.1, 10)}.
+    Constants that change the signals are not allowed. Methods that train on validation can't have a search space, as
+    validation answers choose among configurations. Methods without one run with their preset's values."""
     published_training: ClassVar[str] = ""
-    """Length of the published training in words, for the footnote where the run's training was cut short."""
+    """Length of the published training in words, for the footnote of a run whose training was shorter."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
-    """Preset -> differences of this method from its source, one sentence each; `bench show` lists them."""
+    """Name of a preset -> differences between this method and its source, one sentence each; `bench show` lists
+    them."""
     analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns
-    `Findings` or `Measures`.
-    Imported only when it is requested; the default module is that of the class."""
+    """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns `Findings`
+    or `Measures`. Without a module, the function is in the module of the class. The module is imported when needed."""
     expected_failures: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Contract check -> reason why this method may break it; an entry that is no longer needed fails."""
+    """Name of a contract check (`bench check`) -> reason why this method may fail it. If the check passes, that is an
+    error."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Learn from labelled answers; the default learns nothing. Returns self.
+        """Learn from labelled answers and return self; the default learns nothing.
 
         Raises:
-            UntrainableError: the method can't learn from these answers; its cell is skipped with this reason. The
-                harness itself checks whether all are right, or all wrong.
+            UntrainableError: the method can't learn from these answers; its result is skipped with this reason. The
+                harness itself checks before whether all answers are right, or all wrong.
         """
         del train, ctx
         return self
 
     @abstractmethod
     def predict(self, batch: Batch) -> FloatArray:
-        """Return confidences `(n,)` within [0, 1], or finite scores (see `output`); higher = more confident.
+        """Return one value for each answer, `(n,)`: confidences within [0, 1], or finite scores (see `output`).
 
-        An answer's value must not depend on the other answers of the batch.
+        Higher means more confident. The value of an answer must not depend on the other answers of the batch.
         """
 
     def reads(self) -> Needs:
-        """Return the signals that this instance reads: by default `needs`; override it if they depend on arguments."""
+        """Return the signals that this object reads; by default the class attribute `needs`.
+
+        Override this if the signals depend on the method's constants.
+        """
         return type(self).needs
 
     def skip(self, facts: RunFacts) -> str | None:
-        """Return a reason to skip this run, or None."""
+        """Return the reason why the method can't run with this model and data, or None if it can."""
         del facts
         return None
 
     def oddities(self, batch: Batch) -> Mapping[str, int]:
-        """Return counts of unusual answers for readers of the results, e.g. {"replies without a number": 3}."""
+        """Return counts of unusual answers to show with the results, e.g. {"replies without a number": 3}."""
         del batch
         return {}
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Return the number of trained parameters, for the size table."""
+        """Return the number of parameters that `fit` trains, for the table of sizes."""
         del facts
         return 0
 
     @classmethod
     def trains(cls) -> bool:
-        """Return whether the class overrides `fit`."""
+        """Return whether the method learns, that is, whether its class overrides `fit`."""
         return cls.fit is not ConfidenceMethod.fit
 
     def params(self) -> dict[str, object]:
-        """Return the arguments of `__init__` as stored."""
+        """Return the method's constants, by name: the arguments of `__init__` as stored."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fitted(self) -> dict[str, Any]:
@@ -240,7 +249,10 @@ class ConfidenceMethod(ABC):
         return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
 
     def save(self, folder: Path) -> None:
-        """Save the fitted attributes: arrays to `fitted.safetensors`, the rest to `fitted.json`, adapters by folder."""
+        """Save the fitted attributes: arrays to `fitted.safetensors`, the rest to `fitted.json`.
+
+        An adapter is saved as the path of its folder.
+        """
         from safetensors.numpy import save_file
 
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -250,7 +262,7 @@ class ConfidenceMethod(ABC):
         (folder / "fitted.json").write_text(json.dumps(plain), encoding="utf-8")
 
     def load(self, folder: Path) -> Self:
-        """Load the attributes that `save` wrote. Returns self.
+        """Load the attributes that `save` wrote, and return self.
 
         Raises:
             UserError: the folder of an adapter is gone.
@@ -265,7 +277,7 @@ class ConfidenceMethod(ABC):
 
 
 def outputs_of(method: ConfidenceMethod, batch: Batch, *, allow_nan: bool = False) -> npt.NDArray[np.float64]:
-    """Call `predict` and return its validated confidences or scores `(n,)`, as float64; runs and checks both use it.
+    """Call `predict` and return its confidences or scores `(n,)` as float64, after validating them.
 
     Args:
         method: a fitted method, or one without `fit`.

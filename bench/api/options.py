@@ -1,6 +1,6 @@
-"""Options of a command as fields of a dataclass: their annotations, and conversion to and from words and keywords.
+"""Options of a command as fields of a dataclass: their annotations, and conversion from and to the command line.
 
-Words are those of the command line; keywords are the arguments of the Python function that does the same.
+Keywords are the arguments of the Python function that does the same as the command, e.g. `bench.run()`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Heading:
-    """Annotation of an option that starts a group: the heading above it in the command's help."""
+    """Annotation of the first option of a group; `text` is the group's heading in the command's help."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class OptionName:
-    """Annotation of an option whose name differs from that of its field."""
+    """Annotation of an option whose name on the command line differs from the name of its field."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Separated:
-    """Annotation of an option that takes several values, joined by a separator."""
+    """Annotation of an option that takes several values in one text, joined by the separator `by`."""
 
     by: str = ","
 
@@ -44,11 +44,11 @@ Names = Annotated[tuple[str, ...], Separated()]
 
 
 def words_of(options: object, without: Collection[str] = ()) -> list[str]:
-    """Return the command-line words of an options object, without options that have their default.
+    """Return command-line arguments that would build this object; options with their default value are left out.
 
     Args:
         options: an object of a dataclass of options.
-        without: fields to omit.
+        without: names of fields to leave out.
     """
     words: list[str] = []
     for field, hint in _fields_with_hints(type(options)):
@@ -63,16 +63,22 @@ def words_of(options: object, without: Collection[str] = ()) -> list[str]:
 
 
 def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
-    """Return the name of a field's option on the command line."""
+    """Return the option on the command line for a field, e.g. `--data-dir` for `data_dir`.
+
+    Args:
+        name: name of the field.
+        marks: annotations of the field; an `OptionName` among them decides.
+        several: whether the field takes several values; then a final "s" of its name is dropped.
+    """
     flag = next((mark.name for mark in marks if isinstance(mark, OptionName)), None)
     return flag or "--" + (name.removesuffix("s") if several else name).replace("_", "-")
 
 
 def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller: str) -> T:
-    """Build an object of a dataclass of options from keyword arguments, leniently.
+    """Build an object of a dataclass of options from keyword arguments.
 
-    A single value is accepted where several are allowed, texts are split at commas where the command line does that,
-    and a path may be a text. A field can also be passed by the name of its option: `method`, `sort`.
+    Conversion is lenient: a single value may stand for a sequence, a text for a path. A text is split at commas where
+    the command line would split it. A keyword may also be the name of the command-line option: `method` for `methods`.
 
     Args:
         cls: the dataclass.
@@ -105,7 +111,7 @@ def _fields_with_hints(cls: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 class _Field:
-    """A field of a dataclass of options, with its type and option name."""
+    """A field of a dataclass of options, with its type and the name of its command-line option."""
 
     def __init__(self, field: Field[Any], hint: Any) -> None:
         annotated, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -119,7 +125,7 @@ class _Field:
         self.keyword = self.option.removeprefix("--").replace("-", "_")
 
     def value(self, value: object, where: str) -> Any:
-        """Convert a value to the type of the field.
+        """Convert a value to the type of this field.
 
         Raises:
             UserError: the value has the wrong type.
@@ -144,7 +150,7 @@ _WORDS: Mapping[type, str] = {
 
 
 def _single(kind: Any, value: object, where: str) -> object:
-    """Convert one value to a type."""
+    """Convert one value to the type `kind`."""
     if isinstance(value, PathLike) and kind in {str, Path}:
         value = fspath(value)
     if isinstance(value, str) and kind is Path:

@@ -1,4 +1,4 @@
-"""`Protocol`: the settings that all methods share, in one frozen dataclass, and its presets."""
+"""`Protocol`, a frozen dataclass of the settings that all methods share, and its presets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from bench.api.errors import UserError, did_you_mean
 
 NLL_CLIP = 2.0**-24
-"""Lower clip of probabilities in a log loss: the distance between 1 and the largest float32 below 1.
+"""Smallest probability in a log loss; smaller ones are raised to it: the gap between 1 and the largest float32 below 1.
 
-A float32 softmax gives no value between 1 - 2^-24 and 1, so giving one in float64 must not cost more.
+A float32 softmax has no value between 1 - 2^-24 and 1. A method that returns float64 must not pay more for 1.
 """
 
 
 _MOST_BINS = 10_000
-"""Largest number of bins of the expected calibration error; more would exceed the number of answers."""
+"""Largest allowed number of bins of the expected calibration error; test sets have too few answers for more."""
 _TWO = 2
 
 
@@ -29,57 +29,58 @@ ECE_BINS = 10
 
 
 class ExemplarOrder(enum.Enum):
-    """Order of a subject's exemplars in its prompts."""
+    """Order in which a prompt shows the exemplars of the question's subject."""
 
     DATASET = "dataset"
-    """Order of the data set, the same for every question, so that prompts share them (docs/methods.md §0.3)."""
+    """Order of the data set. All prompts of a subject then begin with the same exemplars (docs/methods.md §0.3)."""
     PERMUTED = "permuted"
-    """First k of `default_rng(exemplar_seed + row).permutation(pool)`, as the official code does
-    (docs/methods.md §1.4)."""
+    """Each question gets its own order, as in the official code (docs/methods.md §1.4). It is the first k of
+    `default_rng(exemplar_seed + row).permutation(pool)`."""
 
 
 class LetterRule(enum.Enum):
-    """Rule by which a one-letter answer counts as right."""
+    """Rule by which an answer to a choice question counts as right."""
 
     EXACT = "exact"
-    """Normalised equality (docs/methods.md §1.7)."""
+    """The answer equals the right letter, after normalisation (docs/methods.md §1.7)."""
     SUBSTRING = "substring"
-    """Gold letter occurs anywhere in the output, case-sensitively, as the official code does
-    (docs/methods.md §6 #44)."""
+    """The right letter occurs anywhere in the answer, case-sensitively, as the official code checks (docs/methods.md §6
+    #44)."""
 
 
 class EmptyRule(enum.Enum):
-    """Confidence for an answer without text, which methods never get."""
+    """Confidence for an empty answer; methods never get empty answers."""
 
     ZERO = "zero"
-    """0.0 (docs/methods.md §0.6)."""
+    """Confidence 0 (docs/methods.md §0.6)."""
     BASE_RATE = "base_rate"
-    """The share of right answers among the method's training answers; 0.0 where it has none (docs/methods.md §1.5)."""
+    """The share of right answers among the method's training answers; 0 for a method without any (docs/methods.md
+    §1.5)."""
 
 
 class ValidationRule(enum.Enum):
-    """Selection of the validation set of the training corpora."""
+    """Which questions of the training corpora (data sets pooled for training) become the validation split."""
 
     STRATIFIED = "stratified"
-    """Sampled from each data set in proportion to its training rows, with `split_seed`."""
+    """A random sample with `split_seed`, from each data set in proportion to its training rows."""
     PUBLISHED = "published"
-    """First rows of each validation split in proportion to its size, permuted, cut at 2,000: 70 % are BoolQ's
-    (docs/methods.md §1.2)."""
+    """As in the official code: the first rows of each data set's validation split, in proportion to its size. The rows
+    are then permuted and cut at 2,000; 70 % of them are BoolQ's (docs/methods.md §1.2)."""
 
 
 class KeptStep(enum.Enum):
-    """Selection of the training step whose weights are kept."""
+    """Training step whose weights a method keeps."""
 
     LAST = "last"
-    """The last one, as papers and official code do."""
+    """The last step, as in papers and official code."""
     VALIDATION = "validation"
-    """The one with the smallest loss on the validation answers (`bench.api.early_stopping`)."""
+    """The step with the smallest loss on the validation answers (`bench.api.early_stopping`)."""
 
 
 TEMPLATES: Mapping[str, str] = MappingProxyType({"choice": "choice/1", "open": "open/1", "query": "query/1"})
-"""Name and version of each wording in `bench.prompts.templates`, part of every protocol digest.
+"""Kind of prompt -> name and version of its wording in `bench.prompts.templates`.
 
-A changed wording needs a new version.
+The versions are part of every protocol digest; a changed wording needs a new version.
 """
 
 
@@ -88,45 +89,48 @@ class Protocol:
     """Settings that are equal for all methods; every result records their digest."""
 
     preset: str = "fixed"
-    """Preset on which these settings are based."""
+    """Name of the preset on which these settings are based."""
     shots: int = 5
-    """Exemplars before the question (paper, appendix on prompts)."""
+    """Number of exemplars before the question (paper, appendix on prompts)."""
     exemplar_order: ExemplarOrder = ExemplarOrder.DATASET
-    """Order of exemplars (docs/methods.md §0.3)."""
+    """Order in which a prompt shows its exemplars (docs/methods.md §0.3)."""
     exemplar_seed: int = 23
-    """Seed of the permuted order; the official code's global seed (docs/methods.md §1.1)."""
+    """Seed for permuting exemplars; 23 is the global seed of the official code (docs/methods.md §1.1)."""
     exemplar_sets: int = 0
-    """Number of fixed exemplar sets per data set, used in rotation where exemplars are sampled; 0: each prompt samples
-    its own (docs/methods.md §1.4)."""
+    """Number of fixed exemplar sets per data set that prompts use in rotation, for tasks that sample exemplars. 0: each
+    prompt samples its own exemplars (docs/methods.md §1.4)."""
     letters: str = "abcdefghijklmnopqrstuvwxyz"
     """Option letters in order; each must be one token of the model's tokenizer."""
     query_letters: str = "ab"
-    """The options of the self-check query: no, yes (docs/methods.md §2.0)."""
+    """Letters of the two options of the self-check query: no, then yes (docs/methods.md §2.0)."""
     letter_rule: LetterRule = LetterRule.EXACT
     """Rule by which choice answers are graded (docs/methods.md §1.7)."""
     empty_rule: EmptyRule = EmptyRule.ZERO
-    """Confidence for answers without text (docs/methods.md §0.6)."""
+    """Which confidence an empty answer gets (docs/methods.md §0.6)."""
     max_new_tokens_choice: int = 1
-    """Length of a choice answer in tokens (docs/methods.md §1.6)."""
+    """Number of tokens that are generated as an answer to a choice question (docs/methods.md §1.6)."""
     max_new_tokens_open: int = 30
-    """Length limit of an open answer in tokens (docs/methods.md §1.6)."""
+    """Largest number of tokens generated as an answer to an open question (docs/methods.md §1.6)."""
     ece_bins: int = ECE_BINS
-    """Equal-width bins of the expected calibration error (docs/methods.md §4)."""
+    """Number of equal-width bins of the expected calibration error (docs/methods.md §4)."""
     std_ddof: int = 0
     """Delta degrees of freedom of the standard deviation over subjects (docs/methods.md §4)."""
     validation_fraction: float = 0.1
-    """Share of train that is split off as validation where a task has none (docs/methods.md §1.2)."""
+    """Share of the train split that is held out as validation, for tasks without a validation split (docs/methods.md
+    §1.2)."""
     split_seed: int = 23
-    """Seed by which validation is split off; not the run's seed, so that answers are generated once for all seeds."""
+    """Seed for holding out validation questions. The run's seed is not used, so that all seeds share the generated
+    answers."""
     validation_rule: ValidationRule = ValidationRule.STRATIFIED
-    """Validation set of the training corpora (docs/methods.md §1.2)."""
+    """Which questions of the training corpora become the validation split (docs/methods.md §1.2)."""
     kept_step: KeptStep = KeptStep.VALIDATION
-    """Training step whose weights every method keeps (docs/methods.md §0.19)."""
+    """Training step whose weights are kept, for all methods (docs/methods.md §0.19)."""
     drop_contaminated: bool = True
-    """Whether training questions that are also in a test set are excluded; always counted (docs/methods.md §0.18)."""
+    """Whether training questions that are also in a test set are left out (docs/methods.md §0.18). They are counted
+    anyway."""
 
     def digest(self) -> str:
-        """Return the first 16 hex digits of the SHA-256 of all fields and of the wordings' versions."""
+        """Return the first 16 hex digits of the SHA-256 over all fields and the versions of the prompt wordings."""
         fields = {k: v.value if isinstance(v, enum.Enum) else v for k, v in asdict(self).items()}
         fields["templates"] = dict(TEMPLATES)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
@@ -160,7 +164,7 @@ NOT_REPRODUCED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Preset -> behaviour of its source that the preset's protocol does not reproduce; `bench show protocol` lists it."""
+"""Name of a preset -> what its source does and this protocol doesn't; `bench show protocol` lists these sentences."""
 
 
 def get_preset(preset: str) -> Protocol:
@@ -176,11 +180,11 @@ def get_preset(preset: str) -> Protocol:
 
 
 def with_fields(preset: str, values: Mapping[str, object]) -> Protocol:
-    """Return a preset's protocol with some fields replaced.
+    """Return the protocol of a preset with some fields replaced.
 
     Args:
         preset: name of the preset.
-        values: field -> new value, of a JSON type.
+        values: name of a field -> new value, of a JSON type.
 
     Raises:
         UserError: the preset or a field is unknown, or a value is invalid.
@@ -207,7 +211,7 @@ def with_fields(preset: str, values: Mapping[str, object]) -> Protocol:
 
 
 def _convert(protocol: Protocol, key: str, value: object) -> Any:
-    """Convert a JSON value to the type of a protocol field."""
+    """Convert a JSON value to the type of the protocol's field `key`."""
     fields = {name: default for name, default in vars(protocol).items() if name != "preset"}
     if key not in fields:
         raise UserError(

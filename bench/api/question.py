@@ -1,4 +1,4 @@
-"""A question, the prompt that asks it, and the model's graded answer."""
+"""Data classes of a question, of the prompt that asks it, and of the model's graded answer."""
 
 from __future__ import annotations
 
@@ -27,21 +27,25 @@ class Question:
     """
 
     id: str
-    """Stable over runs and machines: the data set's id where unique, else `<task>/<split>/<row>`."""
+    """Identifier, the same in all runs and on all machines: the data set's id if it is unique, else
+    `<task>/<split>/<row>`."""
     subject: str
-    """Subject of the question, e.g. `anatomy`: macro means are over subjects, and exemplars are of the same subject."""
+    """Subject of the question, e.g. `anatomy`. Macro means are over subjects, and exemplars come from the same
+    subject."""
     text: str
     """The question, without options and without instructions."""
     choices: tuple[str, ...]
-    """Option texts in data-set order; for an open question the gold answer and the wrong ones, never shown."""
+    """Texts of the options in data-set order. For an open question these are the gold answer and wrong answers, and no
+    prompt shows them."""
     gold: int
     """Index of the right option in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()
-    """Named texts besides the question that the style includes, e.g. `(("passage", "..."),)`."""
+    """Further texts that the prompt template shows besides the question, by name, e.g. `(("passage", "..."),)`."""
     index_in_subject: int | None = None
-    """Index within its subject, which seeds the choice of exemplars; None: counted in the order of the split."""
+    """Index of the question within its subject, which seeds the choice of exemplars. None: questions of the subject are
+    counted in the order of the split."""
     accepted: tuple[str, ...] = ()
-    """Further right answers to an open question, e.g. aliases; `choices` has only one right answer."""
+    """Further right answers to an open question, e.g. aliases of the gold answer in `choices`."""
 
     @property
     def answer(self) -> str:
@@ -51,18 +55,21 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """Prompt template around questions (docs/methods.md §1.4), with `{label}`, `{text}`, `{options}` and parts."""
+    """Templates of a task's prompts, with the placeholders `{label}`, `{text}`, `{options}` and names of parts.
+
+    See docs/methods.md §1.4.
+    """
 
     header: str
-    """Line above the exemplars; `{label}` is the subject in words."""
+    """Line above the exemplars; `{label}` stands for the subject in words."""
     footer: str
     """Line between the exemplars and the question."""
     context: str
-    """Template of a question: `{text}`, its parts by their names and, for choice tasks, `{options}`."""
+    """Template of one question: `{text}`, further parts by their names and, for choice tasks, `{options}`."""
     target_prompt: str = "\nAnswer:"
-    """End of the user message."""
+    """Text that ends the user message, e.g. "Answer:"."""
     gap: str = "\n\n"
-    """Text between the footer and the question."""
+    """Text between the footer and the question, by default a blank line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A conversation that ends where the model answers."""
+    """A conversation that ends where the model's answer is due."""
 
     messages: tuple[Message, ...]
 
@@ -86,27 +93,27 @@ Text = str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An answer that no run of ours generated: from the authors' release, or from a user's file."""
+    """An answer that was not generated in our own runs: from the authors' release, or from a user's file."""
 
     prompt: Prompt | None
-    """The conversation that was answered; None: the task's prompt."""
+    """The conversation that the answer replied to; None stands for the prompt that the task would give."""
     text: Text
-    """The answer, or its final part where it follows a reasoning trace."""
+    """The answer; if the model reasoned first, only the final part after the reasoning."""
     correct: bool | None
-    """Whether the answer is right; None: the run grades the answer."""
+    """Whether the answer is right; None if the run has to grade it."""
     trace: Text = ""
-    """Reasoning before the final part; the model reads it, but no signal is about it."""
+    """Reasoning before the answer; it is fed to the model as context, but no signal is read at its tokens."""
     samples: tuple[Text, ...] | None = None
     """Further answers to the same question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Graded answer of the frozen model; the same for every method."""
+    """An answer of the frozen model with its grade; all methods get the same answers."""
 
     text: str
     letter: str | None
-    """The parsed option letter; None for open answers and for text that is not a letter."""
+    """Option letter that was parsed from the text. None for open answers, and if no letter could be parsed."""
     correct: bool
     parsed: bool
-    """False where the text could not be parsed as an answer; such answers count as wrong and are counted."""
+    """Whether the text could be parsed as an answer. Unparsed answers count as wrong, and results show their number."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 
 class PendingRegistration(NamedTuple):
-    """A decorated class, before the registry has validated it."""
+    """A class decorated with `@method` or `@task`, before the registry has validated it."""
 
     kind: str
     name: str
@@ -16,19 +16,19 @@ class PendingRegistration(NamedTuple):
 
 
 DECLARED: list[PendingRegistration] = []
-"""Decorated classes in import order; read by `bench.registry` only."""
+"""All decorated classes in import order; only `bench.registry` reads this list."""
 
 
 P = TypeVar("P", bound=type)
 
 
 def method(name: str) -> Callable[[P], P]:
-    """Register a `ConfidenceMethod` under this name."""
+    """Decorator that registers a subclass of `ConfidenceMethod` under this name."""
     return _declare("method", name)
 
 
 def task(name: str) -> Callable[[P], P]:
-    """Register a `Task` under this name."""
+    """Decorator that registers a subclass of `Task` under this name."""
     return _declare("task", name)
 
 

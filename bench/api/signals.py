@@ -1,4 +1,4 @@
-"""Signal classes: what can be read of a frozen model, computed once for all methods; a method lists them in `needs`."""
+"""Signal classes: what can be read of a frozen model, once for all methods. A method lists signals in its `needs`."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ from bench.api.errors import ContractError
 
 
 class At(enum.Enum):
-    """Position in the sequence at which a hidden state is read, for a prompt of n tokens and an answer of L tokens."""
+    """Position at which a hidden state is read, in a sequence of a prompt of n tokens and an answer of L tokens."""
 
     PROMPT_END = "prompt_end"
-    """Position n-1, the state that predicts the first answer token; one row per question."""
+    """Position n-1, whose state predicts the first answer token; one row per question."""
     ANSWER_PREDICTING = "answer_predicting"
-    """Positions n-1 ... n+L-2: row i predicts answer token i; L rows per question."""
+    """Positions n-1 ... n+L-2: the state in row i predicts answer token i; L rows per question."""
     ANSWER_END = "answer_end"
-    """Position n+L-1, after the last answer token was read back in; one row per question."""
+    """Position n+L-1: the state after the last answer token was itself fed to the model; one row per question."""
     GOLD_PREDICTING = "gold_predicting"
-    """As ANSWER_PREDICTING, with the right answer put after the prompt: the right letter, or the right text."""
+    """As ANSWER_PREDICTING, with the right answer in place of the model's: the right letter, or the right text."""
     WRONG_PREDICTING = "wrong_predicting"
-    """As GOLD_PREDICTING, for all wrong options one after the other; `Ragged.owner` is the option of each row."""
+    """As GOLD_PREDICTING, for all wrong options one after the other; `Ragged.owner` is the index of each row's
+    option."""
     SAMPLE_END = "sample_end"
-    """The position after the last token of each sample was read back in; the prompt's end for an empty sample."""
+    """Position of each sampled answer's last token: the state after this token was itself fed to the model. For an
+    empty sample it is the prompt's last position."""
     QUERY_END = "query_end"
-    """The end of the self-check query, which predicts the verdict on the answer; one row per question."""
+    """The last position of the self-check query, whose state predicts the reply (no or yes); one row per question."""
 
 
 class Of(enum.Enum):
-    """Text of a question whose tokens a signal is about."""
+    """Which text of a question a signal is about."""
 
     PROMPT = "prompt"
-    """The rendered prompt with its generation prompt."""
+    """The whole prompt as token ids, with the tokens of the chat template that begin the model's turn."""
     ANSWER = "answer"
-    """The generated ids themselves, not re-tokenised text; trailing end tokens removed."""
+    """The answer's token ids as generated, not from tokenising the text again; end tokens at the end are removed."""
     QUERY = "query"
-    """The whole conversation: prompt, answer, and the self-check query after it."""
+    """The whole conversation as token ids: prompt, answer, and the self-check query after it."""
     GOLD = "gold"
     """The right answer as the model would generate it: the right letter, or the right text."""
     WRONG = "wrong"
-    """All wrong options, one after the other; `Ragged.owner` is the option of each token."""
+    """All wrong options, one after the other; `Ragged.owner` is the index of each token's option."""
     QUESTION = "question"
     """The question as the prompt shows it, with options if the prompt has them, without exemplars."""
     OPTIONS = "options"
-    """All options, unlabelled: letters in their order, open ones sorted by text, since data sets may list the right one
-    first. `Ragged.owner` is the index in that order."""
+    """All options, without telling which is right; `Ragged.owner` is the index of each token's option. Letters are in
+    alphabetical order. Options of open questions are sorted by text, as data sets may put the right one first."""
     SAMPLES = "samples"
-    """Sampled answers; `Ragged.owner` is the index of the sample."""
+    """All sampled answers, one after the other; `Ragged.owner` is the index of each token's sample."""
 
 
 class Adapter(enum.Enum):
-    """Weights with which a signal is computed."""
+    """Whether a signal is computed with the frozen weights alone or with a LoRA adapter."""
 
     NONE = "none"
-    """The frozen model, without adapter."""
+    """The frozen model without adapter."""
     OWN = "own"
     """The frozen model with the adapter that the method trained in `fit` (its `adapter_`)."""
 
@@ -82,16 +84,19 @@ def _is_text(value: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Signal:
-    """Something that is computed once on the frozen model; signals of one class with equal fields are the same."""
+    """Base class of what can be read once of the frozen model.
+
+    Two objects of one class with equal fields are the same signal.
+    """
 
     @property
     def drawn(self) -> bool:
-        """Whether the signal depends on the seed, as samples do, and signals that are computed from them."""
+        """Whether the signal depends on the run's seed: true of samples, and of signals computed from samples."""
         of_samples = any(place in {At.SAMPLE_END, Of.SAMPLES} for place in _positions_and_texts(self))
         return of_samples or isinstance(self, Samples | SampleAgreement)
 
     def __repr__(self) -> str:
-        """Return the constructor call, without fields that have their default."""
+        """Return the constructor call as text, without arguments that have their default."""
         shown = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
         texts = (f"{name}={value if isinstance(value, enum.Enum) else repr(value)}" for name, value in shown)
         return f"{type(self).__name__}({', '.join(texts)})"
@@ -99,23 +104,24 @@ class Signal:
 
 @dataclass(frozen=True, repr=False)
 class Samples(Signal):
-    """Sampled answers: a `Ragged` of records, `(t_i,)` of `dtype` for each question; `owner` is the sample, 0 ... n-1.
+    """Sampled answers: a `Ragged` of records `(t_i,)` for each question, one record for each token.
 
-    Fields, of one token each:
+    `Ragged.owner` is the index of the sample, 0 ... n-1. A record has these fields:
 
     - `id`, int64: the token. The end token is not included, so a sample can be empty.
-    - `log_probability`, float32, in nats: of the token by the model itself, whatever the temperature and `top_p`.
+    - `log_probability`, float32, in nats: of the token by the model itself, at temperature 1 and without `top_p`.
     - `ended`, bool: whether the sample ended with an end token rather than at the length limit; true of an empty one.
 
-    Samples are drawn with a generator keyed by (seed, question id, sample), so that they depend neither on batches nor
-    on resuming. All signals with the same n, temperature and `top_p` have the same samples.
+    A generator keyed by (seed, question id, sample) draws each sample, so that batching and resuming change nothing.
+    All signals with the same n, temperature and `top_p` use the same samples.
     """
 
     n: int = 10
     temperature: float = 1.0
-    """Positive; the logits are divided by it."""
+    """Sampling temperature, above 0; logits are divided by it."""
     top_p: float = 1.0
-    """Nucleus sampling: only the most likely tokens are sampled, the fewest whose total probability reaches this."""
+    """Nucleus sampling: tokens are drawn from the smallest set of likely tokens whose total probability reaches
+    this."""
 
     def __post_init__(self) -> None:
         """Refuse invalid sampling settings.
@@ -129,7 +135,7 @@ class Samples(Signal):
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """Dtype of one token's record."""
+        """Numpy dtype of the record of one token."""
         return np.dtype([("id", np.int64), ("log_probability", np.float32), ("ended", np.bool_)])
 
 
@@ -138,25 +144,28 @@ _POOLED = (At.ANSWER_PREDICTING, At.ANSWER_END)
 
 @dataclass(frozen=True, repr=False)
 class Hidden(Signal):
-    """Hidden states, float32: `(n, d)`, for `..._PREDICTING` a `Ragged` of `(t_i, d)` rows, for SAMPLE_END `(n, N, d)`.
+    """Hidden states, float32, at the position `at` and the depth `depth`.
 
-    `depth` is a fraction of the number of blocks L: the output of block `int(depth * L)` is read; 1.0 is the last
-    state after the final norm. `OutputHead.norm` is that norm: apply it to other states before the output head.
+    Shapes: `(n, d)` at positions with one row per question; a `Ragged` of `(t_i, d)` at those named PREDICTING; `(n, N,
+    d)` at SAMPLE_END, with N samples. `depth` is a fraction of the number of blocks L: the output of block `int(depth *
+    L)` is read. At 1.0 it is the last state after the final norm; other states need `OutputHead.norm` before the output
+    head.
     """
 
     depth: float = 1.0
     at: At = At.ANSWER_PREDICTING
     pool: Literal["mean"] | None = None
-    """With "mean", `(n, d)`: the mean over the answer's tokens, of the states that predict them (at ANSWER_PREDICTING)
-    or of those after each was read back in (at ANSWER_END)."""
+    """With "mean", the mean state over the answer's tokens, `(n, d)`; None: no pooling. At ANSWER_PREDICTING, the
+    states that predict the tokens are averaged. At ANSWER_END, the states after each token was fed to the model are
+    averaged."""
     samples: Samples = Samples()
-    """The samples, at SAMPLE_END."""
+    """The sampled answers whose states are read; used at SAMPLE_END only."""
 
     def __post_init__(self) -> None:
         """Refuse an invalid depth or pooling.
 
         Raises:
-            ContractError: `depth` is not a number, or `pool` is neither None nor the mean over the answer.
+            ContractError: `depth` is not a number, or `pool` is "mean" at a position other than the answer's tokens.
         """
         if not _is_number(self.depth):
             raise ContractError(f"Hidden: expected depth as a fraction of the blocks, got {self.depth!r}")
@@ -168,52 +177,53 @@ class Hidden(Signal):
 
 @dataclass(frozen=True, repr=False)
 class TokenIds(Signal):
-    """Token ids, a `Ragged` of int64 with `(t_i,)` per question; costs no forward pass."""
+    """Token ids of one text per question, a `Ragged` of int64 `(t_i,)`; needs no forward pass."""
 
     of: Of = Of.ANSWER
-    """Prompt, answer, query, options, right or wrong ones; the ids of samples are in `Samples`."""
+    """The text: prompt, answer, query, options, or right or wrong options. Ids of samples are in `Samples`."""
 
     def __post_init__(self) -> None:
-        """Refuse texts without token ids.
+        """Refuse texts whose token ids this signal does not have.
 
         Raises:
-            ContractError: `of` is a text whose token ids this signal does not give.
+            ContractError: `of` is such a text.
         """
         _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
 
 @dataclass(frozen=True, repr=False)
 class TokenScores(Signal):
-    """Log-probability and entropy of each token: a `Ragged` of records, `(t_i,)` of `dtype` for each question.
+    """Log-probability and entropy of each token: a `Ragged` of records `(t_i,)` for each question.
 
-    Fields, of one token each, in nats and from float32 logits:
+    A record has these fields, in nats and from float32 logits. "Distribution" is that of the next token at this
+    position.
 
-    - `log_probability`, float32: of the token.
-    - `entropy`, float32: of the distribution at its position.
-    - `divergence`, float32: KL(uniform || that distribution), the mean of -log p over the vocabulary less the logarithm
-      of its size; left out without `divergence`.
-    - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first; left out where `top` is 0.
-    - `top_log_probabilities`, float32 `(top,)`: of these; left out where `top` is 0.
+    - `log_probability`, float32: of the token itself.
+    - `entropy`, float32: of the distribution.
+    - `divergence`, float32: KL(uniform || distribution), that is, the mean of -log p over the vocabulary minus the log
+      of the vocabulary's size. Only if `divergence` is set.
+    - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first. Only if `top` is above 0.
+    - `top_log_probabilities`, float32 `(top,)`: of the tokens in `top_ids`. Only if `top` is above 0.
 
     The end token of an answer is not included. Scores of answers and samples cost no extra forward pass; options and
     right answers of open questions are fed to the model after the prompt.
     """
 
     of: Of = Of.ANSWER
-    """Texts that are scored: the answer, the samples, all options unlabelled, or (in `fit` only) right or wrong ones.
-    If a question has several texts, `owner` is the index of the text of each token."""
+    """The text that is scored: the answer, the samples, all options, or (in `fit` only) the right or the wrong options.
+    If a question has several texts, `Ragged.owner` is the index of the text of each token."""
     top: int = 0
-    """Number of the most likely tokens to include."""
+    """Number of most likely tokens whose ids and log-probabilities are included."""
     divergence: bool = False
-    """Whether to include the divergence from uniform."""
+    """Whether records include `divergence`, the KL divergence from the uniform distribution."""
     samples: Samples = Samples()
-    """The samples, with `Of.SAMPLES`."""
+    """The sampled answers that are scored; used with `Of.SAMPLES` only."""
 
     def __post_init__(self) -> None:
-        """Refuse texts without scores.
+        """Refuse texts whose tokens are not scored.
 
         Raises:
-            ContractError: `of` is a text without scores, or `top` is below 0.
+            ContractError: `of` is such a text, or `top` is below 0.
         """
         _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
         if not _is_count(self.top, 0):
@@ -221,7 +231,7 @@ class TokenScores(Signal):
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """Dtype of one token's record."""
+        """Numpy dtype of the record of one token."""
         top_fields = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
         return np.dtype([*((name, np.float32) for name in names), *(top_fields if self.top else [])])
@@ -229,24 +239,24 @@ class TokenScores(Signal):
 
 @dataclass(frozen=True, repr=False)
 class Text(Signal):
-    """Texts as `str` in arrays of dtype object; no forward pass except for samples.
+    """Texts of questions, answers, options or samples, as `str` in arrays of dtype object.
 
-    They never tell which option is right.
+    Only samples cost a forward pass. No text tells which option is right.
 
     - `QUESTION` and `ANSWER`: `(n,)`; answers are stripped of outer white space.
-    - `SAMPLES`: `(n, N)`, also stripped.
-    - `OPTIONS`: a `Ragged` of `(k_i,)`, in the order of `Of.OPTIONS`.
+    - `SAMPLES`: `(n, N)`, stripped likewise, with N samples.
+    - `OPTIONS`: a `Ragged` of `(k_i,)`, in the order that `Of.OPTIONS` describes.
     """
 
     of: Of = Of.ANSWER
     samples: Samples = Samples()
-    """The samples, with `Of.SAMPLES`."""
+    """The sampled answers that are returned; used with `Of.SAMPLES` only."""
 
     def __post_init__(self) -> None:
-        """Refuse texts that are not questions, options, answers or samples.
+        """Refuse texts other than questions, options, answers and samples.
 
         Raises:
-            ContractError: `of` is such a text.
+            ContractError: `of` is another text.
         """
         _check("Text: of", self.of, (Of.QUESTION, Of.OPTIONS, Of.ANSWER, Of.SAMPLES))
 
@@ -258,7 +268,7 @@ class ChoiceLogits(Signal):
 
 @dataclass(frozen=True, repr=False)
 class QueryLogits(Signal):
-    """`(n, 2)` float32 logits of (no, yes) after the self-check query (docs/methods.md §2.0)."""
+    """`(n, 2)` float32 logits of the replies (no, yes) to the self-check query (docs/methods.md §2.0)."""
 
     adapter: Adapter = Adapter.NONE
 
@@ -267,25 +277,26 @@ class QueryLogits(Signal):
 class Followup(Signal):
     """Reply to one more user turn after the answer: `(n, len(words))` float32 logits, or `(n,)` texts of dtype object.
 
-    Each of several follow-ups costs its own tokens only. With all defaults it equals `QueryLogits()`. Results record
-    the wording.
+    Prompt and answer are read once; several follow-ups add only their own tokens. `Followup()` equals `QueryLogits()`.
+    Results record the wording.
     """
 
     wording: str = ""
-    """Text of the user turn; empty: the self-check query, in which no and yes are letters."""
+    """Text of the user turn. Empty: the self-check query, whose replies no and yes are given as letters."""
     after: Of = Of.ANSWER
-    """The answer; no other text is supported."""
+    """Text before the user turn; only the answer is supported."""
     words: tuple[str, ...] = ("no", "yes")
-    """Words whose logits are read at the reply's first token; each must be one token."""
+    """Words whose logits are read at the reply's first token; each word must be a single token."""
     say: int = 0
-    """Length limit of a greedy reply in tokens, which is then returned as text; 0: the logits of the words."""
+    """Length limit, in tokens, of a greedy reply that is returned as text. 0: the logits of `words` are returned
+    instead."""
 
     def __post_init__(self) -> None:
         """Refuse invalid arguments.
 
         Raises:
-            ContractError: `after` is not the answer, `say` is below 0, or `words` are set for a reply as text or for
-                the self-check query, which has its own.
+            ContractError: `after` is not the answer, `say` is below 0, or `words` are set although the reply is a text
+                or the user turn is the self-check query.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
         if not _is_text(self.wording) or not _is_count(self.say, 0):
@@ -302,10 +313,10 @@ class Followup(Signal):
 
 @dataclass(frozen=True, repr=False)
 class SampleAgreement(Signal):
-    """`(n, N)` bool: whether sample j agrees with the greedy answer (docs/methods.md §2.14).
+    """`(n, N)` bool: whether sampled answer j agrees with the greedy answer (docs/methods.md §2.14).
 
-    A choice answer agrees by its letter (a sampled non-letter disagrees), an open one by the judge of the run. The
-    samples are those of `Samples` with the same numbers.
+    A choice answer agrees by its letter, and a sample that is no letter disagrees. Whether open answers agree is
+    decided by the run's judge. The samples are those of `Samples` with equal n, temperature and `top_p`.
     """
 
     n: int = 10
@@ -313,48 +324,49 @@ class SampleAgreement(Signal):
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse invalid sampling settings: see `Samples`."""
+        """Refuse invalid sampling settings, by the rules of `Samples`."""
         Samples(self.n, self.temperature, self.top_p)
 
     @property
     def samples(self) -> Samples:
-        """The compared samples."""
+        """The sampled answers that are compared with the greedy answer."""
         return Samples(self.n, self.temperature, self.top_p)
 
 
 By = Literal["entailment", "similarity", "judge", "match"]
-"""Ways to relate two texts."""
+"""Way in which two texts are compared; see `Related`."""
 
 
 @dataclass(frozen=True, repr=False)
 class Related(Signal):
-    """Relations among a question's samples and its answer, float32: `(n, m, m)`, or `(n, m, m, 3)` by entailment.
+    """Pairwise relations among a question's samples and its answer, float32.
 
-    m is the number of samples plus 1: the answer comes last. Row i, column j is for text i followed by text j:
+    The shape is `(n, m, m)`, or `(n, m, m, 3)` by entailment. m is the number of samples plus 1; the answer is the last
+    text. Row i, column j compares text i followed by text j:
 
-    - "entailment": probabilities that text j contradicts text i, is neutral to it, follows from it, by the model of
-      `--nli`;
-    - "similarity": within [0, 1], by the cross-encoder of `--similarity`;
-    - "judge": 1 where the judge of the run finds both equivalent, else 0;
+    - "entailment": probabilities that text j contradicts text i, is neutral to text i, follows from text i, by the
+      model of `--nli`.
+    - "similarity": within [0, 1], by the cross-encoder of `--similarity`.
+    - "judge": 1 where the run's judge finds both texts equivalent, else 0.
     - "match": 1 where the normalised texts are equal, else 0.
 
-    Without the model's option, and for option letters, "match" decides: texts that match entail each other (have
-    similarity 1), others are neutral (have similarity 0). Results record which way was used. Equal pairs of texts are
-    computed once.
+    "match" replaces "entailment" and "similarity" if the run has no model for them, and for option letters. Equal texts
+    then entail each other or have similarity 1; different texts are neutral or have similarity 0. Results record which
+    way was used.
     """
 
     by: By = "entailment"
     of: Of = Of.SAMPLES
-    """Samples and the answer; no other texts are supported."""
+    """Texts to compare; only samples with the answer are supported."""
     question: bool = False
-    """Whether each text follows its question, as the prompt shows it, and a blank; ignored for "match"."""
+    """Whether each text is put after its question and a blank; has no effect on "match"."""
     samples: Samples = Samples()
 
     def __post_init__(self) -> None:
-        """Refuse unknown relations, and texts that can't be related.
+        """Refuse invalid arguments.
 
         Raises:
-            ContractError: `by` or `of` has a value that is not allowed.
+            ContractError: `by` is no known way of comparing texts, or `of` is not `Of.SAMPLES`.
         """
         _check("Related: of", self.of, (Of.SAMPLES,))
         if self.by not in get_args(By):
@@ -363,14 +375,14 @@ class Related(Signal):
 
 @dataclass(frozen=True, repr=False)
 class Unembedding(Signal):
-    """The model's output head, an `OutputHead`; shared, never copied to disk."""
+    """The model's output head, an `OutputHead`; it is shared in memory and never copied to disk."""
 
 
 _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 
 
 def leaks_label(signal: Signal) -> bool:
-    """Return whether a signal reveals the right answer: such signals are for `fit` alone (docs/methods.md §0.21)."""
+    """Return whether a signal reveals the right answer; only `fit` may read such a signal (docs/methods.md §0.21)."""
     return any(place in _GOLD for place in _positions_and_texts(signal))
 
 
@@ -380,12 +392,15 @@ def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
 
 
 def _positions_and_texts(signal: Signal) -> list[At | Of]:
-    """Return the positions (`At`) and texts (`Of`) among the values of a signal's fields."""
+    """Return all positions (`At`) and texts (`Of`) that a signal's fields have as values."""
     return [getattr(signal, name) for name in ("at", "of", "after") if hasattr(signal, name)]
 
 
 def _is_plain(signal: Signal) -> bool:
-    """Return whether a signal's class is defined here: a plugin's subclass could pass a check and then change."""
+    """Return whether a signal's class is defined in this module.
+
+    A plugin's subclass is refused: it could pass a check and change afterwards.
+    """
     is_known = type(signal).__module__ == __name__ and type(signal) in Signal.__subclasses__()
     samples = type(getattr(signal, "samples", Samples())) is Samples
     return is_known and samples and all(type(place) in {At, Of} for place in _positions_and_texts(signal))

@@ -1,4 +1,4 @@
-"""`Task`, the base class of tasks; `TaskCard`, the facts on its data; `Source`, which loads its rows."""
+"""`Task`, the base class of tasks; `TaskCard`, the facts on a task's data; `Source`, which loads its rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bench.api.question import Format, PromptStyle, Question, Split
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """Origin of a data set's rows; an incomplete card raises an error."""
+    """Origin of a data set's rows; a card without revision or folder raises an error."""
 
     license: str
     splits: Mapping[Split, str]
-    """Split of the task -> split of the data set."""
+    """Name of the task's split -> name of the data set's split."""
     hub: str | None = None
     """Id of the data set on the Hugging Face Hub; None for generated tasks."""
     config: str | None = None
@@ -27,10 +27,11 @@ class DataCard:
     """Commit on the Hub, 40 hex digits; None if `unpinned_reason` is set."""
     unpinned_reason: str = ""
     folder: str = ""
-    """Folder below `--data-dir` with the files `<source split>.parquet`."""
+    """Name of the folder below `--data-dir` that has one file `<split of the data set>.parquet` for each split."""
     files: str = ""
-    """Path of a split's files in the Hub repository, with `{split}`, where no configuration lists them: e.g. on the
-    Parquet branch (`refs/convert/parquet`) of a script-based data set."""
+    """Path of a split's files in the Hub repository, with the placeholder `{split}`. Needed only where the repository's
+    configurations don't list the files, e.g. for a script-based data set, whose files are on the Parquet branch
+    (`refs/convert/parquet`)."""
 
     def __post_init__(self) -> None:
         pinned = self.revision is not None and re.fullmatch(r"[0-9a-f]{40}", self.revision) is not None
@@ -45,16 +46,20 @@ class DataCard:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCard(DataCard):
-    """Facts that are checked against a task's rows, and the rows' origin unless `Task.origins` names other cards."""
+    """Facts on a task that are checked against its rows, and the rows' origin.
+
+    `Task.origins` can name other data cards as the origin.
+    """
 
     version: int
-    """Version, increased by every fix that changes a number; reports refuse to mix versions."""
+    """Version of the task. Every fix that changes a number of the task raises it, and reports refuse to mix
+    versions."""
     sizes: Mapping[Split, int]
-    """Expected number of questions per split."""
+    """Name of a split -> expected number of questions."""
     options: tuple[int, int]
-    """Smallest and largest number of options."""
+    """Smallest and largest number of options of a question."""
     why: str
-    """One sentence that justifies unusual choices."""
+    """One sentence that justifies unusual choices in this task."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +71,7 @@ class TaskCard(DataCard):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a source; `where` says in messages which row it is."""
+    """One row of a data set; `where` names the row in error messages, e.g. its file and line."""
 
     index: int
     where: str
@@ -74,61 +79,67 @@ class Row:
 
 
 class Source(Protocol):
-    """Loads the rows of a task's splits: from the Hub, or from a folder of Parquet files."""
+    """Loader of the rows of a data set's splits, from the Hub or from a folder of Parquet files."""
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> Sequence[Row]:
-        """Return the rows of the split with exactly these columns, each built on access."""
+        """Return the rows of a split with exactly these columns; each row is built when it is accessed."""
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Return whether the split is available; a folder may lack a file that the Hub has."""
+        """Return whether a split is available; a local folder may lack files that the Hub has."""
 
 
 class Task(ABC):
-    """A set of questions with one prompt style."""
+    """A set of questions with one format and one prompt style."""
 
     name: ClassVar[str]
-    """Set by `@task("...")`."""
+    """Name of the task, set by `@task("...")`."""
     format: ClassVar[Format]
     card: ClassVar[TaskCard]
     style: ClassVar[PromptStyle]
     train_on: ClassVar[str] = ""
-    """Task on whose train split methods train unless `--train-on` names another; empty: this task."""
+    """Name of the task whose train split methods learn from, if `--train-on` names no other; empty: this task
+    itself."""
     draws_exemplars: ClassVar[bool] = False
-    """Whether each prompt samples its exemplars from a large pool; else it shows the pool's first ones."""
+    """Whether each prompt samples its exemplars from a large pool; if not, all prompts show the first ones of the
+    pool."""
     prompt_tokens: ClassVar[int | None] = None
-    """Length limit in tokens, above which a prompt drops exemplars; None: the model's context alone."""
+    """Largest number of tokens of a prompt; longer prompts drop exemplars. None: only the model's context limits
+    prompts."""
 
     def __init__(self, source: Source, protocol: SharedProtocol | None = None) -> None:
         self.source = source
         self.protocol = protocol or SharedProtocol()
         self.counts: dict[str, int] = {}
-        """Description -> count of excluded or unusual rows among those read so far; shown with every result."""
+        """Description -> number of excluded or unusual rows among the rows read so far; shown with every result."""
 
     @abstractmethod
     def questions(self, split: Split) -> Iterator[Question]:
-        """Yield the questions of a split, in the source's order.
+        """Yield the questions of a split, in the order of its rows.
 
         Raises:
-            UserError: a row contradicts the card; names the file and the row.
+            UserError: a row contradicts the task's card; the message names the file and the row.
         """
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Return subject -> questions available as exemplars for its prompts; the default is the dev split."""
+        """Return subject -> questions that may be exemplars in its prompts; by default those of the dev split."""
         pools: dict[str, list[Question]] = {}
         for question in self.questions("dev") if "dev" in self.card.splits else ():
             pools.setdefault(question.subject, []).append(question)
         return pools
 
     def style_of(self, question: Question) -> PromptStyle:
-        """Return the prompt style of a question; the default is the same for all."""
+        """Return the prompt style of a question; by default all questions of the task have the same style."""
         del question
         return self.style
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """Return the data sets of a split, each with the name of its split, for the result's provenance."""
+        """Return the data sets that a split's rows come from, each with its own name of the split, for results."""
         return [(self.card, split)] if self.card.hub is not None else []
 
     def provenance(self, split: Split) -> Mapping[str, str]:
-        """Return further facts on the rows' origin for the result, e.g. a file's digest; by default none."""
+        """Return further facts on the origin of a split's rows to record in results, e.g.
+
+        a file's digest; by default none.
+        """
         del split
         return {}

@@ -4,7 +4,7 @@ import signal
 
 
 def main() -> None:
-    """Load the libraries and run the command line."""
+    """Import the libraries and run the command line."""
     # nothing can be lost while libraries load, so Ctrl-C ends the process without a traceback
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,8 @@
-"""`bench analyze`: analyses of stored signals and results: of a method, transfer, label budgets, multiverse."""
+"""`bench analyze`: analyses of stored signals and results.
+
+The commands study one method, transfer between tasks, learning curves over numbers of labels, or a table under
+different choices of the analysis.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,17 @@ from bench.report.selection import MultiverseRequest
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 
 _METHOD_COMMAND = "METHOD"
-"""Name of the hidden command that is run for any name that is no command, i.e. for a method."""
+"""Name of a hidden command, which runs when `bench analyze` is followed by the name of a method."""
 
 
 class MethodGroup(TyperGroup):
-    """Command group in which a name that is no command is taken as a method."""
+    """Command group in which any word that is not a command's name is taken as a method's name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command of this name, else the one for methods with the name as its first argument."""
+        """Return the command with this name or, without one, the hidden command for methods.
+
+        The hidden command gets the name, which should be a method's, as its first argument.
+        """
         if args[0] in self.commands and args[0] != _METHOD_COMMAND:
             return super().resolve_command(ctx, args)
         return _METHOD_COMMAND, self.commands[_METHOD_COMMAND], args
@@ -42,7 +49,7 @@ Format = Annotated[OutFormat, typer.Option("--format", help="How to print.", ric
 
 
 class FigureFormat(StrEnum):
-    """Format of figures."""
+    """File format of figures."""
 
     SVG = "svg"
     PNG = "png"

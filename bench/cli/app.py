@@ -60,7 +60,7 @@ class TableFormat(StrEnum):
 
 
 class Tool(StrEnum):
-    """Tool that wrote a log for `bench import`."""
+    """Tool that wrote the log which `bench import` converts."""
 
     LM_EVAL = "lm-eval"
     INSPECT = "inspect"
@@ -265,7 +265,10 @@ def check(
 
 
 def main() -> None:
-    """Run the command line: a user error prints a sentence on stderr and exits with code 2; signals end it cleanly."""
+    """Run the command line.
+
+    A user error prints a sentence on stderr and exits with code 2; signals end the command cleanly.
+    """
     if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
         # half of its time would go into numpy's idle threads and garbage collection
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""`bench cache`: disk usage of the store, and pruning."""
+"""`bench cache`: shows the disk usage of the store, and frees space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.store.usage import UsageRow
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
-"""Unit of an age -> seconds."""
+"""Letter of a unit of time, e.g. `d` -> seconds."""
 _UNKNOWN = "not known"
 
 
@@ -110,7 +110,10 @@ def _count_text(rows: Sequence[UsageRow]) -> str:
 
 
 def _records(rows: Iterable[UsageRow]) -> list[dict[str, Any]]:
-    """Sum up entries and bytes by kind, model and task; readings are split into answers and signals."""
+    """Sum up entries and bytes of the store by kind, model and task.
+
+    Bytes that were stored by passes over a model are split into answers and signals.
+    """
     from bench.store.usage import ENTRIES, READINGS
 
     counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])

@@ -1,4 +1,4 @@
-"""`bench check`: check a plugin against the contract, or results for submission, and print the outcome."""
+"""`bench check`: checks a plugin by the rules of `bench.api`, or results before submission, and prints the outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.testing import check_plugin
 
 
 def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool) -> bool:
-    """Check a method or a task against the contract, print the outcome, and return whether all checks passed.
+    """Check a method or a task by the rules of `bench.api`, print the outcome, and return whether all checks passed.
 
     Args:
         target: a .py file or a registered name.

@@ -1,4 +1,7 @@
-"""Child process of `bench check FILE` and its parent side: a rule that hangs or exits is reported by name."""
+"""Child process that checks a plugin's file for `bench check FILE`, and the parent's side of it.
+
+If checking a rule hangs or ends the process, the parent still reports the rule's name.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from bench.testing import CheckResult, checks_of, without_repeats
 
 
 def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -> list[CheckResult]:
-    """Check the plugins of a file in a child process.
+    """Check the plugins of a file by the rules of `bench.api`, in a child process.
 
     Args:
         path: the file.
         data_dir: folder of a task's data sets as Parquet files, read instead of the Hub.
         seconds: time limit of each rule; after a timeout the remaining rules are not checked.
-        log: log file that gets what the plugins print.
+        log: log file for what the plugins print.
 
     Raises:
         UserError: the file can't be used.
@@ -50,7 +53,7 @@ def check_file(path: Path, data_dir: Path | None, seconds: float, log: RunLog) -
 
 
 def main() -> None:
-    """Run the child process: send the names of all rules, then each result; or the error if the file can't be used."""
+    """Run the child process: send the names of all rules, then the result of each, or an error about the file."""
     connection, (path, data_dir) = begin()
     try:
         checks = list(checks_of(path, open_folder(Path(data_dir) if data_dir else None)))

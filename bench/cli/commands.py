@@ -1,4 +1,4 @@
-"""Typer commands that all accept --verbose and --quiet, before or after the command's name; `bench --version`."""
+"""Typer commands that all accept --verbose and --quiet, before or after the command's name; also `bench --version`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Commands(typer.Typer):
 
 
 def with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a command so that it accepts --verbose and --quiet, too."""
+    """Wrap a command's function so that it also accepts --verbose and --quiet."""
 
     @functools.wraps(function)
     def called(*, verbose: bool, quiet: bool, **values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Records for `bench list` and `bench show`: methods, tasks, models, protocol."""
+"""Data for `bench list` and `bench show`, as dicts: methods, tasks, models, protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("methods", "models", "tasks")
 
 
 def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return one record for each method, model or task.
+    """Return one dict of fields for each method, model or task.
 
     Raises:
         UserError: `kind` is none of KINDS.
@@ -47,7 +47,7 @@ def list_records(kind: str, plugins: Sequence[Path] = ()) -> list[dict[str, Any]
 
 
 def _plugin_record(entry: registry.PluginEntry[T], get_fields: Callable[[type[T]], dict[str, Any]]) -> dict[str, Any]:
-    """Return the record of a plugin; that of a broken plugin has the error in the field `broken`."""
+    """Return the fields of a plugin as a dict; a plugin that can't be loaded has its error in the field `broken`."""
     if entry.plugin is None:
         return {"name": entry.name, "origin": entry.origin, "broken": entry.error}
     try:
@@ -79,14 +79,14 @@ def _task_fields(cls: type[Task]) -> dict[str, Any]:
 
 
 def _origins(cls: type[Task]) -> list[DataCard]:
-    """Return the distinct data sets that a task's rows come from."""
+    """Return the distinct data sets from which a task's rows come."""
     task = cls(_EmptySource())
     cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
     return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
 
 
 class _EmptySource(Source):
-    """Source without rows, to find out which data sets a task would read."""
+    """Source without rows; it serves to find out which data sets a task would read."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split
@@ -171,10 +171,12 @@ def _lines_by_preset(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the prompt of the question with index `row` of a task, and its right answer, as role -> text.
+    """Return a question's prompt as role -> text, with the right answer under the key `right answer`.
+
+    `row` is the question's index in the task's test split.
 
     Raises:
-        UserError: the task or row does not exist.
+        UserError: the task or the question does not exist.
     """
     from bench.data.example import example_prompt
     from bench.data.sources import open_source  # late: listing opens nothing

@@ -1,6 +1,6 @@
-"""`bench doctor`: check Python, packages, accelerator, memory, Hub and folders of this machine.
+"""`bench doctor`: checks Python, packages, accelerator, memory, Hub and folders of this machine.
 
-Programs run with a time limit; libraries are imported in a child process, since they may crash.
+Programs run with a time limit. Libraries are imported in a child process, because an import may crash.
 """
 
 from __future__ import annotations
@@ -48,44 +48,45 @@ print(json.dumps({
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _INDEX = "https://download.pytorch.org/whl"
 _WHEELS = ((13, 0, "cu130"), (12, 8, "cu128"), (12, 6, "cu126"))
-"""Major and minor CUDA version that a driver must support, and the torch wheels built for it; newest first."""
+"""Pairs of a CUDA version (major, minor) that a driver must support, and the torch wheels built for it; newest
+first."""
 _GB = 1e9
 IMPORT_S = 120.0
-"""Time limit in seconds for importing a library; a first import from a slow disk takes a minute."""
+"""Time limit in seconds for the import of a library; a first import from a slow disk takes a minute."""
 _MAX_MESSAGE = 300
 _HUB_S = 5.0
-"""Time limit in seconds for the Hub, name lookup included."""
+"""Time limit in seconds for requests to the Hub, including the name lookup."""
 _LOW_MEMORY = 4e9
-"""Bytes of free memory below which libraries and a small model barely fit."""
+"""Free memory, in bytes, below which there is hardly room for the libraries and a small model."""
 _TRUE_VALUES = {"1", "ON", "YES", "TRUE"}
-"""Values of an environment variable that the Hub's library takes as true, in upper case."""
+"""Values, in upper case, that the Hub's library takes as true in an environment variable."""
 _LOW_SPACE, _NO_SPACE = 10e9, 2e8
-"""Free bytes below which a long run may fail, and below which none can start."""
+"""Free disk space, in bytes, below which a long run may fail, and below which no run can start."""
 
 
 class State(StrEnum):
-    """Severity of a finding."""
+    """Severity of a finding of `bench doctor`."""
 
     OK = "ok"
     NOTE = "note"
-    """A run can start, but something is missing or slower."""
+    """A run can start, but something is missing or will be slower."""
     BAD = "bad"
-    """No run can start."""
+    """No run can start on this machine."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding of one check: what is the case, and how to fix it if it is a problem."""
+    """Outcome of one check: what was found, and what to do if that is a problem."""
 
     about: str
     state: State
     what: str
     fix: str = ""
-    """What to do; empty if nothing."""
+    """What the user should do; empty if there is no problem."""
 
 
 MARKS = {State.OK: "ok", State.NOTE: "note", State.BAD: "stops a run"}
-"""State -> its word in the output."""
+"""State -> word that is printed for it."""
 Results = Annotated[Path, typer.Option("--out", help="Folder of results that runs will write.")]
 
 
@@ -107,10 +108,10 @@ def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
 
 
 def run_checks(out: Path) -> list[Finding]:
-    """Run all checks concurrently, and return their findings in the order of the checks.
+    """Run all checks of this machine concurrently, and return their findings in the order of the checks.
 
     Args:
-        out: folder of results.
+        out: the results folder.
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
         check_python, check_packages, other_bench, check_torch, check_libraries, check_memory,
@@ -132,7 +133,7 @@ def run_checks(out: Path) -> list[Finding]:
 
 
 def check_python() -> Iterator[Finding]:
-    """Check the version of Python."""
+    """Check that the version of Python is supported."""
     version_text = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info >= _MIN_PYTHON:
         yield Finding("Python", State.OK, version_text)
@@ -142,7 +143,7 @@ def check_python() -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """Check the required packages by their metadata, without importing them."""
+    """Check from metadata, without imports, that the required packages are installed in suitable versions."""
     from packaging.requirements import Requirement  # comes with transformers
 
     try:
@@ -167,7 +168,7 @@ def check_packages() -> Iterator[Finding]:
 
 
 def other_bench() -> Iterator[Finding]:
-    """Check whether another package has the name of one of ours, or another command `bench` is found first."""
+    """Check whether another package has the name of one of ours, or another program `bench` comes first on PATH."""
     owners = metadata.packages_distributions()
     owners_of_names = {
         (name, owner) for name in provenance.CODE for owner in owners.get(name, ()) if owner != provenance.DISTRIBUTION
@@ -194,7 +195,7 @@ def other_bench() -> Iterator[Finding]:
 
 
 def check_torch() -> Iterator[Finding]:
-    """Check the torch build, the accelerator and bfloat16."""
+    """Check the torch build, the accelerator, and whether bfloat16 works."""
     try:
         report = python_json(_TORCH)
     except FailedError as error:
@@ -233,7 +234,7 @@ def check_torch() -> Iterator[Finding]:
 
 
 def _card_names() -> list[str]:
-    """Return the names of NVIDIA cards from nvidia-smi."""
+    """Return the names of NVIDIA GPUs as nvidia-smi lists them."""
     if shutil.which("nvidia-smi") is None:
         return []
     try:
@@ -243,7 +244,7 @@ def _card_names() -> list[str]:
 
 
 def _driver_cuda() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the driver supports."""
+    """Return the newest CUDA version that the installed NVIDIA driver supports."""
     try:
         words = program_output(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
         return _parse_version(words[0])
@@ -257,14 +258,14 @@ def _parse_version(version: str) -> tuple[int, int]:
 
 
 def _index_option() -> str:
-    """Return pip's index option for torch wheels that suit the driver; empty if the default ones do."""
+    """Return pip's index option for torch wheels that the driver can run; empty if pip's default wheels can."""
     driver = _driver_cuda()
     names = [name for major, minor, name in _WHEELS if driver is not None and driver >= (major, minor)]
     return f" --index-url {_INDEX}/{names[0]}" if names else ""
 
 
 def check_libraries() -> Iterator[Finding]:
-    """Check transformers, which every run needs, and libraries that some runs need."""
+    """Check transformers, which every run needs, and further libraries that only some runs need."""
     for name, state_if_missing, fix in (
         ("transformers", State.BAD, "pip install --force-reinstall transformers"),
         ("deepspeed", State.NOTE, "pip install deepspeed; without it adapters are trained by torch alone"),
@@ -285,7 +286,7 @@ def check_libraries() -> Iterator[Finding]:
 
 
 class FailedError(Exception):
-    """A program failed; the message is its last line of output, or how it ended."""
+    """Raised if a program failed; the message is its last line of output, or how it ended."""
 
 
 def program_output(command: list[str], seconds: float) -> str:
@@ -318,10 +319,10 @@ def program_output(command: list[str], seconds: float) -> str:
 
 
 def python_json(program: str, seconds: float = IMPORT_S) -> Any:
-    """Run a Python program and parse its last line of output as JSON.
+    """Run a Python program and parse the last line of its output as JSON.
 
     Raises:
-        FailedError: the program fails, as in `program_output`, or the last line is no JSON.
+        FailedError: the program fails (see `program_output`), or the last line is not JSON.
     """
     out = program_output([sys.executable, "-c", program], seconds)
     try:
@@ -334,7 +335,7 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
 
 
 def check_memory() -> Iterator[Finding]:
-    """Check the free main memory, within the limit of a container."""
+    """Check how much main memory is free, taking a container's limit into account."""
     limits = []
     with suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
@@ -356,7 +357,7 @@ def check_memory() -> Iterator[Finding]:
 
 
 def check_hub() -> Iterator[Finding]:
-    """Check whether the Hub can be reached, and whether there is a token."""
+    """Check whether the Hub can be reached, and whether an access token is set."""
     switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     offline = next((name for name in switches if os.environ.get(name, "").upper() in _TRUE_VALUES), None)
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
@@ -398,7 +399,7 @@ def check_hub() -> Iterator[Finding]:
 
 
 def check_folders(out: Path) -> Iterator[Finding]:
-    """Check that the folders for cache, results and temporary files can be written, and the free space there.
+    """Check the folders for cache, results and temporary files: they must be writable and have free space.
 
     Args:
         out: the results folder.

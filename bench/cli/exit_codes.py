@@ -1,7 +1,7 @@
-"""How commands end: exit code, one sentence on stderr for an error, signals, and broken output streams.
+"""How commands end: exit codes, one sentence on stderr for an error, signals of the system, broken output streams.
 
-A signal ends a command cleanly: cleanup, one sentence, and an exit code for the signal. A closed, full or broken
-standard stream loses what is printed, but no result.
+On a signal such as SIGINT, a command cleans up, prints one sentence, and ends with the signal's exit code. If a
+standard stream is closed, full or broken, what is printed gets lost, but no result.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bench.cli.printing import console
 from bench.results.provenance import CODE, DISTRIBUTION
 
 INTERRUPTED = 130
-"""Exit code of a command that was stopped with Ctrl-C."""
+"""Exit code of a command that Ctrl-C stopped."""
 _CLEANUP_SECONDS = 4.0
-"""Time limit of the cleanup after a signal."""
+"""Time limit, in seconds, of a command's cleanup after a signal such as SIGINT."""
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def exit_code(command: Callable[[], object]) -> int:
-    """Run a command and return its exit code."""
+    """Run a command, report its errors on stderr, and return the exit code."""
     with lossy_streams() as out, catch_signals() as stop:
         try:
             code = _run_command(command, stop)
@@ -87,10 +87,10 @@ def _report(sentence: str) -> None:
 
 
 def check_installed_files() -> None:
-    """Compare the `__init__.py` of each of our packages with the digest in the installer's RECORD.
+    """Check that the `__init__.py` of each of our packages has the digest in the installer's RECORD.
 
-    Of two distributions with a package `bench`, the one installed later overwrites the files of the other. An editable
-    install has no such digests in its RECORD, so nothing is compared.
+    If two distributions have a package `bench`, the one installed later overwrites the files of the other. An editable
+    install has no digests in RECORD, so it is not checked.
 
     Raises:
         UserError: a file differs or is missing.
@@ -131,17 +131,17 @@ class StopSignal:
 
     @property
     def code(self) -> int:
-        """Exit code of the stopped command."""
+        """Exit code of a command that was stopped by the signal."""
         return INTERRUPTED if self.signal is None else 128 + self.signal
 
     def sentence(self) -> str:
-        """Return the sentence for the user, and note that it was reported."""
+        """Return the sentence about the signal for the user, and note that the signal was reported."""
         self.reported = True
         word = "interrupted" if self.code == INTERRUPTED else "stopped"
         return f"bench: {word}; what was finished is stored, run the same command to go on"
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Raise `KeyboardInterrupt` at the first signal; exit at once at a second one, or if cleanup takes too long."""
+        """Raise `KeyboardInterrupt` at the first signal; exit at once at a second one, or if cleanup is too slow."""
         if self.signal is not None:
             self._exit_now()
         self.signal = number
@@ -159,7 +159,10 @@ class StopSignal:
 
 @contextmanager
 def catch_signals() -> Iterator[StopSignal]:
-    """Make signals raise `KeyboardInterrupt` within the context, except signals that are ignored, as under `nohup`."""
+    """Context manager in which SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt`.
+
+    Signals that were ignored before, as under `nohup`, stay ignored.
+    """
     stop = StopSignal()
     previous = {}
     if threading.current_thread() is threading.main_thread():
@@ -178,7 +181,7 @@ def catch_signals() -> Iterator[StopSignal]:
 
 
 class LossyStream:
-    """Text stream that drops what can't be written, and remembers the error."""
+    """Text stream on which a failed write raises nothing; later text is dropped, and the error is kept in `failure`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -200,21 +203,21 @@ class LossyStream:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def write(self, text: str) -> int:
-        """Write a text, unless writing has failed before; return its length."""
+        """Write a text, unless an earlier write failed; return the text's length."""
         if self.failure is None:
             with self._catch_errors():
                 return self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, unless writing has failed before."""
+        """Flush the stream, unless an earlier write failed."""
         if self.failure is None:
             with self._catch_errors():
                 self._stream.flush()
 
     @property
     def lost_output(self) -> str:
-        """Reason why output was lost; empty if none was lost, or if the reader has closed the pipe."""
+        """Reason why output was lost; empty if none was lost, or if the reader closed the pipe."""
         if self.failure is None or self.failure.errno == errno.EPIPE:
             return ""
         return str(self.failure.strerror or self.failure)
@@ -222,7 +225,7 @@ class LossyStream:
 
 @contextmanager
 def lossy_streams() -> Iterator[LossyStream]:
-    """Replace standard output and standard error by lossy streams within the context; yield that of standard output."""
+    """Context manager that replaces stdout and stderr by lossy streams; yields that of stdout."""
     # closed descriptors get the null device, since the next opened file would be used as the stream
     for descriptor in range(3):
         try:

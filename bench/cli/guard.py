@@ -1,4 +1,4 @@
-"""`bench guard`: confidence thresholds above which answers can be trusted, computed from result files."""
+"""`bench guard`: computes confidence thresholds above which answers can be trusted, from result files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench score` and `bench head`: apply, show and check saved scorers (heads) on new questions and answers."""
+"""`bench score` and `bench head`: apply saved scorers (heads) to new questions and answers, show and check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = Commands(
 
 
 class Attention(StrEnum):
-    """Implementation of attention."""
+    """Implementation of attention in transformers."""
 
     SDPA = "sdpa"
     EAGER = "eager"

@@ -1,4 +1,4 @@
-"""`bench new`: write a starter method or task and its tests from the files in `templates`."""
+"""`bench new`: writes a method or task to start from, with tests, copied from the files in `templates`."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def task(
 
 
 def write(kind: Kind, name: str, template: str, out: Path | None = None) -> Path:
-    """Write the file of a new plugin, and its test file beside it; return the plugin's file.
+    """Write the file of a new plugin, and its test file beside it; return the path of the plugin's file.
 
     Args:
         kind: method or task.
         name: name under which the plugin is registered.
-        template: name of the folder of the template files.
-        out: the plugin's file; default: named like the plugin, in the current folder.
+        template: name of the folder with the template files.
+        out: path of the plugin's file; by default the plugin's name, in the current folder.
 
     Raises:
         UserError: the name or the file is invalid or in use, or a file can't be written.

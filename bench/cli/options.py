@@ -1,4 +1,4 @@
-"""Command-line options from the fields of a dataclass (name, type, default, help), and shell completion."""
+"""Command-line options made from the fields of a dataclass (name, type, default, help), and shell completion."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bench.api.protocol import PRESETS
 
 T = TypeVar("T")
 MAX_NAME_WIDTH = 30
-"""Maximal width of option names in click's help."""
+"""Largest width of option names in click's help, in characters."""
 DEFAULT_HEADING = "Options"
-"""Heading in the help of options that name no heading."""
+"""Heading, in the help, above options that have no heading of their own."""
 
 
 # --- shell completion, without heavy imports --------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def _complete_one(names: Callable[[], Iterable[str]]) -> Completer:
 
 
 def _complete_list(names: Callable[[], Iterable[str]]) -> Completer:
-    """Complete the last of comma-separated names, without those that are listed already."""
+    """Return a completer for the last of several names separated by commas; names already typed are not offered."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -76,17 +76,17 @@ BY_FIELD: Mapping[str, Completer] = {
     "device": _complete_one(lambda: ("cuda", "mps", "cpu")),
     "dtype": _complete_one(lambda: ("float32", "bfloat16", "float16")),
 }
-"""Field of a dataclass of options -> its completer."""
+"""Name of a field in a dataclass of options -> completer of its option."""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
 class GroupedHelp(TyperCommand):
-    """Typer command with headings in its plain help; typer shows them in rich help only."""
+    """Typer command whose plain help has headings too; typer itself shows headings in rich help only."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options below their headings, in the order of the command's parameters."""
+        """Write the options into the help, below their headings, in the order of the command's parameters."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -101,7 +101,7 @@ class GroupedHelp(TyperCommand):
 
 @functools.cache
 def help_of(cls: type) -> Mapping[str, str]:
-    """Return a dataclass's fields, base classes included, with their help: field -> docstring under the field."""
+    """Return field -> docstring under the field, which is the option's help, for a dataclass and its base classes."""
     helps: dict[str, str] = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         helps |= field_docstrings(Path(str(sys.modules[base.__module__].__file__)), base.__name__)
@@ -116,15 +116,17 @@ def split_list(texts: Sequence[str], by: str = ",") -> tuple[str, ...]:
 def options_from(
     cls: Callable[..., T], *, without: Sequence[str] = (), each: str | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Decorate a command: its first parameter, an instance of `cls`, is built from one option per field.
+    """Return a decorator of commands: each field of the dataclass `cls` becomes an option.
+
+    The command's first parameter is then the object of `cls` that the options give.
 
     Args:
         cls: a dataclass; the docstrings under its fields are the options' help. A field that is a tuple becomes a
-            repeatable option with the field's name in the singular. If its default is None, it is None where the option
-            is not given.
-        without: fields that are no options and keep their defaults.
-        each: integer field whose option takes several values; the command's first parameter is then a tuple with one
-            instance of `cls` for each value.
+            repeatable option with the field's name in the singular. A tuple field whose default is None is None where
+            the option is not given.
+        without: names of fields that don't become options and keep their defaults.
+        each: name of an integer field whose option takes several values. The command's first parameter is then a tuple
+            with one object of `cls` for each value.
     """
     fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]
 
@@ -146,21 +148,21 @@ def options_from(
 
 @dataclass(frozen=True)
 class OptionField:
-    """A dataclass field as a command-line option."""
+    """A field of a dataclass, seen as a command-line option."""
 
     name: str
     type: Any
-    """Type of the field without `Annotated` metadata; for a tuple the type of its elements."""
+    """Type of the field without the metadata of `Annotated`; for a tuple, the type of its elements."""
     several: bool
     default: Any
     help: str
     marks: tuple[object, ...]
     heading: str | None
     each: bool = False
-    """Whether the option takes several values, one per instance of the dataclass."""
+    """Whether the option takes several values, each of which makes one object of the dataclass."""
 
     def parameter(self) -> inspect.Parameter:
-        """Return the function parameter for typer; a tuple becomes a list."""
+        """Return the option as a function parameter with the annotations that typer reads; a tuple becomes a list."""
         hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
         option = typer.Option(
             self.option(), help=self.help, rich_help_panel=self.heading,
@@ -175,11 +177,11 @@ class OptionField:
         )  # fmt: skip
 
     def option(self) -> str:
-        """Return the option's name on the command line, e.g. `--method`."""
+        """Return the name of the option on the command line, e.g. `--method`."""
         return option_of(self.name, self.marks, several=self.several)
 
     def value(self, given: Any) -> Any:
-        """Convert the value that typer parsed to a value of the field; if `each`, to a tuple of values."""
+        """Convert a value that typer parsed to the field's type; if `each`, return a tuple of such values."""
         if self.each:  # distinct, in order
             texts = split_list(given)
             invalid = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
@@ -196,7 +198,7 @@ class OptionField:
 
 
 def fields_of(cls: Any) -> Iterator[OptionField]:
-    """Yield the fields of a dataclass as options, in order."""
+    """Yield the fields of a dataclass, each as an `OptionField`, in order."""
     heading = None
     for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)

@@ -1,4 +1,7 @@
-"""`bench params`: trained parameters beside the paper's numbers, and device memory; from shapes, without weights."""
+"""`bench params`: trained parameters beside the paper's numbers, and device memory.
+
+Both are computed from shapes, without weights.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ if TYPE_CHECKING:
     from bench.model.training_memory import Footprint
 
 PUBLISHED = "methods", "parameter_counts.toml"
-"""Package of the built-in methods, and its table of the paper's numbers."""
+"""Package of the built-in methods, and the file there with the paper's parameter counts."""
 _CONFIGS = "bench.cli", "configs.toml"
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
-"""Number of tokens of a forward pass at the default budgets."""
+"""Numbers of tokens in one forward pass, for reading and for training, at the default budgets."""
 _LARGE = 100_000_000
-"""Number of trained parameters from which on a method gets a line in the memory table."""
+"""Smallest number of trained parameters with which a method gets its own line in the memory table."""
 
 
 @cache
@@ -32,7 +35,7 @@ def _read_toml(package: str, name: str) -> dict[str, Any]:
 
 
 def facts_of(name: str) -> ModelFacts:
-    """Return a model's shapes, from the configuration in `configs.toml` if there is one, else from the model's own.
+    """Return a model's shapes, from the configuration in `configs.toml` or, without one, from the model's own.
 
     Raises:
         UserError: the model is unknown, or its configuration can't be loaded.
@@ -46,12 +49,12 @@ def facts_of(name: str) -> ModelFacts:
 
 
 def parameter_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return trained parameters as one record per model and method (docs/methods.md §6 #48, #49).
+    """Return numbers of trained parameters: one dict for each model and method (docs/methods.md §6 #48, #49).
 
-    If a method's number depends on the format of answers, there is a record for each format.
+    A method whose number depends on the answers' format (choice or open) has one dict for each format.
 
     Raises:
-        UserError: no model was named, or one can't be used.
+        UserError: no model was named, or a model can't be used.
     """
     if not names:
         raise UserError("bench params: name at least one model, for example --model llama8b.")
@@ -87,7 +90,7 @@ def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, i
 
 
 def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return the device memory in GB (1e9 bytes) as one record per model and kind of work: reading, or a fit.
+    """Return device memory in GB (1e9 bytes): one dict for each model and kind of work (reading, or a method's fit).
 
     Args:
         names: names of models.

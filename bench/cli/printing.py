@@ -1,4 +1,4 @@
-"""Printed output of the commands: records as tables or JSON, lines, notes, analyses."""
+"""Printing of what commands return: tables, JSON, lines, notes, analyses."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from bench.report.analysis import Analysis
 
 _WHOLE_FROM = 100
-"""Ratio of parameter counts from which on no decimals are printed."""
+"""Ratio of two parameter counts from which on it is printed without decimals."""
 _MEASURED = 10_000
-"""Columns within which a table's natural width is measured."""
+"""Terminal width, in characters, at which a table is laid out to measure its natural width."""
 _MIN_TEXT_WIDTH = 24
-"""Width up to which a column of a listing is not wrapped."""
+"""Width in characters up to which a column of a listing is not wrapped."""
 _MIN_SENTENCE_WIDTH = 40
-"""Least width of the last column of a listing, which has sentences."""
+"""Smallest width in characters of a listing's last column, which has sentences."""
 
 
 console = terminal
 
 
 class OutFormat(StrEnum):
-    """Format in which tables are printed."""
+    """Format in which a command prints its table."""
 
     TERMINAL = "terminal"
     MD = "md"
@@ -44,31 +44,34 @@ class OutFormat(StrEnum):
 
 
 def announcer() -> Callable[[str], None]:
-    """Return a function that announces long work on stderr; silent with --quiet and if stderr is no terminal."""
+    """Return a function that prints a notice on stderr before long work.
+
+    With --quiet, or if stderr is no terminal, it prints nothing.
+    """
     if is_quiet() or not sys.stderr.isatty():
         return lambda _: None
     return lambda text: console(stderr=True).print(Text(f"{text} ..."))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print notes for the user on stderr, unless --quiet."""
+    """Print sentences for the user on stderr, unless --quiet is set."""
     for note in () if is_quiet() else notes:
         console(stderr=True).print(Text(f"note: {note}"), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; types that JSON lacks are printed as text, NaN and infinity as null."""
+    """Print a value as JSON; values of types that JSON lacks become text, NaN and infinity become null."""
     finite = json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
     sys.stdout.write(visible_json(json_text(finite)))
 
 
 def print_line(text: str) -> None:
-    """Print one line, however long."""
+    """Print one line without wrapping it."""
     console().print(Text(text), soft_wrap=True)
 
 
 def print_records(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records as a table with a column for each key."""
+    """Print dicts as a table with one row for each dict and one column for each key."""
     columns = list(dict.fromkeys(key for record in records for key in record))
     grid = RichTable(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -79,7 +82,7 @@ def print_records(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records whose first value is a name and last value a sentence; in a pipe as tab-separated lines."""
+    """Print dicts whose first value is a name and whose last value is a sentence; in a pipe, as tab-separated lines."""
     if console().is_terminal:
         _print_named_records(records)
         return
@@ -88,7 +91,7 @@ def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_fields(record: Mapping[str, Any]) -> None:
-    """Print a record as lines `name  value`, and below them its field `constants` as a table."""
+    """Print a dict as lines `name  value`; its field `constants` follows below as a table."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
         lines = [f"{name}: {item}" for name, item in value.items()] if isinstance(value, Mapping) else value
@@ -103,7 +106,7 @@ def print_fields(record: Mapping[str, Any]) -> None:
 
 
 def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print parameter counts, and below them why they differ from the paper's."""
+    """Print numbers of trained parameters, and below them why they differ from the paper's."""
     reasons = list(dict.fromkeys(record["why they differ"] for record in records if record["why they differ"]))
     lines = []
     for record in records:
@@ -125,7 +128,7 @@ def print_sizes(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print memory in GB, and an explanation of the columns."""
+    """Print device memory in GB, and below it what the columns mean."""
     in_gb = [{k: f"{v:.1f}" if isinstance(v, float) else v or "" for k, v in record.items()} for record in records]
     print_records(in_gb)
     print_line(
@@ -136,7 +139,7 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutFormat) -> None:
-    """Write analyses if `out` is given, and print their tables and file names."""
+    """Print the tables of analyses; if `out` is given, also write their files there and print the files' names."""
     from bench.report.analysis import join_tables, write
     from bench.report.tables import formats
 
@@ -150,7 +153,7 @@ def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutF
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
-    """Print the paths of written files; as notes on stderr if stdout has data in another format."""
+    """Print the paths of written files; on stderr if stdout has data in a format other than the terminal's."""
     lines = [f"wrote {path}" for path in paths]
     if format_ is not OutFormat.TERMINAL:
         print_notes(lines)
@@ -160,9 +163,9 @@ def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL
 
 
 def _print_named_records(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records, at least one, whose first value is a name and last value a sentence; no word is cut.
+    """Print dicts, at least one, whose first value is a name and whose last value is a sentence; no word is cut.
 
-    A terminal too narrow for a table gets a paragraph for each record.
+    In a terminal too narrow for a table each dict becomes a paragraph.
     """
     out, lines = console(), _to_single_lines(records)
     columns, widths = list(lines[0]), []
@@ -193,6 +196,6 @@ def _print_named_records(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _to_single_lines(records: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the records with the same keys, each value on one line."""
+    """Return dicts with the same keys, and all values as texts without line breaks."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     return [{key: " ".join(visible(str(record.get(key, ""))).split()) for key in keys} for record in records]

@@ -1,6 +1,6 @@
 """Python API: `run(...)`, `load_results(...)` and `report(...)`, for scripts and notebooks.
 
-Their options are the fields of `RunConfig` and `Selection`, as on the command line. Example:
+Keyword arguments are the fields of `RunConfig` and `Selection`, with the meaning of the command's options. Example:
 `run(methods="ptrue", model="tiny", tasks="atlas-choice", limit=50).frame()`.
 """
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def _with_fields_as_options(cls: type, *, without: Sequence[str] = ()) -> Callable[[T], T]:
-    """Decorate a function with `**options`: its signature lists the fields of a dataclass as keyword arguments."""
+    """Return a decorator for functions with `**options`: their signature then shows the fields of `cls`."""
 
     def decorate(function: Any) -> Any:
         parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -151,7 +151,7 @@ def report(
 
 
 def _progress(*, quiet: bool) -> Progress:
-    """Return the progress display: on stderr; in a notebook on stdout, since stderr is red there."""
+    """Return a progress display on stderr; in a notebook on stdout, because notebooks show stderr in red."""
     if quiet:
         return Silent()
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")

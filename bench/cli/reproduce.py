@@ -1,4 +1,4 @@
-"""`bench reproduce`: repeat the comparison of a paper, or print the plan with its costs."""
+"""`bench reproduce`: repeats the comparison of a paper, or prints the planned runs with their costs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from bench.run.paper_runs import PaperRuns
 
 PASS_OPTIONS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Click settings of the command: unknown options are passed on to `bench run`."""
+"""Click settings with which the command accepts unknown options; they are passed on to `bench run`."""
 _FIXED_OPTIONS = ("--method", "--task", "--preset", "--seed", "--model", "--limit")
-"""Options of `bench run` that the paper fixes."""
+"""Options of `bench run` that the user can't set here, because the paper fixes their values."""
 
 
 def reproduce(
@@ -106,10 +106,10 @@ def reproduce(
 
 
 def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> PaperRuns:
-    """Plan the runs of a paper's grid.
+    """Plan the runs that repeat a paper's comparison: all its methods, models and tasks.
 
     Raises:
-        UserError: the grid is unknown, or an option is unknown to `bench run` or fixed by the paper.
+        UserError: no comparison has this name, or an option is unknown to `bench run` or fixed by the paper.
     """
     from bench import registry
     from bench.run.paper_runs import PaperRuns, read_grid
@@ -134,7 +134,7 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Pape
 
 
 def _options(ctx: typer.Context) -> Mapping[str, Any]:
-    """Return the values of the options that are passed on to `bench run`; all are checked before the first run."""
+    """Return the values of the options that are passed on to `bench run`; all are validated before the first run."""
     root: Any = ctx.find_root().command
     run = root.commands["run"]
     _refuse_fixed(word.partition("=")[0] for word in ctx.args)

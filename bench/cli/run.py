@@ -1,4 +1,4 @@
-"""`bench run`: parse options and run file, run the methods, and print results and next steps."""
+"""`bench run`: parses options and run file, runs the methods, prints results and what to do next."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def run(
 
 
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
-    """Return lines with commands that show the results of a run, or score questions with its first head.
+    """Return lines with commands to type next: they show the run's results, or score questions with its first head.
 
-    The commands work in the folder where the run was started.
+    The commands work in the folder from which the run was started.
     """
     folder = [] if config.out == Path("results") else ["--results", str(config.out)]
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", config.overrides)) if value]
@@ -103,7 +103,7 @@ def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
 
 
 def program() -> str:
-    """Return the shell command that starts this program from this folder, e.g. `bench` or `.venv/bin/bench`."""
+    """Return the shell command that starts this program from the current folder, e.g. `bench` or `.venv/bin/bench`."""
     script = Path(sys.argv[0])
     if script.parts[-3:] == ("bench", "cli", "__main__.py"):
         return f"{_shell_name(Path(sys.executable))} -m bench.cli"
@@ -111,7 +111,7 @@ def program() -> str:
 
 
 def _shell_name(program: Path) -> str:
-    """Return a program's name if the shell finds this file by it (PATH), else the program's path."""
+    """Return a program's name if the shell would find the same file by name (PATH), else the program's path."""
     on_path = shutil.which(program.name)
     is_on_path = on_path is not None and Path(on_path).absolute() == program.absolute()
     return program.name if is_on_path else shlex.quote(str(program))

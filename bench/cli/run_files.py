@@ -1,4 +1,4 @@
-"""Run files: read and write the options of `bench run` as TOML.
+"""Run files: TOML files with options of `bench run`, read and written.
 
 A key in the file is an option's name without its dashes. Paths are relative to the file's folder, so that a file means
 the same run wherever the command is started. Options on the command line take precedence.
@@ -23,14 +23,14 @@ from bench.run.config import RunConfig
 
 SUFFIX = ".toml"
 NO_OPTIONS = ("cache",)
-"""Fields of `RunConfig` that are no options."""
+"""Fields of `RunConfig` that are not command-line options."""
 _HEADER = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
 _NAME_OR_PATH = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
-"""Fields whose value is a name or a path."""
+"""Fields of `RunConfig` whose value is either a name or a path."""
 _MODEL_FIELDS = ("model", "judge_model", "nli", "similarity")
-"""Fields of `_NAME_OR_PATH` whose value is a model's name or folder."""
+"""Fields of `RunConfig` whose value is either a model's name or a model's folder."""
 _PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
-"""Pattern of a value of these fields that is taken as a path, whether or not it exists."""
+"""Pattern of values that count as paths, even if nothing exists there, in fields that take a name or a path."""
 _TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
@@ -42,7 +42,7 @@ Value = str | int | float | bool | list[str]
 
 
 def options() -> dict[str, OptionField]:
-    """Return the options that a run file may set: key in the file -> option."""
+    """Return the options that a run file may set: key in the file -> `OptionField`."""
     return {field.option().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS}
 
 
@@ -50,7 +50,7 @@ def options() -> dict[str, OptionField]:
 
 
 def load_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Typer callback: use the options of a run file as defaults of the command line.
+    """Typer callback that makes the options of a run file the defaults of the command line.
 
     Raises:
         UserError: the file can't be read or is invalid.
@@ -61,10 +61,10 @@ def load_defaults(ctx: typer.Context, path: Path | None) -> Path | None:
 
 
 def read(path: Path) -> dict[str, Value]:
-    """Read a run file; return field of `RunConfig` -> value as typer would parse it from the command line.
+    """Read a run file; return field of `RunConfig` -> value in the form in which typer parses it.
 
     Raises:
-        UserError: the file can't be read or is no TOML, a key is unknown, or a value has the wrong type.
+        UserError: the file can't be read or is not TOML, a key is unknown, or a value has the wrong type.
     """
     if path.suffix != SUFFIX:
         raise UserError(f"expected a run file that ends in {SUFFIX}, or options that begin with --, got {str(path)!r}")
@@ -95,19 +95,19 @@ def read(path: Path) -> dict[str, Value]:
 
 
 def _base_folder(path: Path) -> Path | None:
-    """Return the folder of a run file; None if it is the current one."""
+    """Return the folder of a run file; None if it is the current folder."""
     folder = path.parent
     return None if folder.absolute().resolve() == Path.cwd().resolve() else folder
 
 
 def _value_type(field: OptionField) -> type:
-    """Return the type of an option's value; of an option that takes a list, the type of its elements."""
+    """Return the type of an option's value; for an option that takes a list, the type of the elements."""
     kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _TYPE_NAMES]
     return kinds[0]
 
 
 def _parse_value(field: OptionField, value: Any) -> Value:
-    """Convert a value of a run file to a text, a list of texts or a bool, as on the command line.
+    """Convert a value of a run file to the form it has on the command line: a text, a list of texts, or a bool.
 
     Raises:
         ValueError: the value has the wrong type; the message names the expected type.
@@ -128,7 +128,7 @@ def _parse_value(field: OptionField, value: Any) -> Value:
 
 
 def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted name and the text of each value in a nested TOML table, as `--set NAME=VALUE` takes them."""
+    """Yield dotted name and text of each value in a nested TOML table, in the form of `--set NAME=VALUE`."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{before}{name}.")
@@ -144,7 +144,7 @@ def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def dump(configs: Sequence[RunConfig], target: str) -> None:
-    """Write configurations that differ only in their seeds as one run file; the target `-` prints it.
+    """Write configurations that differ only in their seeds as one run file; if `target` is `-`, print it.
 
     Raises:
         UserError: the file exists or can't be written.
@@ -171,11 +171,12 @@ def dump(configs: Sequence[RunConfig], target: str) -> None:
 
 
 def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
-    """Format configurations that differ only in their seeds as TOML, with every option that is not the default.
+    """Format configurations that differ only in their seeds as TOML, without options that have their default.
 
     Args:
         configs: one configuration for each seed.
-        folder: the run file's folder, for which relative paths become absolute; None: the current one, paths stay.
+        folder: the run file's folder; relative paths are made absolute if it is not the current one. None: the current
+            folder, so that paths stay.
     """
     import tomli_w
 

@@ -1,4 +1,4 @@
-"""Verbosity of the commands on stderr: --quiet, normal, or --verbose (with decisions)."""
+"""How much the commands print on stderr: quiet (--quiet), normal, or verbose (--verbose: with decisions)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from bench.progress import DECISIONS, Progress, Silent, progress_on, visible
 
 
 class _DecisionHandler(logging.Handler):
-    """Logging handler that writes each decision to the current stderr, which a progress bar may have replaced."""
+    """Logging handler that writes records of decisions to the current `sys.stderr`.
+
+    A progress bar may have replaced the stream that was there at import.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(f"decided: {visible(record.getMessage())}\n")
 
 
 _level = ""
-"""`verbose`, `quiet`, or empty."""
+"""Verbosity of this process: `verbose`, `quiet`, or empty for normal."""
 _handler = _DecisionHandler()
 
 
@@ -39,20 +42,20 @@ def set_level(*, verbose: bool, quiet: bool) -> None:
 
 
 def is_verbose() -> bool:
-    """Return whether decisions are printed, too."""
+    """Return whether decisions are printed, as --verbose asks."""
     return _level == "verbose"
 
 
 def is_quiet() -> bool:
-    """Return whether only results and errors are printed."""
+    """Return whether only results and errors are printed, as --quiet asks."""
     return _level == "quiet"
 
 
 def flags() -> list[str]:
-    """Return the option that gives another command the same verbosity."""
+    """Return the command-line option that gives another command the verbosity of this process."""
     return [f"--{_level}"] if _level else []
 
 
 def progress() -> Progress:
-    """Return the progress display on stderr; silent with --quiet."""
+    """Return a progress display on stderr; with --quiet one that shows nothing."""
     return Silent() if is_quiet() else progress_on(sys.stderr)

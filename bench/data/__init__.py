@@ -1,1 +1,1 @@
-"""Load questions and answers from the Hub, a folder or a file."""
+"""Loading of questions and answers from the Hugging Face Hub, a folder or a file."""

@@ -1,19 +1,19 @@
-"""Read a user's file of answers (`bench run --answers FILE`), as JSON Lines or Parquet.
+"""Reading of a user's file of answers (`bench run --answers FILE`), as JSON Lines or Parquet.
 
-One answer a row, with the columns
+Each row has one answer, in these columns:
 
-- `id`: the question's id in its task;
-- `text`: the model's output; or `tokens`, a list of its token ids, which takes precedence;
-- after a reasoning trace, `final_start`: offset of the final answer, in tokens of `tokens`, else in characters; or
-  `final`, the final answer, which is searched from the end of `text`. The trace becomes part of the prompt, so that
-  signals are read on the final answer only. Without either the whole output is the answer;
-- `samples`: further answers to the same question, a list of texts or of lists of token ids;
-- `grade`: whether the (final) answer is right: true, false, 1 or 0; for all answers or for none. `judge`: name of the
-  grader, the same for all; by default the file's name.
+- `id`: the question's id in its task.
+- `text`: the model's output; or `tokens`, the list of its token ids. If both are given, `tokens` counts.
+- `final_start`: for an output with a reasoning trace, the offset of the final answer, in tokens of `tokens`, else in
+  characters. Or `final`: the final answer itself, which is searched from the end of `text`. The trace becomes part of
+  the prompt, and signals are read on the final answer only. Without these columns the whole output is the answer.
+- `samples`: further answers to the same question, a list of texts or of lists of token ids.
+- `grade`: whether the (final) answer is right: true, false, 1 or 0. Either all rows have a grade or none.
+- `judge`: name of the grader, equal in all rows; by default the file's name.
 
-Other columns are ignored, but a name that resembles that of a missing column is an error: with a misspelt `grade`
-answers would be graded again. Example:
-`{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey", "final_start": 16}`.
+Other columns are ignored. But a name that resembles that of a missing column is an error: with a misspelt `grade`
+answers would silently be graded again. Example: `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey",
+"final_start": 16}`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from bench.data.tables import file_rows, read_file, require_spelling, row_error,
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
-"""Columns that are read."""
+"""Names of the columns that are read from a file of answers."""
 _DIGITS = 6
-"""Number of hex digits of the file's SHA-256 that its name in results has."""
+"""Number of hex digits of the file's SHA-256 that results append to the file's name."""
 _LONGEST_NAME = 80
-"""Largest number of characters of a judge's name."""
+"""Largest length of a judge's name, in characters."""
 _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
 _SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
-"""Prefix of `answers_source` in results for a file of answers."""
+"""Prefix that `answers_source` has in results whose answers come from a user's file."""
 
 
 class UnansweredError(UserError):
-    """A file lacks answers to questions of a split."""
+    """A user's file of answers lacks answers to some questions of a split."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,20 @@ class AnswerFile:
     """The file's name, without its folder."""
     sha256: str
     answers: Mapping[str, Released]
-    """Question id -> its answer."""
+    """Question id -> the answer in the file."""
     judge: str | None
-    """Name of the grader; None where the answers are graded here."""
+    """Name of the grader of the answers; None if the file has no grades, so that the run grades them."""
 
     @property
     def source(self) -> str:
-        """Value of `answers_source` in result rows, e.g. `file:qwen-3fa9c1`: the file's name and content digest."""
+        """Value of `answers_source` in results, e.g.
+
+        `file:qwen-3fa9c1`: the file's name and the first digits of its SHA-256.
+        """
         return f"{SOURCE}{Path(self.name).stem}-{self.sha256[:_DIGITS]}"
 
     def answered(self, where: TaskSplit, questions: Sequence[Question], *, partial: bool) -> list[Question]:
-        """Select the questions of a split that have an answer.
+        """Return the questions of a split to which the file has an answer.
 
         Args:
             where: the split.
@@ -75,7 +78,7 @@ class AnswerFile:
             partial: whether questions without an answer may be left out.
 
         Raises:
-            UnansweredError: a question has no answer and may not be left out, or no question has one.
+            UnansweredError: no question has an answer, or one has none and `partial` is False.
         """
         matched = [question for question in questions if question.id in self.answers]
         if not matched:
@@ -94,12 +97,12 @@ class AnswerFile:
 
 
 def is_answer_file(name: str) -> bool:
-    """Return whether a file name has the suffix of a file of answers."""
+    """Return whether a name has a suffix of files of answers: `.jsonl` or `.parquet`."""
     return Path(name).suffix.lower() in _KINDS
 
 
 def read_answers(path: Path) -> AnswerFile:
-    """Read a file of answers.
+    """Read a user's file of answers.
 
     Raises:
         UserError: the file can't be read, or a row is invalid; the message names file and row.

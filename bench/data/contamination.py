@@ -1,4 +1,4 @@
-"""Contamination and duplicates: questions in both train and test splits, or more than once in a split."""
+"""Search for contamination and duplicates: questions in both train and test splits, or more than once in a split."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def normalise_wording(text: str) -> str:
 
 
 def contaminated_ids(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
-    """Return the ids of training questions whose text and parts also occur in the test set, whatever their options."""
+    """Return ids of training questions whose text and parts also occur in the test set; options are not compared."""
     texts = {_wording(question) for question in tested}
     return frozenset(question.id for question in train_questions if _wording(question) in texts)
 
 
 def count_duplicates(questions: Sequence[Question]) -> dict[str, int]:
-    """Count questions that repeat an earlier one's text and options, by whether the right answer is the same.
+    """Count questions whose text and options occur earlier in the split.
 
-    Kinds that don't occur are left out. No question is removed.
+    Repetitions with an equal right answer and with another one are counted separately: description -> number. Numbers
+    of 0 are left out. No question is removed.
     """
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
@@ -42,10 +43,10 @@ def count_duplicates(questions: Sequence[Question]) -> dict[str, int]:
 
 
 def count_in_own_prompt(prompted: Iterable[tuple[Question, Sequence[Question]]]) -> int:
-    """Count questions that occur, with their answer, among the exemplars of their own prompt.
+    """Count questions whose own prompt shows them, with the answer, as an exemplar.
 
     Args:
-        prompted: each question with its exemplars, none of which has its id.
+        prompted: each question with its exemplars, none of which has the question's id.
     """
     return sum(_wording(question) in map(_wording, shown) for question, shown in prompted)
 

@@ -1,4 +1,4 @@
-"""The prompt of one question of a task, for `bench show --example`."""
+"""Prompt of one question of a task, to be printed by `bench show --example`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bench.prompts.exemplars import exemplars, indices_in_subject
 
 
 def example_prompt(task: Task, row: int) -> dict[str, str]:
-    """Return the prompt of a question as role -> text, and its right answer under the key `right answer`.
+    """Return a question's prompt as role -> text, with the right answer under the key `right answer`.
 
     Args:
         task: the task; the prompt follows the preset `fixed`.
-        row: index of the question in the test split, or in the train split of a task without one.
+        row: index of the question in the test split; in the train split if the task has no test split.
 
     Raises:
-        UserError: the split has no question of this index.
+        UserError: the split has no question with this index.
     """
     split: Split = "test" if "test" in task.card.splits else "train"
     questions = list(task.questions(split))

@@ -1,4 +1,4 @@
-"""Load the questions of a run, once for each split; validate them and cut them to `--limit`."""
+"""Loading of a run's questions, once for each split; they are validated and cut to `--limit`."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, limit_by_subject
 
 _TRAIN_LIMIT = 320
-"""Most questions of a training split in a run with --limit (or the limit itself, where that is larger)."""
+"""Number of training questions that a run with --limit keeps at most; a larger limit itself counts instead."""
 _MIN_TRAIN = 32
-"""Fewest questions of a training split that is scaled down: fewer make no batch."""
+"""Smallest number of training questions if their number is scaled down; fewer would not fill a batch."""
 
 
 @dataclass(frozen=True)
 class LoadedSplit:
-    """The loaded questions of one split."""
+    """The questions of one split of a task, loaded and cut to `--limit`."""
 
     questions: list[Question]
-    """Questions that the run uses, after `--limit`."""
+    """Questions of the split that the run uses, after `--limit`."""
     whole: Sequence[Question]
-    """All questions of the split, for the check of contamination."""
+    """All questions of the split before `--limit`, for the check of contamination."""
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> answer of a release or file; empty where the model answers."""
+    """Question id -> answer from a release or a user's file; empty if the model itself answers."""
     unanswered: int = 0
-    """Questions left out because a file of answers lacks them."""
+    """Number of questions left out because a user's file of answers lacks them."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads the questions of splits, each split once."""
+    """Loader of the questions of splits; each split is loaded once and cached."""
 
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
-    """Splits whose questions are predicted."""
+    """Splits on which methods are tested."""
     disjoint: Collection[TaskSplit]
-    """Splits of the run that may have no question in common. If a validation split among them is held out of train, its
-    questions are removed from train. A validation split that only scales scores is not among them: train stays whole.
-    """
+    """Splits of the run that must not share questions. A task without a validation split gets one from its train split.
+    If that validation split is in `disjoint`, its questions are removed from train. If it only serves to scale scores,
+    it is not in `disjoint`, and train stays whole."""
     protocol: Protocol
     limit: int | None = None
-    """Largest number of questions of a test split; None: all."""
+    """Largest number of questions of a test split; None for no limit."""
     release: Release | AnswerFile | None = None
-    """Source of answers; None where the model answers."""
+    """Source of answers from a release or a user's file; None if the model itself answers."""
     scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
-    """Training task -> test splits; the same share of its questions is kept as `limit` keeps of theirs. None: not a
-    share, but a number of training questions is kept: `limit`, or 320 if that is more."""
+    """Training task -> test splits. If `limit` keeps some share of the test questions, the same share of training
+    questions is kept. If None, a fixed number of training questions is kept: `limit`, but at least 320."""
     _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
@@ -61,7 +61,7 @@ class Loader:
 
         Raises:
             UserError: the task has no such split, its rows can't be loaded, or a question is invalid.
-            UnansweredError: the file of answers lacks answers to questions of the split.
+            UnansweredError: the user's file of answers lacks answers to questions of the split.
         """
         if where in self._cache:
             return self._cache[where]
@@ -94,7 +94,10 @@ class Loader:
         return self._cache[where]
 
     def _split(self, where: TaskSplit) -> list[Question]:
-        """Return all questions of a split; a validation split that the task lacks is held out of its train split."""
+        """Return all questions of a split.
+
+        If the task has no validation split, a part of its train split serves as one.
+        """
         task = self.tasks[where.task]
         validation = TaskSplit(where.task, "validation")
         derived = "validation" not in task.card.splits and (where == validation or validation in self.disjoint)
@@ -115,8 +118,8 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
     """Validate the questions of a split; `letters` are the option letters, None for open questions.
 
     Raises:
-        UserError: there is no question, two have the same id, one has too few or too many options, or its gold index is
-            that of no option.
+        UserError: the split has no question, or two with the same id; or a question has too few or too many options, or
+            its gold index points to none of them.
     """
     if not questions:
         raise UserError(f"{where}: expected at least one question, got none; check the task's data.")

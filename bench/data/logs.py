@@ -1,12 +1,14 @@
-"""Convert logs of lm-evaluation-harness and Inspect to a file of answers (`bench import`).
+"""Conversion of logs of lm-evaluation-harness and Inspect to a file of answers (`bench import`).
 
-- lm-evaluation-harness, `samples_*.jsonl` as `--log_samples` writes them, one object a line. In part: `{"doc": {...},
-  "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": ...}}, "resps": [["text"]], "filtered_resps": ["text"],
-  "filter": "none", "metrics": ["exact_match"], "exact_match": 1.0}`. Multiple choice has `"resps": [[["-9.4",
-  "False"]], ...]`, log-likelihoods of the options; the largest is the answer. Repeats are samples.
-- Inspect, a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json`. A sample in part: `{"id": ...,
-  "epoch": 1, "input": "text", "output": {"choices": [{"message": {"content": "text"}}]}, "scores": {"match": {"value":
-  "C", "answer": "text"}}}`. Epochs and choices after the first are samples; parts of type `reasoning` are the trace.
+lm-evaluation-harness: `samples_*.jsonl` as `--log_samples` writes them, one JSON object a line, in part `{"doc": {...},
+"arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": ...}}, "resps": [["text"]], "filtered_resps": ["text"], "filter":
+"none", "metrics": ["exact_match"], "exact_match": 1.0}`. Multiple choice has `"resps": [[["-9.4", "False"]], ...]`,
+log-likelihoods of the options; the option with the largest is the answer. Repeated replies become samples.
+
+Inspect: a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json`. A sample has, in part, `{"id": ...,
+"epoch": 1, "input": "text", "output": {"choices": [{"message": {"content": "text"}}]}, "scores": {"match": {"value":
+"C", "answer": "text"}}}`. Epochs and choices after the first become samples; parts of type `reasoning` become the
+reasoning trace.
 
 Each record is matched to a question of a task. Only JSON is read, and archives are unpacked within size limits.
 """
@@ -30,38 +32,38 @@ from bench.data.contamination import normalise_wording
 from bench.data.tables import json_lines, read_file
 
 _MAX_ENTRY_BYTES = 256 * 2**20
-"""Size limit of one entry of an archive, in bytes; a sample is some kilobytes."""
+"""Largest size of an unpacked archive entry, in bytes; a usual entry has some kilobytes."""
 _MAX_LOG_BYTES = 4 * 2**30
-"""Size limit of an unpacked log, in bytes."""
+"""Largest size of a whole unpacked log, in bytes."""
 _ZSTANDARD = 93
-"""Id of Zstandard in zip archives; `zipfile` supports it from Python 3.14 on."""
+"""Number of the compression method Zstandard in zip archives; `zipfile` supports it from Python 3.14 on."""
 _IDS = ("id", "question_id", "qid", "hash_id", "key")
-"""Fields of an lm-eval `doc` that may hold the question's id."""
+"""Names of the fields of `doc`, in a log of lm-evaluation-harness, that may have the question's id."""
 _GRADES: Mapping[object, bool] = {"C": True, "I": False, 1: True, 0: False}
 
 
 @dataclass
 class LogRecord:
-    """One record of a log: a question with its output and samples."""
+    """One record of a log: a question, the model's output and further samples."""
 
     names: Sequence[str]
-    """Candidates for the question's id."""
+    """Values of the record that may be the question's id in the task."""
     texts: Sequence[str]
-    """Candidates for the question's text."""
+    """Texts of the record that may be the question's text in the task."""
     outputs: list[str]
-    """Output texts: the answer, then further samples."""
+    """Texts that the model generated: the answer, then further samples."""
     trace: str = ""
-    """Reasoning trace before the answer."""
+    """Reasoning that the model generated before the answer."""
     final: str | None = None
-    """Graded part of the answer; None: all of it."""
+    """Part of the answer that the log's tool graded; None if it graded the whole answer."""
     choices: Sequence[str] = ()
     option: int | None = None
-    """Index of the chosen option, where options were scored by log-likelihood."""
+    """Index of the option with the largest log-likelihood; None if the answer was generated as text."""
     grade: bool | None = None
     judge: str = ""
 
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
-        """Build the row of a file of answers that answers this question with the record."""
+        """Build the row of a file of answers that has this record's output as the answer to `question`."""
         if self.option is not None and fmt is Format.CHOICE:
             option = self.option  # the question may have the options in another order
             if sorted(self.choices) == sorted(question.choices):
@@ -82,7 +84,10 @@ class LogRecord:
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
     def identifies_option(self, question: Question, fmt: Format) -> bool:
-        """Return whether the record's options tell without doubt which option of the question was chosen."""
+        """Return whether it is certain which option of `question` the record chose.
+
+        Options in the log may have another order than in the task.
+        """
         if fmt is not Format.CHOICE or not self.choices:
             return True
         if self.option is not None:
@@ -93,19 +98,20 @@ class LogRecord:
 
 @dataclass
 class Imported:
-    """Rows of a file of answers, and the records of the log that were left out."""
+    """Rows for a file of answers, and counts of the log's records that were left out."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the log's questions that match no question of the task, or several, or have other options."""
+    """Beginnings of the questions of records that were left out: they match no question of the task, or several, or
+    their options differ."""
     repeated: int = 0
-    """Number of records whose question had an answer already."""
+    """Number of records left out because an earlier record answers the same question."""
     ungraded: bool = False
-    """Whether grades were dropped, because some records have none."""
+    """Whether all rows lost their grades, because some records of the log have no grade."""
 
 
 def import_records(records: Iterable[LogRecord], questions: Sequence[Question], fmt: Format) -> Imported:
-    """Match records to the questions of a task, and build the rows of a file of answers."""
+    """Match records of a log to the questions of a task, and build the rows of a file of answers."""
     by_id = {question.id: question for question in questions}
     by_text: dict[str, list[Question]] = {}
     for question in questions:
@@ -138,7 +144,9 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
 
 
 def lm_eval_records(path: Path) -> list[LogRecord]:
-    """Read the records of a file that `--log_samples` wrote; if it has records of several filters, those of the first.
+    """Read the records of a file that lm-evaluation-harness wrote with `--log_samples`.
+
+    If the file has records of several filters, those of the first filter are returned.
 
     Raises:
         UserError: the file can't be read, or a line is invalid.
@@ -200,7 +208,7 @@ def _option_text(row: Row, option: int) -> str:
 
 
 def inspect_records(path: Path) -> list[LogRecord]:
-    """Read the records of a log of Inspect, one for each question; samples without an answer are left out.
+    """Read a log of Inspect, one record for each question; the log's samples without an answer are left out.
 
     Raises:
         UserError: the file can't be read, is no log of Inspect, or has no answer.
@@ -234,7 +242,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
 
 
 def _unzip_samples(path: Path) -> Iterator[Any]:
-    """Yield the samples of an archive; the size limits hold for the unpacked bytes, whatever sizes it declares."""
+    """Yield the samples of a zip archive; size limits are checked on the unpacked bytes, not on declared sizes."""
     import pyarrow as pa
 
     remaining = _MAX_LOG_BYTES
@@ -294,7 +302,7 @@ def _inspect(row: Row) -> LogRecord | None:
 
 
 def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
-    """Return the reasoning of a message, empty if there is none, and its text."""
+    """Return two texts of a message: its reasoning, empty if there is none, and its answer."""
     if not isinstance(content, list):
         return "", _attachment(sample, content)
     parts = [part for part in content if isinstance(part, dict)]
@@ -313,7 +321,7 @@ def _attachment(sample: Mapping[str, Any], text: Any) -> str:
 
 
 def _get_nested(value: Any, *keys: str) -> Any:
-    """Return the value at nested keys of a JSON object; None where there is none."""
+    """Return the value that a nested JSON object has under the keys, one after the other; None if a key is missing."""
     for key in keys:
         value = _as_mapping(value).get(key)
     return value

@@ -1,23 +1,25 @@
-"""Read a user's file of questions as a task (`--task-file`), or as questions to be scored.
+"""Reading of a user's file of questions as a task (`--task-file`), or as questions to be scored.
 
-One question a row, as JSON Lines, CSV or Parquet, with the columns
+The file is JSON Lines, CSV or Parquet. Each row has one question, in these columns:
 
-- `question`: its text;
-- `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or, in any format, one column for each option:
-  `choice_a`, `choice_b` and so on, empty where a question has fewer. Without options the questions are open;
-- `answer`: the right option's letter, text or index from 0; without options the right answer's text. Where several
-  texts are right: `answers`, a list of them (in CSV a JSON list in one cell), beside or instead of `answer`; exemplars
-  and methods use the first. Beside an `answer`, an `answers` that is no list is ignored;
-- `subject` (or else the file's name), `id` (or else `<file's name>:<row>`), and `split`: `test`, `dev` (exemplars),
-  `train` or `validation`. The default is `test`, or `train` for a file given with --train-on.
+- `question`: the text of the question.
+- `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or one column for each option, `choice_a`,
+  `choice_b` and so on, empty where a question has fewer options. Without options the questions are open.
+- `answer`: the right option's letter, text or index from 0; for an open question the right text.
+- `answers`: a list of right texts (in CSV a JSON list in one cell), beside or instead of `answer`. Exemplars and
+  methods use the first. Beside an `answer`, a value that is no list is ignored.
+- `subject`: by default the file's name.
+- `id`: by default `<file's name>:<row>`.
+- `split`: `test`, `dev` (exemplars), `train` or `validation`. The default is `test`, or `train` for a file given with
+  --train-on.
 
-Values are not converted: in CSV every cell is text, also `1.0` and `NA`. Other columns are ignored. Example of a
-line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
+Values are not converted: in CSV every cell is text, also `1.0` and `NA`. Other columns are ignored. Example of a line:
+`{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
 
-A file of questions to be scored (`read_scoring_file`) differs in two ways. It needs no right answers: `answer` and
-`answers` are not read. And `given` may hold the answer to be scored, its text or the option's letter; the model answers
-the other questions. Rows whose `split` is `dev` are exemplars and have a right answer; splits other than `test` are
-an error.
+A file of questions to be scored (`read_scoring_file`) needs no right answers: `answer` and `answers` are not read. It
+may have a column `given` with the answer to be scored, its text or the option's letter; questions without one are
+answered by the model. Rows whose `split` is `dev` are exemplars and need a right answer; `train` and `validation` are
+errors.
 """
 
 from __future__ import annotations
@@ -39,26 +41,28 @@ from bench.api.question import Released
 from bench.data.tables import file_rows, nonempty, read_file, register_id, require_spelling, row_error, typed_value
 
 FEWEST, MOST = 2, 26
-"""Smallest and largest number of options; there are 26 letters to name them."""
+"""Smallest and largest number of options of a question; 26 letters can name options."""
 _KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
-"""Number of hex digits of a file's SHA-256 that its task's name has."""
+"""Number of hex digits of the file's SHA-256 that the task's name has."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
-"""Largest number of characters of a file's name, because the task's name is part of file names of results."""
+"""Largest length of a file's name, in characters; the task's name contains it, and is part of the names of result
+files."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Names of the option columns: `choice_a` to `choice_z`."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
-"""Columns that are read; `given` only in files to be scored."""
+"""Names of the columns that are read; `given` is read only from files of questions to be scored."""
 _OPTION_LIKE = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
-"""Column names that suggest options. They are an error, because the questions would else be taken as open."""
+"""Column names that suggest options and are an error, because the questions would silently become open questions."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
-"""Name of standard input and standard output."""
+"""Path that stands for standard input and standard output."""
 GIVEN = "given"
 _QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
-"""Columns whose misspelling would change the prompt silently."""
+"""Names of columns that must not be misspelt, because the prompt would change silently."""
 _ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
-"""Column names that suggest answers to be scored. They are an error beside no `given`: the model would answer again."""
+"""Column names that suggest answers to be scored. Without a column `given` they are an error, because the model would
+silently answer again."""
 
 _STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
@@ -72,11 +76,11 @@ _STYLES: Mapping[Format, PromptStyle] = {
         context="Question: {text}",
     ),
 }
-"""Prompt styles, with the wording of MMLU (docs/methods.md §1.4)."""
+"""Prompt style for each format, with the wording used for MMLU (docs/methods.md §1.4)."""
 
 
 class _FileTask(Task):
-    """Base class of tasks from files of questions; `task_of_file` makes a subclass for each file."""
+    """Base class of tasks made from a user's file of questions; `task_of_file` makes one subclass for each file."""
 
     file: ClassVar[str]
     """Name of the file, without its folder."""
@@ -85,31 +89,31 @@ class _FileTask(Task):
     by_split: ClassVar[Mapping[Split, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """Questions of a split, in the file's order."""
+        """Yield the questions of a split, in the file's order."""
         if split not in self.by_split:
             raise UserError(f"Expected one of the splits {', '.join(self.by_split)} of {self.file}, got {split!r}")
         yield from self.by_split[split]
 
     def provenance(self, split: Split) -> dict[str, str]:
-        """Provenance of the questions: the file and its digest."""
+        """Return the file's name and digest, as the origin of the questions."""
         del split
         return {f"task file {self.file}": f"sha256 {self.sha256}"}
 
 
 def is_question_file(name: str) -> bool:
-    """Return whether a name has the suffix of a file of questions, which no task's name has."""
+    """Return whether a name has a suffix of files of questions: `.jsonl`, `.csv` or `.parquet`."""
     return Path(name).suffix.lower() in _KINDS
 
 
 def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] = ()) -> type[Task]:
-    """Create the task class of a file of questions, named by the file and its content digest, e.g. `bees-3fa9c1`.
+    """Create the task class of a file of questions; the task's name has the file's name and digest, e.g. `bees-3fa9c1`.
 
     So two versions of a file share neither answers nor results.
 
     Args:
         path: the file of questions.
         purpose: split of rows that name none; at least one row must be of this split.
-        existing: names of other tasks; if the name is among them, `purpose` is appended to it.
+        existing: names of other tasks; if the new name is among them, `purpose` is appended to it.
 
     Raises:
         UserError: the file can't be read, or a row is invalid; the message names file and row.
@@ -158,7 +162,7 @@ def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] 
 
 
 def question_rows(path: Path, content: bytes) -> Iterator[Row]:
-    """Read the rows of a file of questions in the format that its suffix names; CSV cells with JSON lists are parsed.
+    """Read the rows of a file of questions in the format of its suffix; JSON lists in CSV cells are parsed.
 
     Raises:
         UserError: the file is invalid, or has no row.
@@ -183,10 +187,10 @@ def question_rows(path: Path, content: bytes) -> Iterator[Row]:
 
 
 def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
-    """Pair rows with their options; either all rows have options, or none has.
+    """Pair each row with the question's options; either all questions have options, or none has.
 
     Raises:
-        UserError: a row has options and the rows before it have none, or the reverse; or its options are invalid.
+        UserError: some rows have options and others don't, or a row's options are invalid.
     """
     lettered: bool | None = None
     for row in rows:
@@ -245,7 +249,10 @@ def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
 
 
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
-    """Build a question whose right answer is unknown; the first option, or an empty text, stands in its place."""
+    """Build a question whose right answer is unknown.
+
+    The field `gold`, which can't be empty, then points to the first option, or to an empty text.
+    """
     subject = row.values.get("subject")
     subject = stem if _empty(subject) else nonempty(row, "subject", subject)
     name = typed_value(row, "id", str | int, "a text or a whole number")
@@ -266,7 +273,11 @@ def _value(row: Row, column: str) -> Any:
 
 
 def choices_of(row: Row) -> tuple[str, ...]:
-    """Options of a row; empty for an open question."""
+    """Return the options of a row; empty for an open question.
+
+    Raises:
+        UserError: the options are invalid, or a column name suggests options that would not be read.
+    """
     listed = row.values.get("choices")
     options: Any = [row.values.get(column) for column in COLUMNS]  # up to the last one that is not empty
     while options and _empty(options[-1]):
@@ -294,7 +305,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
 
 
 def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return the indices of the options that an answer may name, by text, letter or index."""
+    """Return the indices of all options that the text of an answer may mean: by text, letter or index."""
     matches = {i for i, choice in enumerate(choices) if choice == answer}
     stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]
@@ -310,19 +321,19 @@ def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
 
 @dataclass(frozen=True)
 class ScoringFile:
-    """Content of a file of questions to be scored."""
+    """Content of a user's file of questions to be scored."""
 
     name: str
     questions: tuple[Question, ...]
     given: Mapping[str, Released]
-    """Question id -> answer to be scored, where the file has one."""
+    """Question id -> answer to be scored; questions to which the file gives no answer are absent."""
     dev: tuple[Question, ...]
-    """Questions with right answers, to be shown as exemplars."""
+    """Questions with right answers that serve as exemplars."""
     format: Format
 
 
 def read_scoring_file(path: Path, subject: str) -> ScoringFile:
-    """Read a file of questions to be scored, or standard input if the path is `-` (JSON Lines).
+    """Read a file of questions to be scored; the path `-` stands for standard input (JSON Lines).
 
     Args:
         path: the file, or `-`.

@@ -1,7 +1,7 @@
-r"""Released answers: those of the paper's authors, with labels, used instead of generated ones (docs/methods.md §1.3).
+r"""Answers that the paper's authors released with labels, used instead of generated answers (docs/methods.md §1.3).
 
-Their data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
-`CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may have one file for each subject instead. Below
+The authors' data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
+`CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may instead have one file for each subject. Below
 `--data-dir` the same files lie in a folder `CCPS`. A record, in part:
 `{"context": "Question:\n...\n\nChoices:\n  (a): ...", "target": "b", "llm_output": "b", "query_label": 1,
 "dataset_name": "arc", "hash_id": "...", "conversation": [{"role": "system", "content": "..."}, ...]}`.
@@ -33,22 +33,22 @@ from bench.prompts.templates import SYSTEM
 
 HUB = "ledengary/CCPS"
 FOLDER = "CCPS"
-"""Folder of the release below `--data-dir`."""
+"""Name of the folder of released answers below `--data-dir`."""
 FILES: Mapping[str, Sequence[str]] = {
     "train": ("train.jsonl",),
     "validation": ("validation.jsonl", "val.jsonl"),
     "test": ("test.jsonl",),
 }
-"""Split -> possible names of its file."""
+"""Split -> file names that it may have in the release."""
 INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 _TASKS, _TASKS_FILE = "tasks", "released.toml"
-"""Package of the built-in tasks, and its file that maps tasks to folders of the release."""
+"""Package of the built-in tasks, and the file there that maps tasks to folders of the release."""
 _WRONG_SUFFIX = "-WRG"
-"""Suffix of a release folder (PART) whose records also hold the wrong options."""
+"""Suffix of a release folder (`<part>`) whose records also have the wrong options."""
 _SEPARATOR = "<<OPJ>>"
-"""Separator of the wrong options of a record."""
+"""Text between the wrong options in a record."""
 OPTION = re.compile(r"[ \t]*\(([A-Za-z])\): ?(.*)")
-"""Pattern of the first line of an option, e.g. `  (a): text`."""
+"""Pattern of the first line of an option in a released prompt, e.g. `  (a): text`."""
 LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False, "1": True, "-1": None}
 
 
@@ -57,21 +57,21 @@ LABELS: Mapping[object, bool | None] = {0: False, 1: True, -1: None, "0": False,
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """Release files below `--data-dir`."""
+    """Source of released answers: a folder below `--data-dir`."""
 
     folder: Path
 
     def files(self, folder: str) -> list[str]:
-        """JSON Lines files below a folder, as sorted relative paths."""
+        """Return the JSON Lines files below a folder, as sorted paths relative to this folder."""
         top = self.folder / folder
         return sorted(path.relative_to(top).as_posix() for path in top.rglob("*.jsonl") if path.is_file())
 
     def path(self, name: str) -> Path:
-        """Path of a file on this machine."""
+        """Return the local path of a file of the release."""
         return self.folder / name
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the provenance of files: the SHA-256 of their concatenated bytes."""
+        """Return the provenance of some files: the SHA-256 of their joined bytes."""
         digest = hashlib.sha256()
         for name in names:
             digest.update(self.path(name).read_bytes())
@@ -80,16 +80,16 @@ class ReleaseFolder:
 
 @dataclass
 class ReleaseOnHub:
-    """Release files on the Hub; cached files need no network, unless a split has several files."""
+    """Source of released answers: the Hub. Cached files need no network, unless a split has several files."""
 
     revision: str
-    """Requested commit or branch."""
+    """Commit or branch of the Hub repository to load."""
     _files: list[str] | None = None
-    """All files of the repository; None where the Hub can't be reached."""
+    """Names of all files of the Hub repository; None if the Hub can't be reached."""
     _probed: bool = False
 
     def files(self, folder: str) -> list[str]:
-        """See `ReleaseFolder.files`."""
+        """Return the JSON Lines files in a folder of the repository, as sorted paths relative to it."""
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
             self._files = None if info is None else [file.rfilename for file in info.siblings or ()]
@@ -105,11 +105,11 @@ class ReleaseOnHub:
         return sorted(name for name in inside if name.endswith(".jsonl"))
 
     def path(self, name: str) -> Path:
-        """See `ReleaseFolder.path`; downloads the file."""
+        """Return the local path of a file of the repository; it is downloaded unless it is cached."""
         return hub_file(HUB, name, self.revision, online=self._files is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the provenance of files: the commit of the revision."""
+        """Return the provenance of some files: the commit from which they were loaded."""
         commits = sorted({revision_of(self.path(name)) for name in names})
         if len(commits) > 1:
             raise UserError(f"{HUB} at {self.revision} changed while it was loaded ({', '.join(commits)}); run again")
@@ -118,14 +118,16 @@ class ReleaseOnHub:
 
 
 ReleaseSource = ReleaseFolder | ReleaseOnHub
-"""Where the released files are."""
+"""Source of released answers."""
 
 
 def requested_revision(answers: str) -> str | None:
-    """Return the release's revision that `--answers` names; empty for files in a folder, None for other answers.
+    """Return the revision of the release that the option `--answers` names.
+
+    Empty for files in a folder; None if `--answers` asks for answers of another kind.
 
     Raises:
-        UserError: the option has none of its possible values.
+        UserError: `answers` has none of the option's possible values.
     """
     if answers == "generate" or is_answer_file(answers):
         return None
@@ -139,15 +141,15 @@ def requested_revision(answers: str) -> str | None:
 
 
 def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
-    """Open the released answers of a model.
+    """Open the released answers of one model.
 
     Args:
-        revision: revision of the data set on the Hub; empty: read from a folder.
-        data_dir: the folder to read from; by default the one that the environment names.
+        revision: revision of the data set on the Hub; empty to read from a folder.
+        data_dir: the folder to read from; by default the one that the environment variable names.
         model: name of the model's folder in the release.
 
     Raises:
-        UserError: both a revision and a folder are named, or neither, or the folder has no release.
+        UserError: both a revision and a folder are given, or neither, or the folder has no release.
     """
     origin = f"--data-dir {data_dir}" if data_dir else f"${ENVIRONMENT}"
     folder = data_dir or Path(os.environ.get(ENVIRONMENT) or "")
@@ -177,19 +179,19 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
 
 @dataclass(frozen=True)
 class Release:
-    """The released records of one model."""
+    """The released answers of one model, with questions and labels."""
 
     source: ReleaseSource
     model: str
-    """Name of the model's folder."""
+    """Name of the model's folder in the release."""
     folders: Mapping[str, str]
-    """Task -> release folder (PART) of its answers."""
+    """Name of a task -> release folder (`<part>`) that has its answers."""
 
     def folder_of(self, task: Task) -> str:
-        """Return the release folder (PART) of a task's answers.
+        """Return the release folder (`<part>`) that has a task's answers.
 
         Raises:
-            UserError: the task is not in the release.
+            UserError: the release has no answers to this task.
         """
         folder = self.folders.get(task.name)
         if folder is None:
@@ -200,7 +202,7 @@ class Release:
         return folder
 
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
-        """Return the questions of a split, each with its prompt, answer and label, in the release's order.
+        """Return the questions of a split in the release's order, each with its prompt, answer and label.
 
         Unusual records are counted in `task.counts`.
 
@@ -225,13 +227,16 @@ class Release:
         return list(records.values())
 
     def describe(self, task: Task, split: Split) -> dict[str, str]:
-        """Provenance of a split's answers."""
+        """Return the provenance of a split's answers: source, revision or digest, and files."""
         names = self._names(task, split)
         several = f" to {names[-1]}, {len(names)} files" if len(names) > 1 else ""
         return {**self.source.describe(names), "file": names[0] + several, "license": "not stated"}
 
     def _names(self, task: Task, split: Split) -> list[str]:
-        """Return the paths of a split's files, from the folder whose records also hold wrong options if it has them."""
+        """Return the paths of a split's files in the release.
+
+        Files whose records also have the wrong options are preferred.
+        """
         part, present = self.folder_of(task), []
         for variant in (f"{part}{_WRONG_SUFFIX}", part):
             folder = f"{variant}/{self.model}"
@@ -252,7 +257,7 @@ class Release:
 
 
 class _Turn(msgspec.Struct):
-    """One message of a record's conversation."""
+    """One message of the conversation in a released record."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -260,15 +265,18 @@ class _Turn(msgspec.Struct):
 
 @dataclass
 class _RecordReader:
-    """Parses records of choice or of open questions, and counts unusual ones."""
+    """Parser of released records, for either choice or open questions; it counts unusual records."""
 
     format: Format
     counts: Counter[str] = field(default_factory=Counter)
     _first: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Question id -> row and text of the first question that has it."""
+    """Question id -> place and text of the first record with this id."""
 
     def read(self, row: Row, stem: str) -> tuple[Question, Released] | None:
-        """Parse the record of a row; None where it has no label. `stem` is the subject of a record that names none."""
+        """Parse a record into question and answer; None if it has no label.
+
+        `stem` is the subject if the record names none.
+        """
         label = _label(row)
         context = _text(row, "context")
         target = _text(row, "target")
@@ -306,7 +314,7 @@ class _RecordReader:
         return replace(question, id=new_id), released
 
     def _choice(self, row: Row, question: Question, target: str) -> Question:
-        """Parse the options from the lines `  (a): text` after the last `Choices:`."""
+        """Parse the options of a choice question, which are the lines `  (a): text` after the last `Choices:`."""
         text, separator, lines = question.text.rpartition("Choices:\n")
         options: list[str] = []
         for line in lines.rstrip("\n").split("\n") if separator else ():
@@ -329,7 +337,10 @@ class _RecordReader:
         return replace(question, text=text.strip(), choices=tuple(options), gold=gold)
 
     def _prompt(self, row: Row, context: str) -> Prompt:
-        """Prompt of a record: its conversation, or else built from its fields as in the official code."""
+        """Return the prompt of a record: its conversation or, without one, a prompt built from its fields.
+
+        The prompt is built as in the official code.
+        """
         turns = row.values.get("conversation")
         try:
             parsed = [] if turns is None else msgspec.convert(turns, list[_Turn])
@@ -354,7 +365,7 @@ class _RecordReader:
 
 
 def _label(row: Row) -> bool | None:
-    """Label of a record; None where it has none."""
+    """Return the label of a record: whether the answer is right, None if unknown."""
     labels = [row.values[key] for key in ("query_label", "assessment") if key in row.values]
     if not labels:
         raise _field_error(row, "query_label", "a label of 0 or 1, here or in 'assessment',", None)
@@ -368,7 +379,7 @@ def _label(row: Row) -> bool | None:
 
 
 def _text(row: Row, key: str, default: str | None = None) -> str:
-    """Return a field as text; an integer is converted, and a missing field gives `default`."""
+    """Return a field of a record as text; an integer is converted. If the field is missing, return `default`."""
     value = row.values.get(key)
     if value is None and default is not None:
         return default

@@ -1,7 +1,7 @@
-"""Sources of a task's rows: the Hub at the revision of its card, or a folder of Parquet files (`--data-dir`).
+"""Sources of a task's rows: the Hub at the revision that the task's card names, or a folder of Parquet files.
 
-The folder holds `<card.folder>/<source split>.parquet`, e.g. `mmlu/test.parquet`, or the Hub's own
-files, e.g. `mmlu/test-00000-of-00001.parquet`.
+The folder, given with `--data-dir`, has `<card.folder>/<split of the data set>.parquet`, e.g. `mmlu/test.parquet`, or
+the Hub's own files, e.g. `mmlu/test-00000-of-00001.parquet`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
 ENVIRONMENT = "CONFBENCH_DATA"
-"""Environment variable of the data folder, the default of `--data-dir`."""
+"""Environment variable with the folder of data sets, used where `--data-dir` is not given."""
 
 _PROBE_SECONDS = 10.0
-"""Timeout of a request to the Hub, without the longer retries of its libraries."""
+"""Timeout in seconds of one request to the Hub; the Hub's libraries would retry for longer."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""What error messages about the Hub propose to do instead."""
+"""Alternative that error messages about the Hub propose."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
-    """Open the folder given with `--data-dir` or in `$CONFBENCH_DATA`, or else the Hub.
+    """Open the source of data sets: the folder given with `--data-dir` or in `$CONFBENCH_DATA`, or else the Hub.
 
     Raises:
         UserError: the path is no folder.
@@ -42,7 +42,7 @@ def open_source(data_dir: Path | None) -> FolderSource | HubSource:
 
 
 def open_folder(data_dir: Path | None) -> FolderSource | None:
-    """Open the folder given with `--data-dir` or in `$CONFBENCH_DATA`; None without one.
+    """Open the folder of data sets given with `--data-dir` or in `$CONFBENCH_DATA`; None if neither is given.
 
     Raises:
         UserError: the path is no folder.
@@ -63,7 +63,7 @@ def _source_split(card: DataCard, split: Split) -> str:
 
 
 class FolderSource(Source):
-    """Source that reads rows from Parquet files below a folder; messages name the files by relative paths."""
+    """Source that reads rows from Parquet files below a folder; messages have the files' relative paths."""
 
     def __init__(self, data_dir: Path, given_as: str = "--data-dir") -> None:
         if not data_dir.is_dir():
@@ -72,7 +72,7 @@ class FolderSource(Source):
         self._given_as = given_as
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
-        """Read the rows of the split's files, with exactly these columns, in the files' order.
+        """Read the rows of a split's files, in the files' order, with exactly these columns.
 
         Raises:
             UserError: a file is missing, can't be read, has no row, or lacks a column.
@@ -81,16 +81,16 @@ class FolderSource(Source):
         return TableRows({name: parquet_table(path, name, columns) for name, path in paths.items()})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Whether the split's files exist."""
+        """Return whether the files of a split exist."""
         return split in card.splits and bool(self._list_files(card, split))
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """Provenance of a split: the files and their SHA-256."""
+        """Return the provenance of a split: its files and their SHA-256."""
         digests = {name: digest_file(path) for name, path in self._paths(card, split).items()}
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
     def _list_files(self, card: DataCard, split: Split) -> list[str]:
-        """Return the split's existing files: one named by the split, or else the parts as the Hub names them."""
+        """Return the existing files of a split: one named like the split or, without it, parts named as on the Hub."""
         stem = _source_split(card, split)
         folder = self._data_dir / card.folder
         if (folder / f"{stem}.parquet").is_file():
@@ -124,23 +124,26 @@ class FolderSource(Source):
 
 @dataclass(frozen=True)
 class _CachedSplit:
-    """A split of a data set of the Hub that was loaded to this machine."""
+    """A split of a data set on the Hub, after it was loaded to this machine."""
 
     revision: str | None
-    """Commit of the data set."""
+    """Commit of the data set that was loaded."""
     dataset: Any = None
-    """`datasets.Dataset`; None where the split is one file."""
+    """The split as `datasets.Dataset`; None if it was loaded as a single file."""
     file: Path = Path()
 
 
 class HubSource(Source):
-    """Source that loads data sets from the Hugging Face Hub at the card's revision; cached ones need no network."""
+    """Source that loads data sets from the Hugging Face Hub at the revision of their card.
+
+    Cached data sets need no network.
+    """
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, str | None, str, str | None, str], _CachedSplit] = {}
 
     def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> TableRows:
-        """Load the rows of the split, with exactly these columns, in the data set's order.
+        """Load the rows of a split, in the data set's order, with exactly these columns.
 
         Raises:
             UserError: the Hub can't be reached and nothing is cached, access is refused, the disk is full, the cached
@@ -155,11 +158,11 @@ class HubSource(Source):
         return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Whether the card names the split; the Hub has all of these."""
+        """Return whether the card names the split; the Hub has all splits that a card names."""
         return split in card.splits
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
-        """Provenance of a split: the data set and the loaded revision."""
+        """Return the provenance of a split: the data set and the revision that was loaded."""
         revision = self._load(card, split).revision or "unknown"
         requested = {} if card.revision == revision else {"asked for": card.revision or "main"}
         file = {"file": _file_of(card, split)} if card.files else {}
@@ -210,14 +213,14 @@ def _file_of(card: DataCard, split: Split) -> str:
 
 
 def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
-    """Download a file of a data set, or find it in the cache; return its path.
+    """Download a file of a data set from the Hub, or find it in the local cache; return its local path.
 
     Args:
         hub: id of the data set.
-        file: path in the repository.
-        revision: commit or branch; None: main.
-        online: whether the Hub can be reached (`probe`).
-        instead: what else a user can do, for the error message; by default to name a folder.
+        file: path in the Hub repository.
+        revision: commit or branch; None for main.
+        online: whether the Hub can be reached (see `probe`).
+        instead: alternative to propose in the error message; by default to name a folder.
 
     Raises:
         UserError: the file can't be loaded.
@@ -233,7 +236,7 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
 
 
 def revision_of(path: Path) -> str:
-    """Return the commit of a file in the Hub's cache: the name of the folder below `snapshots`."""
+    """Return the commit of a file in the Hub's local cache, which is the folder name below `snapshots`."""
     return path.parts[-path.parts[::-1].index("snapshots")]
 
 
@@ -258,14 +261,14 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
 
 
 def hub_error(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
-    """Convert an exception about a data set of the Hub to an error for the user.
+    """Convert an exception about a data set on the Hub to an error message for the user.
 
     Args:
         hub: id of the data set.
         error: the exception.
         online: whether the Hub could be reached.
         requested: files and revision that were asked for, in words.
-        instead: what else the user can do, for the message; by default to name a folder.
+        instead: alternative to propose in the message; by default to name a folder.
     """
     import datasets
     import pyarrow as pa
@@ -308,7 +311,7 @@ def hub_error(hub: str, error: Exception, *, online: bool, requested: str, inste
 
 
 def _reload_advice(hub: str) -> str:
-    """Advice for the message about a damaged file."""
+    """Return advice for the error message about a damaged file of a data set from the Hub."""
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE) / f"datasets--{hub.replace('/', '--')}"

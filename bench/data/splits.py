@@ -1,4 +1,4 @@
-"""Select questions: a validation split held out of train, and the first questions of each subject for `--limit`."""
+"""Selection of questions: a validation split held out of train, and the first questions per subject for `--limit`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.N
 
 
 def limit_by_subject(questions: Sequence[Question], limit: int) -> list[Question]:
-    """Take the first questions of each subject in turn (round-robin) up to `limit`; keep the source's order."""
+    """Select `limit` questions, one of each subject in turn (round-robin); return them in their original order."""
     turns: dict[str, int] = {}
     keyed = []
     for row, question in enumerate(questions):

@@ -1,4 +1,4 @@
-"""Read Parquet, JSON Lines and CSV files as `Row`s, which carry their file and line for error messages."""
+"""Reading of Parquet, JSON Lines and CSV files as `Row`s, which know file and line for error messages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BOM = b"\xef\xbb\xbf"
-"""Byte order mark of UTF-8, with which some programs begin a file."""
+"""Byte order mark of UTF-8, which some programs write at the start of a file."""
 
 
 class TableRows(Sequence[Row]):
-    """Lazy sequence of the rows of Arrow tables, concatenated.
+    """Sequence of the rows of several Arrow tables, converted to Python when they are accessed.
 
-    Rows are numbered across tables; an error names the table and the row in it.
+    Rows are numbered across tables; an error message names the table and the row in it.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -103,7 +103,7 @@ def parquet_table(
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """Serialise a table as a Parquet file."""
+    """Return a table as the bytes of a Parquet file."""
     from pyarrow import parquet
 
     buffer = io.BytesIO()
@@ -114,7 +114,9 @@ def parquet_bytes(table: pa.Table) -> bytes:
 def exact_table(
     path: Path, columns: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataType] = MappingProxyType({})
 ) -> pa.Table:
-    """Read a Parquet file that must have the columns `columns`, or these and all `optional` ones, without nulls.
+    """Read a Parquet file that must have exactly the columns `columns`, or `columns` and all of `optional`.
+
+    Nulls are not allowed.
 
     Raises:
         ValueError: the file can't be read, or has other columns or nulls; the message says which, without the path.
@@ -136,7 +138,10 @@ def exact_table(
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """Exceptions that reading a damaged file raises: Arrow's, and Python's for invalid UTF-8 or absurd sizes."""
+    """Return the exception classes that reading a damaged file raises: Arrow's, and some of Python's.
+
+    Python raises for invalid UTF-8 and for absurd sizes.
+    """
     import pyarrow as pa
 
     return (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
@@ -146,7 +151,7 @@ def require_columns(name: str, required: Sequence[str], present: Sequence[str]) 
     """Check that a table has the required columns.
 
     Raises:
-        UserError: one is missing.
+        UserError: a required column is missing.
     """
     missing = [column for column in required if column not in present]
     if missing:
@@ -203,24 +208,27 @@ def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) 
 
 
 def require_rows(name: str, n: int) -> None:
-    """Check that there is at least one row.
+    """Check that a file has at least one row.
 
     Raises:
-        UserError: there is none.
+        UserError: the file has no row.
     """
     if n == 0:
         raise UserError(f"{name}: expected at least one row, found none; the file is empty")
 
 
 def row_error(row: Row, column: str, expected: str, value: object) -> UserError:
-    """Build the error for an unexpected value in a column of a row."""
+    """Build the error about an unexpected value in a row.
+
+    Its message names the row, the column, what was expected, and the value.
+    """
     missing = "null" if column in row.values else "nothing"
     shown = missing if value is None else f"{type(value).__name__} {value!r:.60}"
     return UserError(f"{row.where}: expected {expected} in column {column!r}, got {shown}; correct the row")
 
 
 def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
-    """Return the value of a row in a column, validated by msgspec; None where it is missing or null.
+    """Return the value of a row in a column, validated by msgspec; None if it is missing or null.
 
     Args:
         row: row of a file.
@@ -245,10 +253,11 @@ def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
 
 
 def nonempty(row: Row, column: str, value: object, expected: str = "a text that is not empty", place: str = "") -> str:
-    """Require that a value of a row is a non-empty text; return it.
+    """Check that a value of a row is a text that is not empty, and return it.
 
     Raises:
-        UserError: the value is no such text, or UTF-8 can't encode it; the message names `place`, or else the column.
+        UserError: the value is no such text, or UTF-8 can't encode it. The message names `place`, by default the
+            column.
     """
     if not isinstance(value, str) or not value.strip():
         raise row_error(row, column, expected, value)
@@ -257,10 +266,10 @@ def nonempty(row: Row, column: str, value: object, expected: str = "a text that 
 
 
 def register_id(first: dict[str, str], key: str, where: str) -> None:
-    """Note in `first`, id -> row, that the row `where` has the question id `key`.
+    """Record a question id and the row that has it, in the dict `first` (id -> row).
 
     Raises:
-        UserError: another row has the same id.
+        UserError: an earlier row has the same id.
     """
     if key in first:
         raise UserError(
@@ -307,10 +316,10 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file, whose first line has the column names; all values are texts.
+    """Yield the rows of a CSV file; its first line has the column names, and all values are texts.
 
     Raises:
-        UserError: the file is not UTF-8 or not CSV, has a column twice, or a row with another number of cells.
+        UserError: the file is not UTF-8 or not CSV, has a column twice, or has a row with another number of cells.
     """
     text = decode_utf8(file.read().removeprefix(_BOM), name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -344,10 +353,10 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def decode_utf8(raw: bytes, name: str, line: int = 1) -> str:
-    """Decode UTF-8 bytes that begin at line `line` of a file.
+    """Decode UTF-8 bytes of a file that start at line `line`.
 
     Raises:
-        UserError: they are not UTF-8, or hold a null byte; the message names the first invalid byte.
+        UserError: the bytes are not UTF-8, or have a null byte; the message names the first invalid byte.
     """
     invalid = [at for at in [raw.find(b"\0")] if at >= 0]  # UTF-16 of ASCII letters is valid UTF-8
     try:
@@ -368,7 +377,7 @@ def decode_utf8(raw: bytes, name: str, line: int = 1) -> str:
 
 
 def require_spelling(name: str, columns: Iterable[str], checked: Sequence[str], other: Collection[str] = ()) -> None:
-    """Reject a column whose name resembles that of a checked column that the file lacks.
+    """Refuse column names that look like a misspelling of a column that the file lacks.
 
     Args:
         name: the file's name in messages.

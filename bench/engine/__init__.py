@@ -1,1 +1,1 @@
-"""Engines: worker processes and Ray actors that compute the shards of a run."""
+"""Engines: objects that compute the shards of a run in worker processes, on this machine or on a Ray cluster."""

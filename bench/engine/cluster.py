@@ -1,4 +1,7 @@
-"""Workers that are Ray actors: token ids and cache keys go through Ray, hidden states only through the store."""
+"""Workers that are Ray actors.
+
+Token ids and cache keys are sent through Ray; hidden states are only written to and read from the store on disk.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from bench.signals.worker import ShardTask
 
 @dataclass
 class Cluster:
-    """Worker group of Ray actors: by default one for each card of a cluster, or on CPUs one for each machine."""
+    """Worker group of Ray actors, by default one for each GPU of the cluster; on CPUs, one for each machine."""
 
     link: RayConnection
     _actors: dict[int, Any] = field(default_factory=dict, init=False)
@@ -28,7 +31,7 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """See `WorkerGroup`.
+        """Number of workers that the group should have; reading this property connects to the cluster.
 
         Raises:
             UserError: the cluster can't be reached.
@@ -37,7 +40,11 @@ class Cluster:
         return self.link.workers
 
     def start_worker(self) -> int:
-        """See `WorkerGroup`."""
+        """Start a Ray actor without waiting for it, and return the new worker's number.
+
+        Raises:
+            UserError: the cluster can't be reached.
+        """
         self.link.connect()
         number = next(self._numbers)
         self._actors[number] = self.link.remote(_actor_class(), max_restarts=0, max_task_retries=0).remote()
@@ -45,11 +52,18 @@ class Cluster:
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `WorkerGroup`."""
+        """Queue a task at the Ray actor of a worker.
+
+        Args:
+            worker: number of the worker.
+            task: the task.
+            wait: what the worker does if another run is computing this shard: wait for it (true), or skip the task
+                (false).
+        """
         self._pending[worker].append(self._actors[worker].do.remote(task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """See `WorkerGroup`."""
+        """Wait up to `seconds`; return pairs (number of a worker, result or failure), in call order for each worker."""
         import ray
 
         pending = [ref for refs in self._pending.values() for ref in refs]
@@ -70,12 +84,12 @@ class Cluster:
         return events
 
     def stop_workers(self) -> None:
-        """See `WorkerGroup`."""
+        """Kill all Ray actors of the group; the group can start new workers afterwards."""
         for number in list(self._actors):
             self._drop_worker(number)
 
     def close(self) -> None:
-        """See `WorkerGroup`."""
+        """Kill all Ray actors of the group and disconnect from the cluster."""
         self.stop_workers()
         self.link.disconnect()
 
@@ -88,9 +102,9 @@ class Cluster:
 
 
 def _actor_class() -> type:
-    """Return the class of the actors, which is local so that Ray pickles it by value.
+    """Return the class of the Ray actors.
 
-    The package itself may be missing on a worker's machine.
+    The class is defined inside this function, so that Ray pickles its code: a worker's machine may lack this package.
     """
 
     class ConfbenchWorker:

@@ -1,4 +1,4 @@
-"""Build the engine, local or ray, that the command line names."""
+"""Build the engine of a run (`--engine`): what computes shards and trains adapters, here or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Engines:
     readers: Pool | None = None
     """Workers that compute shards; None if the run's own process does."""
     trainings: Trainings | None = None
-    """Adapter trainings on a Ray cluster; None if adapters are trained on this machine."""
+    """Starts adapter trainings on a Ray cluster; None if adapters are trained on this machine."""
 
 
 def build_engines(request: EngineOptions, lm: LanguageModel, store: Store) -> Engines:
-    """Build the engines that the options ask for; workers are started only when there is work.
+    """Build what computes shards and trains adapters, as the options request; workers start when there is work.
 
     Raises:
-        UserError: this machine has fewer devices than workers are requested.
+        UserError: this machine has fewer devices than the requested workers.
     """
     if request.engine == RAY:
         link = RayConnection(lm, store, request.workers, request.address)

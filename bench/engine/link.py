@@ -28,10 +28,10 @@ ABSENT = (
     "Worker on {}: expected the confbench of the run, found none or another one ({}: {}). Install the same on all"
     " machines."
 )
-"""Message if a worker's machine lacks the run's version of this package; it takes the machine's name and the error's
-type and text."""
+"""Error message for a worker's machine where this package is missing or has another version. Its three placeholders are
+the name of the machine, the type of the error and the error's text."""
 _RING = 5.0
-"""Seconds after which an attempt to connect to a cluster fails."""
+"""Timeout in seconds of an attempt to connect to a cluster."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class RayConnection:
     lm: LanguageModel
     store: Store
     requested_workers: int | None
-    """Requested number of workers; None for one per card, or on CPUs one per machine."""
+    """Requested number of workers; None requests one for each GPU or, on CPUs, one for each machine."""
     address: str | None
     """Address of the cluster; None for $RAY_ADDRESS, or a cluster that is started on this machine."""
     workers: int = field(default=1, init=False)
@@ -49,7 +49,7 @@ class RayConnection:
     threads: int = field(default=1, init=False)
     """CPU threads of each worker, set when connected."""
     spec: bytes = field(default=b"", init=False)
-    """The pickled `WorkerSpec`, set when connected."""
+    """The pickled `WorkerSpec` (what a worker needs to load the model and open the store), set when connected."""
     _cores: int = field(default=1, init=False)
     """Number of processors of the cluster's smallest machine."""
     _connected: bool = field(default=False, init=False)
@@ -62,14 +62,14 @@ class RayConnection:
 
     @property
     def store_check_file(self) -> str:
-        """Name of a file in the store, by which a worker checks that its store is the run's."""
+        """Name of a file that the run writes into its store; a worker that finds the file uses the same store."""
         return f".seen-by-workers-{platform.node()[:64]}-{os.getpid()}"
 
     def connect(self) -> None:
-        """Connect to the cluster, unless connected.
+        """Connect to the cluster, unless this object is connected already.
 
         Raises:
-            UserError: the cluster can't be reached, or has no device of the run's kind.
+            UserError: the cluster can't be reached, or has no device of the kind (GPU or CPU) that the run uses.
         """
         if self._connected:
             return
@@ -105,7 +105,7 @@ class RayConnection:
         self.spec = pickle.dumps(replace(spec, options=replace(spec.options, device=device)))
 
     def disconnect(self) -> None:
-        """Disconnect from the cluster; this ends the tasks that still run there."""
+        """Disconnect from the cluster; Ray tasks of this run that are still running are ended."""
         if not self._connected:
             return
         import ray
@@ -116,9 +116,10 @@ class RayConnection:
         self._connected = False
 
     def remote(self, work: Any, devices: int = 1, **options: Any) -> Any:
-        """Return `work` as a Ray actor class or remote function that gets this many cards, or on CPUs their threads.
+        """Return `work` (a class or function) as a Ray actor class or remote function that reserves `devices` devices.
 
-        The run's own weights are released if they are on a card, since Ray may assign that card.
+        A device is a GPU or, on CPUs, the threads of one worker. If the run's own process holds the model on a GPU, its
+        weights are released first, since Ray may assign the same GPU.
         """
         import ray
 
@@ -130,11 +131,11 @@ class RayConnection:
         )  # fmt: skip
 
     def resources(self, devices: int) -> dict[str, int]:
-        """Return the Ray options that request this many devices."""
+        """Return the Ray options `num_cpus` and `num_gpus` that reserve this many devices."""
         return {"num_cpus": min(self.threads * devices, self._cores), "num_gpus": devices if self.on_gpus else 0}
 
     def has_room(self, devices: int) -> bool:
-        """Return whether a machine of the cluster has this many devices, be they free or in use."""
+        """Return whether any machine of the cluster has at least this many devices, free or in use."""
         needs = self.resources(devices)
         return any(
             node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in _nodes()
@@ -142,18 +143,18 @@ class RayConnection:
 
 
 def threads_per_worker(share: int) -> int:
-    """Return the threads of a worker: $OMP_NUM_THREADS, by default its share of the processors."""
+    """Return the CPU threads of a worker: $OMP_NUM_THREADS if set, else `share` but at least 1."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return int(threads) if threads.isdecimal() and int(threads) else max(1, share)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error message."""
+    """Return the first non-empty line of an error's message, cut at 200 characters; by default the error's type."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def _nodes() -> list[dict[str, float]]:
-    """Return the resources of each machine of the cluster that is alive, e.g. its numbers of `CPU` and `GPU`."""
+    """Return the Ray resources of each living machine of the cluster, e.g. `{"CPU": 16, "GPU": 1}`."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]

@@ -24,12 +24,12 @@ sys.path[:] = json.loads(sys.argv.pop())
 from bench.engine.member import main
 main()
 """
-"""Program of a worker process; its last argument is `sys.path` as JSON."""
+"""Python code of a worker process. The last command-line argument of the process is `sys.path` as JSON."""
 
 
 @dataclass
 class Processes:
-    """Worker group with one process for each entry of `devices`."""
+    """Worker group with one local process for each entry of `devices`."""
 
     spec: WorkerSpec
     devices: Sequence[str]
@@ -40,11 +40,11 @@ class Processes:
 
     @property
     def size(self) -> int:
-        """See `WorkerGroup`."""
+        """Number of workers that the group should have."""
         return len(self.devices)
 
     def start_worker(self) -> int:
-        """Start a process on a device that no other worker uses; see `WorkerGroup`."""
+        """Start a process on a device that no other worker uses; return the worker's number without waiting for it."""
         free = list(self.devices)
         for process in self._running.values():
             free.remove(process.device)
@@ -65,12 +65,12 @@ class Processes:
         return number
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """See `WorkerGroup`; if the process has ended, `receive` reports it."""
+        """Send a shard task to the process of a worker; if the process has ended, the next `receive` reports that."""
         with suppress(OSError):
             self._running[worker].connection.send((task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """See `WorkerGroup`."""
+        """Wait up to `seconds`; return pairs (number of a worker, event), with event `Lost` for an ended process."""
         ready = wait([process.connection for process in self._running.values()], seconds)
         events: list[tuple[int, Event]] = []
         for number, process in list(self._running.items()):
@@ -94,7 +94,7 @@ class Processes:
         return events
 
     def stop_workers(self) -> None:
-        """See `WorkerGroup`."""
+        """Kill all worker processes; the group can start new workers afterwards."""
         for process in self._running.values():
             process.end()
         self._running.clear()
@@ -109,7 +109,7 @@ class _Process:
     connection: Connection
 
     def end(self) -> str:
-        """Kill the process; returns how it had ended before, or "killed" if it had not."""
+        """Kill the process; return how it had ended before this call, or "killed" if it was still running."""
         self.connection.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)  # a process closes its connection a moment before it can be waited for

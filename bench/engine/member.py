@@ -1,4 +1,4 @@
-"""A worker in a separate process, whose results and errors are returned as plain values."""
+"""A worker in a process of its own: it sends results and errors back to the run as plain values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def _return_errors(function: Callable[P, T]) -> Callable[P, T | Failed]:
-    """Wrap a function so that it returns its errors as `Failed` instead of raising them."""
+    """Wrap a function so that it returns a `Failed` event instead of raising an exception."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T | Failed:
         try:
@@ -42,14 +42,14 @@ def _return_errors(function: Callable[P, T]) -> Callable[P, T | Failed]:
 
 @dataclass
 class RemoteWorker:
-    """The worker of this process, loaded by `open`."""
+    """The worker of this process; `open` loads its model, and must be called before `do`."""
 
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)
 
     @_return_errors
     def open(self) -> Event:
-        """Build the worker that `spec` describes, and check that its model, store and software are the run's."""
+        """Build the worker that `spec` describes; check that its model, store and software are those of the run."""
         self._worker = self.spec.build_worker()
         return Ready()
 
@@ -62,7 +62,7 @@ class RemoteWorker:
 
     @_return_errors
     def train(self, work: Assignment) -> tuple[float, Sequence[str]]:
-        """Run a training; returns the seconds that it took, and notes for the user."""
+        """Train an adapter as `work` describes; return the seconds that it took, and notes for the user."""
         start = time.perf_counter()
         store = self.spec.build_worker().store
         work.carry_out(store)
@@ -70,7 +70,7 @@ class RemoteWorker:
 
 
 def main() -> None:
-    """Compute shards for the run that started this process, until the run closes its end of the connection."""
+    """Compute the shards that the run sends through the connection; exit when the run closes its end."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""A pool that distributes shards over workers, at most two at a time to each, and reassigns a lost worker's shards."""
+"""A pool that distributes shards over workers, at most two at a time for each; a lost worker's shards go to others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bench.api import UserError
 from bench.signals.worker import Outcomes, ShardTask, TaskResult, busy_last
 
 AHEAD = 2
-"""Number of tasks that a worker has at a time: the current task and the next."""
+"""Maximum number of tasks that a worker has at a time: the current one and the next."""
 _MOST = 2
-"""Number of workers lost over one task after which the task is given up, since a third would be lost, too."""
+"""If this many workers are lost while computing the same task, the run stops with an error."""
 _REPLACED = 2
-"""Maximum number of replacements of lost workers, per worker of the group."""
+"""Largest number of lost workers that are replaced, divided by the number of workers in the group."""
 _PATIENCE = 600.0
-"""Seconds to wait until any worker is ready: a cluster may have to free devices, and load a large model."""
+"""Seconds to wait until any worker is ready; a cluster may first have to free devices, and load a large model."""
 _POLL = 5.0
 
 
@@ -29,17 +29,17 @@ class Ready:
 
 @dataclass(frozen=True)
 class Failed:
-    """Event: a worker failed in a way in which any other worker would fail, too."""
+    """Event: a worker failed in a way that would repeat on every other worker."""
 
     reason: str
-    """Message for the user, or a traceback."""
+    """Error message for the user, or a traceback; `expected` tells which."""
     expected: bool
-    """Whether `reason` is a message for the user, not a traceback."""
+    """Whether `reason` is an error message for the user instead of a traceback."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Event: a worker has ended unexpectedly."""
+    """Event: a worker has ended unexpectedly; `reason` says how."""
 
     reason: str
 
@@ -48,33 +48,34 @@ Event = Ready | TaskResult | Failed | Lost
 
 
 class WorkerGroup(Protocol):
-    """Workers of one kind, identified by numbers."""
+    """Interface of a set of workers of the same kind, which are identified by numbers."""
 
     @property
     def size(self) -> int:
         """Number of workers that the group should have."""
 
     def start_worker(self) -> int:
-        """Start a worker without waiting for it; returns the worker's number.
+        """Start a worker without waiting for it, and return the new worker's number.
 
         Raises:
             UserError: the worker can't be started.
         """
 
     def send(self, worker: int, task: ShardTask, *, wait: bool) -> None:
-        """Send a task to a started worker, which does its tasks in order.
+        """Send a task to a started worker; each worker does its tasks in the order in which they were sent.
 
         Args:
             worker: number of the worker.
             task: the task.
-            wait: whether the worker waits for another run that is computing the shard; else it skips the shard.
+            wait: what the worker does if another run is computing this shard: wait for it (true), or skip the task
+                (false).
         """
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """Wait for events; returns pairs (worker's number, event), or an empty list after this many seconds."""
+        """Return pairs (number of a worker, event) as soon as there are any; an empty list if `seconds` have passed."""
 
     def stop_workers(self) -> None:
-        """End all workers; new ones may be started."""
+        """End all workers; the group can start new ones afterwards."""
 
     def close(self) -> None:
         """End all workers and release the group's resources."""
@@ -82,21 +83,25 @@ class WorkerGroup(Protocol):
 
 @dataclass
 class Pool:
-    """Engine that distributes tasks over a group of workers."""
+    """Distributes the tasks of a run, one for each shard to compute, over a group of workers."""
 
     group: WorkerGroup
     stop_when_idle: bool = False
-    """Whether to end the workers while there are no tasks, since they occupy devices that the run itself needs."""
+    """Whether `rest` ends the workers: they occupy devices that the run's own process then needs."""
     devices_busy: Callable[[], bool] = lambda: False
-    """Whether the workers' devices are busy with other work, so that the first worker may start hours later."""
+    """Function that returns whether other work occupies the workers' devices. While it does, the pool waits for workers
+    without a time limit."""
     _starting: set[int] = field(default_factory=set, init=False)
     _assigned: dict[int, deque[ShardTask]] = field(default_factory=dict, init=False)
-    """Number of each worker that is ready -> the worker's tasks, the current one first."""
+    """Number of each ready worker -> its unfinished tasks, the current one first."""
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
     _replacements: int = field(default=0, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """See `bench.signals.worker.Engine`; shards that another run is computing come last."""
+        """Run tasks, one for each shard to compute, on the workers; yield results in any order.
+
+        If another run is computing a shard, its task comes last, and the worker waits for that run.
+        """
         try:
             yield from busy_last(self._run, tasks)
         finally:
@@ -104,7 +109,7 @@ class Pool:
                 self.stop_workers()
 
     def rest(self) -> None:
-        """End the workers if they occupy devices that the run needs; the next task starts new ones."""
+        """End the workers if `stop_when_idle` is set; the next task starts new ones."""
         if self.stop_when_idle:
             self.stop_workers()
 
@@ -147,9 +152,9 @@ class Pool:
                 )
 
     def _handle(self, worker: int, event: Ready | Failed | Lost) -> list[ShardTask]:
-        """Handle an event of a worker; returns the tasks to reassign, the last of them first.
+        """Handle an event of a worker; return the tasks to reassign, in reverse order.
 
-        A lost worker is replaced, up to a maximum number of replacements.
+        A lost worker is replaced unless the maximum number of replacements is reached.
 
         Raises:
             UserError: the worker failed with a message for the user, a task was lost too often, or no worker is left.

@@ -1,4 +1,4 @@
-"""Adapter trainings on a Ray cluster: each is a Ray task with its own devices, apart from the workers for shards."""
+"""Adapter trainings on a Ray cluster: each is a Ray task with its own devices, outside the workers for shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _RETRIES = 3
 """Maximum number of retries of a training whose machine was lost; each resumes from the last checkpoint."""
 _PATIENCE = 600.0
-"""Seconds to wait for a machine with enough devices, if the cluster has lost the last such machine."""
+"""After the last machine with enough devices was lost, seconds to wait for another one."""
 _POLL = 5.0
 
 
@@ -30,36 +30,50 @@ class _RemoteTraining:
     ref: Any
     finished: bool = False
     failure: str = ""
-    """Message for the user if no machine has enough devices any more; else empty."""
+    """Error message for the user if the cluster has no machine with enough devices any more; else empty."""
 
 
 @dataclass
 class Trainings:
-    """The adapter trainings of one run on a Ray cluster."""
+    """Starts the adapter trainings of one run on a Ray cluster, and waits for them."""
 
     link: RayConnection
     make_room: Callable[[], None]
-    """Ends the workers that compute shards; workers that are started later use the devices that are left."""
+    """Function that ends the workers that compute shards, so that their devices are free for a training."""
     _begun: dict[str, _RemoteTraining] = field(default_factory=dict, init=False)
 
     @property
     def on_cards(self) -> bool:
-        """Whether trainings use GPUs, which may be the GPU of the run's own process."""
+        """Whether trainings use GPUs; one of these may be the GPU of the run's own process."""
         return self.link.on_gpus
 
     def is_running(self) -> bool:
-        """Return whether a training is running or waiting for devices."""
+        """Return whether any training is running or waiting for devices."""
         running = [job for job in self._begun.values() if not job.finished]
         if running:
             self._poll(running, 0.0)
         return not all(job.finished for job in running)
 
     def begun(self, key: str) -> bool:
-        """See `Elsewhere` of `bench.training.trainer`."""
+        """Return whether this run has started the training of the adapter with this store key."""
         return key in self._begun
 
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """See `Elsewhere` of `bench.training.trainer`."""
+        """Start the training of the adapter with this store key, unless this run has started it already.
+
+        Args:
+            key: key of the adapter in the store.
+            work: the training.
+            wait: whether to wait until the training has ended.
+
+        Returns:
+            Seconds of the training and notes for the user; None without `wait`.
+
+        Raises:
+            UserError: no machine has enough devices, the training failed with a message for the user, or its machine
+                was lost too often.
+            RuntimeError: the training failed with another error.
+        """
         if key not in self._begun:
             self.link.connect()
             if not self.link.has_room(work.processes):
@@ -92,7 +106,7 @@ class Trainings:
         return seconds, notes
 
     def finish(self, progress: Progress) -> None:
-        """Wait until all trainings have ended."""
+        """Wait until all adapter trainings have ended."""
         trainings = list(self._begun.values())
         if self.is_running():
             self.make_room()
@@ -118,7 +132,7 @@ class Trainings:
                     ray.cancel(job.ref, force=True)
 
     def _poll(self, running: Sequence[_RemoteTraining], seconds: float = _POLL) -> None:
-        """Wait at most these seconds until one of the running trainings ends, and mark those that have ended."""
+        """Wait up to `seconds` until any running training ends, and mark the trainings that have ended as finished."""
         import ray
 
         finished, _ = ray.wait([job.ref for job in running], num_returns=1, timeout=seconds)
@@ -135,9 +149,9 @@ def _no_room(work: Assignment, link: RayConnection) -> str:
 
 
 def _carrier() -> Callable[[bytes, bytes], Any]:
-    """Return the function of the Ray task, which is local so that Ray pickles it by value.
+    """Return the function that a Ray task runs to train an adapter.
 
-    The package itself may be missing on the worker's machine.
+    It is defined inside this function, so that Ray pickles its code: a worker's machine may lack this package.
     """
 
     def train(spec: bytes, work: bytes) -> Any:

@@ -1,1 +1,1 @@
-"""Grading of answers: option letters, open texts, judges."""
+"""Grading of answers: parsing of option letters, normalisation of open answers, and judges that compare them."""

@@ -15,17 +15,18 @@ from bench.model.specs import model_label
 _OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 _NO_KEY = "none"
-"""Key sent to a server other than OpenAI's if none is set: the client requires one, such servers ignore it."""
+"""API key sent to a judge's server other than OpenAI's if the user has set none. The `openai` client requires a key;
+such servers ignore its value."""
 
 _SECRET_MIN_LENGTH = 6
-"""Least length in characters from which a value in a URL's query is treated as a secret."""
+"""Least length in characters at which the value of a URL's query parameter is treated as a secret."""
 
 _MAX_URL_LENGTH = 2_000
 _MAX_HOST_LENGTH = 253
 """Length limit of a name in the domain name system, in characters."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""Matches the start of a path: a server may name a model by the model's folder."""
+"""Matches the start of a file path. A server may name its model by a folder, whose path results must not show."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,19 @@ class Address:
     """Parsed base URL of a judge's server."""
 
     base: str = field(repr=False)
-    """URL that is called, with user and password; never shown."""
+    """Base URL for calls, with user and password if it has them; never shown."""
     query: Mapping[str, str] = field(repr=False)
     """Query parameters sent with every call; never shown."""
     public: str
-    """The URL without user, password and query, for results and messages."""
+    """The base URL without user, password and query, for results and messages."""
 
     @classmethod
     def of(cls, url: str | None) -> Address:
         """Parse the value of `--judge-url`; None means OpenAI.
 
         Raises:
-            UserError: the value is no URL of a server. The message does not repeat it: it may hold a password.
+            UserError: the value is no URL of a server. The message does not repeat the value, which may hold a
+                password.
         """
         parts = _split(_OPENAI if url is None else url.strip())
         bare = parts._replace(query="", fragment="")
@@ -53,7 +55,7 @@ class Address:
 
     @property
     def is_openai(self) -> bool:
-        """Return whether this is OpenAI's own server."""
+        """Return whether the server is OpenAI's own."""
         return _split(self.base).hostname == _split(_OPENAI).hostname
 
     @property
@@ -92,7 +94,7 @@ class Address:
         return key or _NO_KEY
 
     def redact(self, text: str) -> str:
-        """Replace key, password and query values in a text, should a server repeat them."""
+        """Return a server's text with API key, password and secret query values replaced by `***`."""
         password = _split(self.base).password or ""
         secrets = {os.environ.get(KEY, "").strip(), password, unquote(password)}
         secrets |= {value for value in self.query.values() if len(value) >= _SECRET_MIN_LENGTH}
@@ -113,7 +115,7 @@ def public_url(url: str) -> str:
 
 
 def public_model(name: str) -> str:
-    """Return a server's model name as results may show it: a folder without its path, any other name unchanged.
+    """Return a server's model name for results; a model folder's path becomes the folder's name and a digest.
 
     >>> public_model("gpt-4o-mini"), public_model("/home/me/models/tiny")[:-8]
     ('gpt-4o-mini', 'tiny-')

@@ -1,6 +1,6 @@
 """Connection to a judge's server by the official `openai` client: retries, time limits and error messages.
 
-Redirects are not followed, so that questions, answers and keys go to no server but the named one.
+Redirects are not followed: questions, answers and keys go only to the server that the user named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bench.api.question import Message
 
 _CALL_TIMEOUT_FACTOR = 2
-"""Time limit of a call divided by the sum of the timeouts of its tries: some servers send blanks without end."""
+"""Time limit of a call, as a multiple of the sum of the timeouts of its tries. It ends calls to servers that send
+blanks forever, which reset a try's timeout."""
 _ALLOWED_HEADERS = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type"}
 _ALLOWED_HEADERS |= {"host", "user-agent", "x-stainless-raw-response"}
 """Request headers that servers other than OpenAI's get: not the organisation or project that the environment names.
@@ -34,7 +35,7 @@ The client itself uses `x-stainless-raw-response`, to return the raw response.
 """
 
 _QUESTION_REFUSED = frozenset({"content_filter", "context_length_exceeded"})
-"""Error codes that refuse one question: it gets no verdict, and the run goes on."""
+"""Error codes of a server that refuses a single question. The question gets no verdict, and the run goes on."""
 
 _KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
 _UNKNOWN_ADDRESS = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
@@ -43,12 +44,13 @@ _MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Na
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
 _BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _UNKNOWN_ADDRESS, 405: _UNKNOWN_ADDRESS, 429: _BUSY}
-"""HTTP status -> what the server did, and what the user can do."""
+"""HTTP status -> two texts for the error message: what the server did, and what the user can do."""
 _BY_CLASS = {3: _MOVED, 4: _REFUSED}
-"""First digit of an HTTP status that is not in `_BY_STATUS` -> the same two texts; `_FAILED` for other digits."""
+"""First digit of an HTTP status -> what the server did, and what the user can do. Used where `_BY_STATUS` lacks the
+status; other digits get `_FAILED`."""
 
 _MAX_REASON_LENGTH = 160
-"""Length limit of a server's own text in a message, in characters."""
+"""Length limit, in characters, of text from a server that is quoted in an error message."""
 
 
 class _ChatMessage(msgspec.Struct):
@@ -60,7 +62,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    """A server's chat completion, with those of its fields that are read."""
+    """Chat completion from a server, reduced to the fields that are read."""
 
     choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -102,7 +104,7 @@ class Connection:
         )
 
     async def answer(self, messages: Sequence[Message]) -> tuple[str | None, str] | None:
-        """Return the model that the server reports, if any, and the answer; None if the server refuses this question.
+        """Return (reported model name or None, answer text); None if the server refuses the question.
 
         Raises:
             UserError: the call failed, or the response is no chat completion.

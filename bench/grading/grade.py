@@ -21,9 +21,10 @@ _SURROUNDING = "()[].:"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
-"""Dashes and the minus sign -> hyphen; the fraction slash -> slash."""
+"""Translation table for open answers: Unicode dashes and the minus sign -> hyphen; the fraction slash -> slash."""
 _BEFORE_SMALL_DIGIT = re.compile(r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u208e\u2150-\u215e\u2189])")
-"""Matches between a digit and a superscript or fraction: 10\u00b2 is not 102, and 1\u00bd is not 11/2."""
+"""Matches the empty string between a digit and a superscript or fraction character. Text is split there, so that
+10\u00b2 does not become 102, or 1\u00bd become 11/2."""
 _NUMBER_OR_PUNCTUATION = re.compile(
     r"""
     (?: (?<![^\W_]) (?<![)\]}%+-]) (?P<sign>[+-]) (?P<currency>[$\u20ac\u00a3\u00a5])?  # no hyphen, as in covid-19
@@ -61,11 +62,11 @@ def parse_letter(text: str, letters: str) -> str | None:
 def normalise_text(text: str) -> str:
     """Normalise an open answer for comparison: case, Unicode form, punctuation, articles and white space are removed.
 
-    A number becomes its value, with all that belongs to it: sign, decimals, thousands, fraction, exponent,
-    percent, digits of any script. Other units are words, and `$` is punctuation: 5 is the same answer as $5, not as 5%.
-    A decimal comma is no part of a number, and words like `five` are no numbers.
+    A number becomes its value. Sign, decimals, thousands, fraction, exponent and percent count; digits may be of any
+    script. Other units are words, and `$` is punctuation: 5 equals $5, but not 5%. A decimal comma is no part of a
+    number, and words like `five` are no numbers.
 
-    A text of articles or punctuation alone keeps them: the blood group A and the operator + are answers.
+    A text that has only articles or punctuation stays: the blood group A and the operator + are answers.
 
     >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
     ('blue green delta', 'a')
@@ -79,7 +80,7 @@ def normalise_text(text: str) -> str:
 
 
 def _number_value(match: re.Match[str]) -> str:
-    """Return the value of a matched number as text, or a blank for matched punctuation."""
+    """Return the value of a number in an answer as text, or a blank if the match is punctuation."""
     number = match["number"] or match["part"]
     if number is None:
         return " "
@@ -103,7 +104,7 @@ class JudgeCase:
     """Further right answers, besides the gold one."""
 
     def fields(self) -> dict[str, object]:
-        """Return the JSON fields of the case, which are stored with its verdict; `others` only if there are any."""
+        """Return the JSON fields of the case, stored with its verdict; `others` only if several answers are right."""
         fields: dict[str, object] = {"question": self.question, "gold": self.gold, "answer": self.answer}
         return {**fields, "others": list(self.others)} if self.others else fields
 
@@ -119,18 +120,18 @@ class Judge(typing.Protocol):
         """Return one verdict for each case, in order; None where the judge reached none.
 
         Args:
-            cases: the answers to judge; an empty answer is wrong without a call.
-            what: name of this stage, for the progress.
+            cases: the answers to judge; empty answers are wrong, and the judge is not asked.
+            what: name of this stage, for the progress bar.
             progress: advanced with each verdict.
 
         Raises:
-            UserError: the judge can't be used; verdicts so far are stored.
+            UserError: the judge can't be used. Verdicts that it gave before are stored.
         """
 
     def pairwise_judge(self) -> Judge | None:
-        """Return this judge for another question: whether two answers, `gold` and `answer` of a case, mean the same.
+        """Return a judge that decides whether two answers, in a case's `gold` and `answer`, mean the same.
 
-        None if equality of the normalised texts decides that.
+        None if this judge only compares normalised texts, which needs no second judge.
         """
 
 
@@ -140,12 +141,12 @@ class MatchJudge:
     name = "match"
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """Return True or False for each case."""
+        """Return one verdict for each case, in order: whether a right answer has the same normalised text."""
         del what, progress
         return [bool(a.answer) and any(same_text(a.answer, gold) for gold in (a.gold, *a.others)) for a in cases]
 
     def pairwise_judge(self) -> Judge | None:
-        """Return None: equality of the normalised texts decides (see `agrees`)."""
+        """Return None: two answers mean the same if their normalised texts are equal (see `agrees`)."""
         return None
 
 
@@ -164,7 +165,7 @@ def grade_open(text: str, *, correct: bool) -> Answer:
 
 
 def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
-    """Grade a multiple-choice answer by the protocol's letter rule."""
+    """Grade a multiple-choice answer by `protocol.letter_rule`: its parsed letter, or the gold letter in its text."""
     letters = protocol.letters[: len(question.choices)]
     letter = parse_letter(text, letters)
     gold = letters[question.gold]
@@ -174,14 +175,14 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """Build the graded answer from a released text and its released label (docs/methods.md §0.15)."""
+    """Build an answer from the text and label of a published release or a user's file (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
         return grade_open(text, correct=bool(released.correct))
     return replace(grade_choice(question, text, protocol), correct=bool(released.correct))
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
-    """Return whether a text agrees with an answer: same letter, or same normalised text (docs/methods.md §2.14)."""
+    """Return whether a text agrees with an answer: equal letters, or equal normalised texts (docs/methods.md §2.14)."""
     if fmt is Format.OPEN:
         return same_text(text, answer.text)
     letter = parse_letter(text, protocol.letters[: len(question.choices)])
@@ -189,5 +190,8 @@ def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol:
 
 
 def substring_rule(text: str, gold: str) -> bool:
-    """Return whether the gold letter occurs in a text, case-sensitively: the official rule (docs/methods.md §6 #44)."""
+    """Return whether the gold letter occurs anywhere in a text, case-sensitively.
+
+    The CCPS paper's official code grades choice answers by this rule (docs/methods.md §6 #44).
+    """
     return gold in text

@@ -77,7 +77,10 @@ class LocalJudge:
         return LocalJudge(self.spec, self.options, self.cache, prompt.COMPARING)
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """See `Judge.verdicts`; a prompt longer than the model's context gets no verdict."""
+        """Return one verdict for each case, in order; None where the judge reached none.
+
+        A prompt longer than the model's context gets no verdict. Arguments as in `Judge.verdicts`.
+        """
         return judge_all(cases, self.cached, what, progress, self._ask)
 
     def _ask(self, todo: list[JudgeCase], collector: VerdictCollector) -> None:
@@ -114,19 +117,22 @@ class LocalJudge:
                 torch.cuda.empty_cache()
 
     def _prompts(self, lm: LanguageModel, cases: Sequence[JudgeCase]) -> list[Any]:
-        """Return the token IDs of each judge prompt, up to where the answer begins."""
+        """Return the token ids of each judge prompt, up to the first token of the judge's answer."""
         return lm.chat.encode([lm.chat.render(prompt.messages(case, self.wording)) for case in cases])
 
 
 def _first_ids(lm: LanguageModel, word: str) -> set[int]:
-    """Return the token ids of those spellings of a word that are one token at the start of an answer."""
+    """Return the ids of the tokens that spell a word at the start of an answer, in any case, with or without a blank.
+
+    Spellings of more than one token are left out.
+    """
     spellings = [space + spelling for space in ("", " ") for spelling in (word, word.capitalize(), word.upper())]
     judge_prompt = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
     return {int(ids[0]) for ids in lm.chat.continuations(judge_prompt, spellings) if len(ids) == 1}
 
 
 def _last_logits(lm: LanguageModel, ids: Any) -> Any:
-    """Return the logits of the token after `ids`, `(v,)` float32."""
+    """Return the model's logits for the token that follows `ids`, `(v,)` float32."""
     import torch
 
     with torch.inference_mode():
@@ -135,6 +141,9 @@ def _last_logits(lm: LanguageModel, ids: Any) -> Any:
 
 
 def _verdict(logits: Any, no: list[int], yes: list[int]) -> bool | None:
-    """Return whether the tokens of yes have more total probability than those of no; None if the logits are NaN."""
+    """Return whether "yes" is likelier than "no" as the next token; None if the logits are NaN.
+
+    `no` and `yes` are the token ids that spell each word; their probabilities are summed.
+    """
     log_odds = float(logits[yes].logsumexp(0) - logits[no].logsumexp(0))
     return None if math.isnan(log_odds) else log_odds > 0

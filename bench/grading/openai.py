@@ -1,4 +1,4 @@
-"""A judge on an OpenAI-compatible server, called by the official client; each verdict is paid for once.
+"""A judge on an OpenAI-compatible server. Verdicts are stored, so that each call is paid for only once.
 
 Of several runs with one cache, one at a time calls the server; the others wait and read its verdicts. Calls run in a
 separate thread, since notebooks already have a running event loop and signals interrupt the main thread. An interrupted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.grading.connection import Connection
 
 MODEL = "gpt-4o-mini"
-"""The paper's judge (docs/methods.md §1.7)."""
+"""Default model, the judge of arXiv:2505.21772 (docs/methods.md §1.7)."""
 TEMPERATURE = 0.0
 MAX_TOKENS = 8
 """Token limit of the judge's answer, of which only the first word is read."""
@@ -39,7 +39,7 @@ _CONCURRENCY = 8
 _INTERRUPTED_CALLS = f"calls that were under way, at most {_CONCURRENCY}, may have been paid for and are made again"
 
 _CHARACTERS_PER_TOKEN = 4
-"""Rule of thumb for English text."""
+"""Characters per token of English text, a rule of thumb by which the price of calls is estimated."""
 
 _MAX_ATTEMPTS = 3
 """Largest number of calls about one answer if the judge says neither yes nor no (docs/methods.md §1.7)."""
@@ -47,7 +47,7 @@ GRACE_S = 3.0
 """Seconds to wait for calls in flight when the run is interrupted."""
 
 _PRICES: Mapping[str, tuple[float, float, str]] = MappingProxyType({"gpt-4o-mini": (0.15, 0.60, "2024-07-18")})
-"""USD per million input tokens and output tokens, and the date of the price list.
+"""Model -> (USD per million input tokens, USD per million output tokens, date of the price list).
 
 https://openai.com/index/gpt-4o-mini-advancing-cost-efficient-intelligence/
 """
@@ -73,8 +73,8 @@ class OpenAIJudge:
     concurrency = _CONCURRENCY
     """Number of concurrent calls."""
     retries = 4
-    """Number of further tries after status 429 or 5xx, a broken connection or a timeout; the client waits as long as
-    the server says, else 0.5 to 8 s."""
+    """Number of further tries of a call after status 429 or 5xx, a broken connection or a timeout. Before each the
+    client waits as long as the server says, else 0.5 to 8 s."""
     timeout_s = 60.0
     """Seconds of silence after which a try has failed."""
 
@@ -105,7 +105,7 @@ class OpenAIJudge:
         self.confirmed = False
         """Whether the server has reported its model in this run."""
         self.used_cached = False
-        """Whether this run has used stored verdicts of the model `cached.reported`."""
+        """Whether this run has used stored verdicts, which are by the model that `cached.reported` names."""
         if not self.cached:
             address.key()
 
@@ -124,7 +124,11 @@ class OpenAIJudge:
         return other
 
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
-        """See `Judge.verdicts`; after a failure the next run goes on from the stored verdicts."""
+        """Return one verdict for each case, in order; None where the judge reached none.
+
+        Verdicts are stored as they come, so a run after a failure asks only for the missing ones. Arguments and errors
+        as in `Judge.verdicts`.
+        """
         self.cached.refresh()
         with ExitStack() as locks:
             if cases_to_judge(cases, self.cached):
@@ -226,10 +230,10 @@ class OpenAIJudge:
         collector.finish(case)
 
     def check_reported_model(self, reported: str) -> None:
-        """Record the model that the server reports; it must not change while a run uses its verdicts.
+        """Record the name of the model that the server reports.
 
         Raises:
-            UserError: the reported model has changed.
+            UserError: an earlier call or a stored verdict of this run has another model name.
         """
         current = self.cached.reported
         if current not in {None, reported} and (self.confirmed or self.used_cached):

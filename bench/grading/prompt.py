@@ -22,12 +22,13 @@ _USER = (
     "Did the student provide a semantically equivalent answer to the ground truth? Please answer yes or no without any"
     " explanation: "
 )
-"""Prompt of the official code (docs/methods.md §1.7), with its trailing blank."""
+"""Prompt of the CCPS paper's official code, with the blank at its end (docs/methods.md §1.7)."""
 
 _SEVERAL = _USER.replace(
     'The correct answer for this problem is: "{gold}"', "The correct answers for this problem are: {gold}"
 ).replace("semantically equivalent to the correct answer", "semantically equivalent to one of the correct answers")
-"""Variant for several right answers: in the official data sets a question has one, so this wording is ours."""
+"""Prompt for questions with several right answers. The wording is confbench's own, since questions of the official data
+sets have one right answer."""
 
 _PAIR = (
     "The problem is: {question}\n"
@@ -45,10 +46,11 @@ class JudgePrompt(NamedTuple):
     """Prompt template of a judge, with `{question}`, `{gold}` and `{answer}`."""
 
     id: str
-    """Name and version, part of the cache key of a verdict; a changed wording needs a new version."""
+    """Name and version of the prompt, part of the cache key of a verdict. A changed wording needs a new version."""
     user: str
     several: str = ""
-    """Template for questions with several right answers, which `{gold}` lists in quotes; empty: there is always one."""
+    """Template for questions with several right answers, listed in quotes in place of `{gold}`. Empty for a prompt
+    whose questions have only one."""
 
 
 GRADING = JudgePrompt("judge/1", _USER, _SEVERAL)

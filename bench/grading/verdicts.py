@@ -1,9 +1,10 @@
-"""Verdicts of judges stored between runs: one line of JSON each, appended and flushed one by one.
+"""Verdicts of judges, stored between runs in files with one line of JSON per verdict.
 
 Each judge has a file `<cache>/verdicts/<16 hex digits of its digest>.jsonl`. A line holds `key`, `judge`, `reported`
-(the model that the server named), `question`, `gold`, `answer`, `others` if several answers are right, `verdict` (true
-or false; an undecided answer is not stored and is judged again) and a `digest` of the other fields. While a run calls a
-judge's server it holds a lock on that judge; other runs wait, and read the verdicts that it wrote.
+(the model that the server named), `question`, `gold`, `answer`, `verdict` (true or false) and a `digest` of the other
+fields. It holds `others`, too, if several answers are right. Undecided answers are not stored, and are judged again.
+While a run calls a judge's server, it holds a lock on that judge. Other runs wait, and then read the verdicts that the
+run wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
 MAX_UNDECIDED = 20
-"""Number of answers after which a judge that has given no verdict at all is given up."""
+"""A judge that has given this many answers, but no verdict, is not asked again: the run ends with an error."""
 
 
 class VerdictCache:
@@ -36,8 +37,8 @@ class VerdictCache:
 
         Args:
             cache: the cache folder; nothing is created before the first verdict.
-            judge: fields that identify the judge: model, prompt, settings. The key of a verdict is a digest of them,
-                of the reported model and of the case.
+            judge: fields that identify the judge: model, prompt, settings. The key of a verdict is a digest of these
+                fields, of the reported model and of the case.
 
         Raises:
             UserError: the file exists and can't be read.
@@ -52,10 +53,10 @@ class VerdictCache:
         self._by_key: dict[str, bool] = {}
         self.refresh()
         self.notes = [f"{self.damaged} damaged lines of the cache of verdicts are not used"] if self.damaged else []
-        """Notes for the user, shown once."""
+        """Notes for the user about damaged lines of the file, shown once."""
 
     def refresh(self) -> None:
-        """Read the file again; set `reported` from its last line if it is None.
+        """Read the file again; if `reported` is None, set it to the model that the file's last line names.
 
         Raises:
             UserError: the file exists and can't be read.
@@ -82,7 +83,7 @@ class VerdictCache:
         return len(self._by_key)
 
     def get(self, case: JudgeCase) -> bool | None:
-        """Return the stored verdict on a case by the model that was reported last; None if there is none."""
+        """Return the stored verdict on a case by the model `reported`; None if there is none."""
         return self._by_key.get(self._key(case, self.reported))
 
     def put(self, case: JudgeCase, verdict: bool, reported: str | None = None) -> None:  # noqa: FBT001
@@ -112,10 +113,12 @@ class VerdictCache:
 
     @contextmanager
     def locked(self, waiting: Callable[[str], None]) -> Iterator[bool]:
-        """Hold the lock on this judge; yield whether the last run that held the lock was killed while it did.
+        """Hold the lock by which one run at a time calls this judge's server, and read new verdicts.
+
+        Yields True if the last run with the lock was killed before it released the lock.
 
         Args:
-            waiting: called once with the process that holds the lock.
+            waiting: function called once with a description of the process that holds the lock.
 
         Raises:
             UserError: the lock can't be written, or the file can't be read.
@@ -139,16 +142,16 @@ class VerdictCache:
 
 
 def cases_to_judge(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:
-    """Return the distinct cases that the judge must be asked about: not empty answers, nor those with a verdict."""
+    """Return the distinct cases that have a nonempty answer and no stored verdict."""
     return [case for case in dict.fromkeys(cases) if case.answer.strip() and verdicts.get(case) is None]
 
 
 @dataclass
 class VerdictCollector:
-    """Counts verdicts as they come, and gives up a judge that decides nothing."""
+    """Counts verdicts as they come, and raises an error for a judge that reaches none."""
 
     times: Mapping[JudgeCase, int]
-    """Case -> number of its occurrences."""
+    """Case -> number of its occurrences among the answers to judge."""
     decided: int
     """Number of verdicts so far, stored ones included."""
     advance: Advance
@@ -171,7 +174,7 @@ class VerdictCollector:
         self.advance(self.times[case])
 
     def undecided_error(self) -> UserError:
-        """Return the error for a judge that decided nothing."""
+        """Return the error for a judge that has answered, but never yes or no."""
         return UserError(
             f"The judge said neither yes nor no in {self.answers} answers; expected one of the two as its first word."
             " Name a model that follows instructions: --judge-model MODEL."
@@ -188,14 +191,14 @@ def judge_all(
     """Return one verdict for each case; the judge gets only cases without a stored verdict.
 
     Args:
-        cases: the answers to judge; an empty answer is wrong without a call.
+        cases: the answers to judge; empty answers are wrong, and the judge is not asked.
         verdicts: the stored verdicts; `ask` adds new ones.
-        what: name of this stage.
+        what: name of this stage, for the progress bar.
         progress: advanced with each verdict.
-        ask: calls the judge for the given cases, in any order, and reports to the collector.
+        ask: function that calls the judge for the given cases, in any order, and counts its answers in the collector.
 
     Raises:
-        UserError: the judge decides nothing.
+        UserError: the judge reaches no verdict at all.
     """
     while verdicts.notes:
         progress.say(verdicts.notes.pop(0))

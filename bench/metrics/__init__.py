@@ -1,8 +1,8 @@
-"""Metrics of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and their mean over subjects.
+"""Metrics of confidences: pure numpy functions of `confidence (n,)` and `correct (n,)`, and averages over subjects.
 
 Definitions are those of docs/methods.md §4 and §0.16-0.17, or of the papers that each function names. An undefined
-metric is None, never 0 and never NaN; a confidence outside [0, 1] is an error, never clipped. Example:
-`brier([0.8, 0.4], [True, False])` is 0.1.
+metric is None, never 0 and never NaN; a confidence outside [0, 1] is an error, never clipped. Example: `brier([0.8,
+0.4], [True, False])` is 0.1.
 """
 
 from bench.metrics.calibration import (

@@ -1,7 +1,8 @@
 """Calibration metrics beyond the paper's tables: smooth and equal-mass ECE, RMSCE, NLL, Brier decomposition.
 
-Pure functions of `confidence (n,)` and `correct (n,)`. Example: the three `brier_*` terms of [0.8, 0.4] and
-[True, False] are 0.1 (miscalibration), 0.25 (discrimination) and 0.25 (uncertainty), and 0.1 - 0.25 + 0.25 is `brier`.
+Pure functions of `confidence (n,)` and `correct (n,)`. Example for confidences [0.8, 0.4] and labels [True, False]:
+miscalibration 0.1, discrimination 0.25 and uncertainty 0.25 (the three `brier_*` functions); `brier` is 0.1 - 0.25 +
+0.25.
 """
 
 from __future__ import annotations
@@ -17,39 +18,40 @@ from bench.api.protocol import ECE_BINS, NLL_CLIP
 from bench.metrics.validation import average_ranks, calibration_gap, count_distinct, validate
 
 NLL_WORST = -float(np.log(NLL_CLIP))
-"""Largest loss of one answer in `nll`, that of a mistake at confidence 1: 16.64 nats."""
+"""Largest loss that one answer can have in `nll`: 16.64 nats, for a mistake at confidence 1."""
 MASS_BINS = 15
-"""Largest number of bins of `rmsce`."""
+"""Largest number of bins that `rmsce` uses."""
 ANSWERS_A_BIN = 10
-"""Number of answers for each bin of `rmsce`; more where that would make more than MASS_BINS bins."""
+"""Number of answers per bin in `rmsce`; bins get larger where this would give more than MASS_BINS bins."""
 MIN_ANSWERS = 3 * ANSWERS_A_BIN
-"""Fewest answers for which `rmsce` is defined: one or two bins show little more than the error of the mean
-confidence."""
+"""Smallest number of answers for which `rmsce` is defined. Fewer give one or two bins, which show little more than the
+error of the mean confidence."""
 _GRID = 2048
-"""Number of equal intervals of [0, 1] in the grid on which `smece` smooths."""
+"""Number of intervals of [0, 1] on which `smece` computes the smoothed gap."""
 _PRECISION = 1e-6
-"""Precision to which `smece` finds its bandwidth."""
+"""Absolute precision of the bandwidth that `smece` searches."""
 
 
 def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Smooth ECE: the kernel-smoothed calibration gap where it equals the kernel's width (Błasiok and Nakkiran, 2023).
 
-    With p_i the confidence and o_i the correctness (0 or 1) of answer i, and K_s the Gaussian kernel of standard
-    deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3), the gap is
-    g(s) = integral over t in [0, 1] of |1/n sum_i K_s(t, p_i) (p_i - o_i)|. It falls as s grows, so g(s) = s has one
-    solution s, which is returned. Without bins it is continuous in the confidences.
+    Let p_i be the confidence and o_i the correctness (0 or 1) of answer i. Let K_s be the Gaussian kernel of standard
+    deviation s, reflected at 0 and 1 (arXiv:2309.12236, section 3). The gap is g(s) = integral over t in [0, 1] of |1/n
+    sum_i K_s(t, p_i) (p_i - o_i)|. As g falls when s grows, g(s) = s has one solution s, the result. Without bins, the
+    result is continuous in the confidences.
 
-    The residuals p_i - o_i are spread on a grid of 2,048 intervals and smoothed in its cosine basis, where the
-    reflected kernel multiplies the coefficient of frequency m by exp(-(s pi m)^2 / 2); g(s) is then exact to 1e-4.
+    Numerically, the residuals p_i - o_i are spread on a grid of 2,048 intervals and smoothed in the cosine basis: the
+    reflected kernel multiplies the coefficient of frequency m by exp(-(s pi m)^2 / 2). So g(s) is exact to 1e-4.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    All residuals have one sign, so no smoothing can cancel them, and the result is their mean: (0.5 + 0.1) / 2.
+    In this example all residuals have one sign. Smoothing can't cancel them, and the result is their mean, (0.5 + 0.1)
+    / 2:
 
     >>> round(smece([0.5, 0.9], [True, True]), 6)
     0.3
@@ -79,9 +81,9 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
     """Equal-mass ECE, over bins of equally many answers: sum over bins of n_j/n * |mean p - mean o|.
 
     p are the confidences, o the correctness (0 or 1), and n_j of the n answers are in bin j. An answer of rank r (from
-    0) by confidence goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor, 2015). Equal confidences stay
-    together, in the bin of their mean rank, so bins differ in size where there are ties. The result is never larger
-    than the square root of `brier`.
+    0) by confidence goes to bin floor((r + 1/2) * bins / n) (Nguyen and O'Connor, 2015). Equal confidences go to one
+    bin, that of their mean rank, so bins differ in size where there are ties. The result is never larger than the
+    square root of `brier`.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -89,9 +91,9 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
         bins: number of bins.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Two bins of two: gaps |0.15 - 0.5| and |0.85 - 1|, each with weight one half.
+    Example with two bins of two answers: the gaps are |0.15 - 0.5| and |0.85 - 1|, each with weight one half.
 
     >>> round(ece_mass([0.1, 0.2, 0.8, 0.9], [False, True, True, True], bins=2), 6)
     0.25
@@ -101,7 +103,7 @@ def ece_mass(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = E
 
 
 def equal_mass(p: FloatArray, bins: int) -> IntArray:
-    """Return the index of the equal-mass bin of each confidence, shape (n,), as `ece_mass` defines them."""
+    """Return the bin index (n,) of each of n confidences, for bins of equally many answers (see `ece_mass`)."""
     twice_middle = (2 * average_ranks(p) - 1).astype(np.int64)  # twice (mean rank from 0 + 1/2), an integer
     return twice_middle * bins // (2 * p.size)
 
@@ -109,24 +111,27 @@ def equal_mass(p: FloatArray, bins: int) -> IntArray:
 def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Root mean squared calibration error over equal-mass bins, without the bias that chance adds.
 
-    The square root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j), where n_j of the n answers are in bin j, and g_j
-    and s_j are the mean and the standard deviation (ddof 1) of confidence minus correctness, p - o, in the bin (Kumar,
-    Liang and Ma, 2019, who take the variance of the labels instead). The bracket is the mean of (p_i - o_i)(p_k - o_k)
-    over pairs of different answers of the bin, an unbiased estimate of the square of the true gap. Where the sum is
-    below 0, as it is half the time for calibrated confidences, the result is minus the root of its absolute value.
-    Bins are those of `ece_mass`, one for every ten answers, at most MASS_BINS; a bin of one answer counts as 0.
+    The result is the square root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j). n_j of the n answers are in bin j.
+    g_j and s_j are the mean and the standard deviation (ddof 1), in bin j, of p - o, confidence minus correctness.
+    Kumar, Liang and Ma (2019) take the variance of the labels instead. The bracket estimates the square of the true gap
+    without bias: it is the mean of (p_i - o_i)(p_k - o_k) over pairs of different answers of the bin.
+
+    The sum can be below 0; for calibrated confidences that happens half the time. The result then is minus the root of
+    its absolute value. Bins are those of `ece_mass`, one for every ten answers, at most MASS_BINS; a bin of one answer
+    counts as 0.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Returns:
-        None for fewer than MIN_ANSWERS answers.
+        The error; None for fewer than MIN_ANSWERS answers.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    One bin with 18 residuals p - o of -0.2 and 12 of 0.8; their mean product over pairs is (6^2 - 8.4) / (30 * 29).
+    Example: one bin has 18 residuals p - o of -0.2 and 12 of 0.8. Their mean product over pairs is (6^2 - 8.4) / (30 *
+    29).
 
     >>> round(rmsce([0.8] * 30, [True] * 18 + [False] * 12), 6), rmsce([0.8] * 29, [True] * 29)
     (0.178113, None)
@@ -136,7 +141,7 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 
 
 def signed_root(square: float) -> float:
-    """Return the root of the absolute value, with the sign of the argument: an estimated square may be negative.
+    """Return the root of |square| with the sign of `square`: an estimate of a square may be negative.
 
     >>> signed_root(0.09), signed_root(-0.04)
     (0.3, -0.2)
@@ -145,7 +150,7 @@ def signed_root(square: float) -> float:
 
 
 class Bins(NamedTuple):
-    """The b equal-mass bins of `rmsce` over n answers, with the calibration gap of each bin."""
+    """The b bins of equally many answers that `rmsce` uses, over n answers, with the calibration gap of each bin."""
 
     group: IntArray
     """Index of the bin of each answer, shape (n,)."""
@@ -160,7 +165,10 @@ class Bins(NamedTuple):
 
     @classmethod
     def of(cls, p: FloatArray, o: BoolArray) -> Bins | None:
-        """Bin n answers by their validated confidences `p` and correctness `o`; None for fewer than MIN_ANSWERS."""
+        """Assign n answers to bins, given validated confidences `p` and labels `o`.
+
+        None for fewer than MIN_ANSWERS answers.
+        """
         if p.size < MIN_ANSWERS:
             return None
         bins = min(MASS_BINS, p.size // ANSWERS_A_BIN)
@@ -172,24 +180,24 @@ class Bins(NamedTuple):
 
     @property
     def mean_square(self) -> float:
-        """Mean, over all answers, of the estimated squared gap of the answer's bin."""
+        """Estimated squared calibration gap, averaged over bins with their numbers of answers as weights."""
         return float(self.square[self.group].mean())
 
 
 def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Mean negative log-likelihood in nats (Good, 1952): -ln p for right answers, -ln(1 - p) for wrong ones.
 
-    A probability below 2^-24 counts as 2^-24, so a mistake at confidence 1 costs 16.64 and not infinity; `n_clipped`
-    counts such answers. A right answer at confidence 1 costs nothing.
+    Probabilities below 2^-24 count as 2^-24. So a mistake at confidence 1 costs 16.64 nats, not infinity; `n_clipped`
+    counts such mistakes. A right answer at confidence 1 costs nothing.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    (ln 2 + 0) / 2, and 24 ln 2:
+    These examples are (ln 2 + 0) / 2 and 24 ln 2:
 
     >>> round(nll([0.5, 1.0], [True, True]), 6)
     0.346574
@@ -201,7 +209,7 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
-    """Return the loss of each answer, whose mean is `nll`: shape (n,), in nats, from 0 to `NLL_WORST`.
+    """Return the negative log-likelihood of each answer, (n,), in nats, from 0 to `NLL_WORST`; `nll` is their mean.
 
     The arguments are not validated.
     """
@@ -210,9 +218,9 @@ def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
 
 
 def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
-    """Number of nearly sure mistakes: answers whose loss in `nll` is clipped at 24 ln 2.
+    """Number of answers whose loss `nll` clips at 24 ln 2 nats: mistakes at a confidence of almost 1, and the reverse.
 
-    Arguments and errors as in `accuracy`.
+    Arguments and errors are those of `accuracy`.
 
     >>> n_clipped([1.0, 1.0, 0.0, 0.5], [True, False, True, False])
     2
@@ -230,16 +238,17 @@ class Decomposition(NamedTuple):
     mcb: float
     """Miscalibration, at least 0: how much isotonic recalibration lowers the Brier score."""
     dsc: float
-    """Discrimination, at least 0: how much lower the recalibrated confidences' Brier score is than `unc`."""
+    """Discrimination, at least 0: `unc` minus the Brier score of the isotonically recalibrated confidences."""
     unc: float
-    """Uncertainty of the outcome: the Brier score of the share of right answers as confidence of every answer."""
+    """Uncertainty of the outcome: the Brier score that a constant confidence has, if it equals the share of right
+    answers."""
 
 
 def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
-    """Decomposition of `brier` by isotonic recalibration (CORP: Dimitriadis, Gneiting and Jordan, 2021).
+    """Decompose the Brier score by isotonic recalibration (CORP: Dimitriadis, Gneiting and Jordan, 2021).
 
-    With p the confidences, q the isotonic regression of correctness on them (equal confidences have one value), and r
-    the share of right answers: mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), unc = brier(r) = r (1 - r). So
+    Let p be the confidences, q their isotonic recalibration (equal confidences get one value), and r the share of right
+    answers. The terms are mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), and unc = brier(r) = r (1 - r). So
     brier(p) = mcb - dsc + unc, without bins.
 
     Args:
@@ -247,9 +256,9 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    The order is right, so q is perfect: brier(q) = 0, and brier(p) = (0.2^2 + 0.4^2) / 2.
+    In this example the order is right, so q is perfect: brier(q) = 0, and brier(p) = (0.2^2 + 0.4^2) / 2.
 
     >>> [round(term, 6) for term in corp([0.8, 0.4], [True, False])]
     [0.1, 0.25, 0.25]
@@ -266,7 +275,7 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
 def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Miscalibration part of `brier`: what isotonic recalibration of these answers would take off (CORP).
 
-    A constant confidence of 0.9, where one half of the answers is right, is off by (0.9 - 0.5)^2.
+    Example: a constant confidence of 0.9, with one half of the answers right, has miscalibration (0.9 - 0.5)^2.
 
     >>> round(brier_mcb([0.9, 0.9], [True, False]), 6)
     0.16
@@ -277,7 +286,7 @@ def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Discrimination part of `brier`: gain of the isotonically recalibrated confidences over a constant (CORP).
 
-    A constant confidence separates no answers; a right answer above a wrong one separates all.
+    Examples: a constant confidence separates no answers; right answers all above the wrong ones give the largest value.
 
     >>> brier_dsc([0.9, 0.9], [True, False]), brier_dsc([0.9, 0.8], [True, False])
     (0.0, 0.25)
@@ -288,7 +297,7 @@ def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Uncertainty part of `brier`, that of a constant, which no method can change (CORP).
 
-    One of four is right: 1/4 * 3/4.
+    Example: one of four answers is right, which gives 1/4 * 3/4.
 
     >>> brier_unc([0.1, 0.2, 0.3, 0.4], [True, False, False, False])
     0.1875
@@ -301,16 +310,16 @@ def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
     """Fit non-decreasing values to the rates hits/size by pooling adjacent violators (Ayer et al., 1955).
 
-    It is a least-squares fit with `size` as weights.
+    The fit is by least squares with `size` as weights.
 
     Args:
-        hits: shape (d,), int, right answers at each of d ascending confidences.
-        size: shape (d,), int, answers at each of them, at least 1.
+        hits: shape (d,), int, number of right answers at each of d ascending confidences.
+        size: shape (d,), int, number of answers at each confidence, at least 1.
 
     Returns:
-        Shape (d,), float in [0, 1].
+        Fitted rates, shape (d,), float in [0, 1].
 
-    The first two rates, 1 and 0, are in the wrong order; together they are one half.
+    In this example the first two rates, 1 and 0, are in the wrong order; pooled they are one half.
 
     >>> isotonic(np.array([1, 0, 3]), np.array([1, 1, 4])).tolist()
     [0.5, 0.5, 0.75]

@@ -12,10 +12,10 @@ from bench.api.protocol import ECE_BINS
 from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, calibration_gap, chunk_sizes, top_label, validate
 
 FLOOR_DRAWS = 200
-"""How often `ece_floor` redraws the labels. Its random error is then about 0.2 percentage points for one subject, and
-about 0.03 for the mean over 57 subjects."""
+"""Number of times that `ece_floor` redraws the labels. Its random error then is about 0.2 percentage points for one
+subject, and about 0.03 for the mean over 57 subjects."""
 FLOOR_VALUES_AT_ONCE = 4_000_000
-"""Most uniform random numbers held in memory at a time; the result does not depend on this limit."""
+"""Largest number of uniform random numbers held in memory at a time; results do not depend on this limit."""
 
 
 def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
@@ -28,9 +28,9 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: empty, not one-dimensional, unequal lengths, NaN or values outside [0, 1].
+        ValueError: an input is empty or not one-dimensional, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Three of four are right here: 0.9, 0.2 and the tie; 0.6 is not.
+    In this example three of four predictions are right: those from 0.9, 0.2 and 0.5. The one from 0.6 is wrong.
 
     >>> accuracy([0.9, 0.6, 0.5, 0.2], [True, False, False, False])
     0.75
@@ -43,8 +43,8 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
     """Expected calibration error of P(correct) against correctness: sum over bins of n_j/n * |mean p - mean o|.
 
     p are the confidences, o the correctness (0 or 1), and n_j of the n answers are in bin j. Bins have equal width,
-    [j/bins, (j+1)/bins), the last one closed, so that 1.0 is in it (docs/methods.md §4; Naeini et al., 2015). The
-    result is never larger than the square root of `brier`.
+    [j/bins, (j+1)/bins); the last bin includes 1.0 (docs/methods.md §4; Naeini et al., 2015). The result is never
+    larger than the square root of `brier`.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -52,9 +52,10 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
         bins: number of bins.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Bin [0.2, 0.3) holds 0.25 and 0.25 with one hit: gap 0.25, weight 2/3; bin [0.9, 1] holds a sure hit: gap 0.
+    Example: bin [0.2, 0.3) has two answers at 0.25, one of them right, so its gap is 0.25 with weight 2/3. Bin [0.9, 1]
+    has a right answer at 1.0, so its gap is 0.
 
     >>> round(ece([0.25, 0.25, 1.0], [True, False, True]), 6)
     0.166667
@@ -66,13 +67,14 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
 def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float | None:
     """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
 
-    With p the confidence, max(p, 1-p) is compared with whether `p > 0.5` predicts correctness; bins are half-open, and
-    weights are shares of the answers that are in a bin. For comparison with published numbers; the result may exceed
-    the square root of `brier`.
+    With p the confidence, max(p, 1-p) is compared with whether `p > 0.5` predicts correctness. Bins are half-open, and
+    weights are shares of the answers that are in a bin. The metric is for comparison with published numbers; it may
+    exceed the square root of `brier`.
 
-    Arguments and errors as in `ece`; None where no answer is in a bin.
+    Arguments and errors are those of `ece`. None where no answer is in a bin.
 
-    The sure mistake (1.0) is in no bin; the other answer has a top-label confidence of 0.75 in "wrong", which is right.
+    In the first example, the mistake at 1.0 is in no bin. The other answer has top-label confidence 0.75 in "wrong",
+    and is wrong.
 
     >>> ece_ref([0.25, 1.0], [False, False])
     0.25
@@ -87,10 +89,10 @@ def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = EC
 def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float:
     """Top-label ECE like `ece_ref`, but with the last bin closed, so that every answer counts (docs/methods.md §4).
 
-    Arguments and errors as in `ece`.
+    Arguments and errors are those of `ece`.
 
-    The gap is 0.25 for the first answer (0.75 sure that it is wrong, which it is) and 1 for the second (sure that it is
-    right, which it is not), each with weight one half.
+    Example: the first answer is predicted wrong with 0.75 and is wrong, which gives a gap of 0.25. The second is
+    predicted right with 1.0 and is wrong, a gap of 1. Each has weight one half.
 
     >>> ece_ref_closed([0.25, 1.0], [False, False])
     0.625
@@ -102,9 +104,9 @@ def ece_ref_closed(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: i
 def n_excluded(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
     """Number of answers that `ece_ref` leaves out: those whose max(p, 1-p) is exactly 1 in float64.
 
-    float32 softmax saturates to 1.0 at logit gaps of about 17, so such answers are common (docs/methods.md §4).
+    Such answers are common: a float32 softmax saturates to 1.0 at logit gaps of about 17 (docs/methods.md §4).
 
-    Arguments and errors as in `accuracy`.
+    Arguments and errors are those of `accuracy`.
 
     >>> n_excluded([0.0, 0.5, 1.0], [True, True, True])
     2
@@ -118,8 +120,8 @@ def ece_floor(
 ) -> float:
     """Expected `ece` of these confidences under perfect calibration: the mean over labels redrawn as Bernoulli(p).
 
-    The part of an ECE that chance explains; large for small subjects (docs/methods.md §0.17). `correct` is only
-    validated. The value does not depend on the order of the answers.
+    This is the part of an ECE that chance explains; it is large for small subjects (docs/methods.md §0.17). `correct`
+    is only validated. The result does not depend on the order of the answers.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -129,9 +131,9 @@ def ece_floor(
         draws: number of label draws.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Certain forecasts have no sampling error; one answer at 0.5 is always off by one half.
+    Examples: labels redrawn from confidences 0 and 1 always match; a label redrawn at 0.5 is always off by one half.
 
     >>> ece_floor([0.0, 1.0, 1.0], [False, True, True])
     0.0
@@ -156,14 +158,14 @@ def ece_debiased(
 ) -> float:
     """`ece` minus `ece_floor`: the ECE in excess of what perfectly calibrated confidences would show.
 
-    Zero in expectation for calibrated confidences, whatever the number of answers; an `ece` is biased upwards
+    For calibrated confidences its expected value is 0, whatever the number of answers, while `ece` is biased upwards
     (docs/methods.md §0.17). It may be negative, and is not clipped: a mean over subjects of clipped values would be
-    biased again. It underestimates the calibration error of infinitely many answers: in a bin with a large gap, chance
-    adds nothing to the gap, but the floor is still subtracted.
+    biased again. For miscalibrated confidences it is too small: where a bin has a large gap, chance adds nothing to the
+    gap, but the floor is still subtracted.
 
-    Arguments and errors as in `ece_floor`.
+    Arguments and errors are those of `ece_floor`.
 
-    One answer at 0.5 is off by as much as a calibrated one; a sure mistake is not explained by chance.
+    Examples: chance explains the gap of an answer at 0.5, but not that of a mistake at 1.0.
 
     >>> ece_debiased([0.5], [True])
     0.0
@@ -181,9 +183,9 @@ def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    (0.5² + 1²) / 2:
+    This example is (0.5² + 1²) / 2:
 
     >>> brier([0.5, 1.0], [True, False])
     0.625
@@ -200,12 +202,13 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
         correct: shape (n,), bool.
 
     Returns:
-        None where all answers are right or all are wrong.
+        The probability; None where all answers are right or all are wrong.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Of four pairs, 0.9 wins two, 0.4 wins one and ties one:
+    In this example there are four pairs of a right and a wrong answer. The right answer is above the wrong one in three
+    pairs and tied in one.
 
     >>> auroc([0.9, 0.4, 0.4, 0.1], [True, True, False, False])
     0.875
@@ -222,20 +225,21 @@ def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Average precision with right answers as positives: sum over thresholds of (R_k - R_{k-1}) * P_k.
 
-    R_k and P_k are recall and precision at the k-th threshold from above. Not the trapezoidal area, which is too
-    optimistic (Davis and Goadrich, 2006; docs/methods.md §4). Equal confidences are one threshold.
+    R_k and P_k are recall and precision at the k-th threshold from above; equal confidences are one threshold. This is
+    not the trapezoidal area, which is too optimistic (Davis and Goadrich, 2006; docs/methods.md §4).
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Returns:
-        None where all answers are right or all are wrong, so that it is averaged over the same subjects as `auroc`.
+        The average precision. None where all answers are right or all are wrong, so that its mean is over the same
+            subjects as that of `auroc`.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Hits at ranks 1 and 3: (1/1 + 2/3) / 2.
+    In this example ranks 1 and 3 are right, which gives (1/1 + 2/3) / 2.
 
     >>> round(aucpr([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.833333

@@ -1,7 +1,7 @@
 """Recalibrators (isotonic, Platt, beta, temperature): monotone maps of confidences, fitted on labelled answers.
 
-All are non-decreasing, so that they change calibration but not ranking, except for ties; each class says which ties it
-makes. Example: `create_recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
+All maps are non-decreasing: they change calibration, but not ranking, except that some confidences become equal. Each
+class says which. Example: `create_recalibrator("platt").fit(confidence, correct).apply(confidence_on_test)`.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from bench.metrics import isotonic
 from bench.metrics.validation import count_distinct, validate
 
 _TEMPERATURES = (0.05, 100.0)
-"""Smallest and largest temperature (docs/methods.md §0.10)."""
+"""Smallest and largest temperature that a fit may give (docs/methods.md §0.10)."""
 _NEWTON_STEPS = 100
-"""Largest number of Newton steps of a logistic fit, which needs about ten."""
+"""Largest number of Newton steps of a logistic fit; about ten are needed."""
 _CONVERGED = 1e-9
-"""Largest gradient component, per answer, at convergence of a logistic fit."""
+"""A logistic fit has converged if no gradient component of the mean loss is larger than this."""
 
 
 class Recalibrator(ABC):
-    """Base class of recalibrators, maps from confidence to confidence: `fit` learns the map, `apply` applies it."""
+    """Base class of recalibrators, which map confidences to confidences: `fit` learns the map, `apply` applies it."""
 
     @abstractmethod
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """Learn the map from n labelled answers.
+        """Learn the map from n labelled answers; return self.
 
         Args:
             confidence: shape (n,), float in [0, 1].
-            correct: shape (n,), bool; one class is enough.
+            correct: shape (n,), bool; all may be equal.
 
         Raises:
-            ValueError: as `bench.metrics.accuracy`.
+            ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
         """
 
     def apply(self, confidence: npt.ArrayLike) -> FloatArray:
         """Return the recalibrated confidences, shape (n,), float64 in [0, 1].
 
         Raises:
-            ValueError: confidences outside [0, 1], NaN, or not one-dimensional; or `fit` was not called.
+            ValueError: confidences are outside [0, 1], NaN, or not one-dimensional; or `fit` was not called.
         """
         if not vars(self):
             raise ValueError(f"{type(self).__name__} was not fitted; call fit first")
@@ -54,48 +54,48 @@ class Recalibrator(ABC):
 
     @abstractmethod
     def transform(self, p: FloatArray) -> FloatArray:
-        """Apply the learned map to distinct confidences in [0, 1], ascending."""
+        """Apply the learned map to ascending, distinct confidences in [0, 1]."""
 
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, float]:
-        """Learned parameters, by name; for a step function the number of steps."""
+        """Learned parameters of the map, name -> value; of a step function only the number of steps."""
 
 
 class Isotonic(Recalibrator):
     """Isotonic regression (Zadrozny and Elkan, 2002), interpolated linearly between its steps.
 
-    Below and above the fitted confidences it is constant. All confidences within a step become equal, so AUROC
-    and AUCPR may change. Where all confidences are equal, it returns the rate of right answers.
+    The map is constant below and above the confidences that it was fitted on. All confidences within a step become
+    equal, so AUROC and AUCPR may change. If all fitted confidences are equal, the map returns the rate of right
+    answers.
     """
 
     at_: FloatArray
     value_: FloatArray
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """See `Recalibrator.fit`."""
+        """Fit the isotonic regression to n labelled answers; see `Recalibrator.fit`."""
         self.at_, size, hits = count_distinct(*validate(confidence, correct))
         self.value_ = isotonic(hits, size)
         return self
 
     def transform(self, p: FloatArray) -> FloatArray:
-        """See `Recalibrator.transform`."""
+        """Apply the fitted regression to ascending, distinct confidences; see `Recalibrator.transform`."""
         return np.interp(p, self.at_, self.value_)
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """The number of steps."""
+        """Number of steps of the fitted regression."""
         return {"steps": float(np.unique(self.value_).size)}
 
 
 class _Logistic(Recalibrator):
-    """Logistic regression on features that increase with the confidence, with non-negative slopes.
+    """Recalibrator by logistic regression on features that increase with the confidence, with non-negative slopes.
 
     Labels are smoothed as by Platt (1999): with N+ right and N- wrong answers, (N+ + 1) / (N+ + 2) for right answers
-    and 1 / (N- + 2) for wrong ones. So the fit is finite even where a threshold separates right from wrong answers, or
-    where all answers are right or all wrong. Slopes below 0 would reverse the order and are set to 0; if all are, the
-    map is constant. Where all confidences are equal, slopes are not identified and set to 1: only the intercept is
-    fitted.
+    and 1 / (N- + 2) for wrong ones. So the fit is finite even if a threshold separates right from wrong answers, or all
+    labels are equal. Slopes below 0 would reverse the order and are set to 0; if all slopes are 0, the map is constant.
+    If all confidences are equal, slopes can't be estimated: they are set to 1, and only the intercept is fitted.
     """
 
     names: tuple[str, ...]
@@ -104,10 +104,13 @@ class _Logistic(Recalibrator):
     @staticmethod
     @abstractmethod
     def features(p: FloatArray) -> FloatArray:
-        """Return k features of each confidence in (0, 1), shape (n, k): they rise with it, and sum to its logit."""
+        """Return k features of each confidence in (0, 1), shape (n, k).
+
+        Each feature rises with the confidence, and the features sum to its logit.
+        """
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """See `Recalibrator.fit`."""
+        """Fit the logistic regression to n labelled answers; see `Recalibrator.fit`."""
         p, o = validate(confidence, correct)
         target = smooth_labels(o)
         p = _clip(p)
@@ -121,7 +124,7 @@ class _Logistic(Recalibrator):
         return self
 
     def transform(self, p: FloatArray) -> FloatArray:
-        """See `Recalibrator.transform`."""
+        """Apply the fitted regression to ascending, distinct confidences; see `Recalibrator.transform`."""
         return sigmoid(self.features(_clip(p)) @ self.weights_[:-1] + self.weights_[-1])
 
     @property
@@ -133,8 +136,8 @@ class _Logistic(Recalibrator):
 class Platt(_Logistic):
     """Platt scaling of a confidence p to q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
 
-    Strictly increasing unless a is 0, except that confidences are clipped to [2^-24, 1 - 2^-24]: those beyond an end
-    become equal.
+    The map is strictly increasing unless a is 0. But confidences are clipped to [2^-24, 1 - 2^-24] before, so that
+    those outside become equal.
     """
 
     names = ("a", "b")
@@ -148,8 +151,9 @@ class Platt(_Logistic):
 class Beta(_Logistic):
     """Beta calibration of a confidence p to q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0.
 
-    The three-parameter map of Kull, Silva Filho and Flach (2017), but with Platt's smoothed labels. Strictly increasing
-    unless a and b are 0, except that confidences are clipped to [2^-24, 1 - 2^-24]: those beyond an end become equal.
+    This is the three-parameter map of Kull, Silva Filho and Flach (2017), but with Platt's smoothed labels. The map is
+    strictly increasing unless a and b are 0. But confidences are clipped to [2^-24, 1 - 2^-24] before, so that those
+    outside become equal.
     """
 
     names = ("a", "b", "c")
@@ -163,17 +167,18 @@ class Beta(_Logistic):
 class Temperature(Recalibrator):
     """Temperature scaling of a confidence p to q = sigmoid(logit(p) / t) (Guo et al., 2017).
 
-    The temperature t minimises the negative log-likelihood within [0.05, 100] (docs/methods.md §0.10): without these
-    limits it would be infinite for confidences that are higher for wrong answers, and 0 where 0.5 separates right from
-    wrong. The map is increasing, except that confidences are clipped to [2^-24, 1 - 2^-24], so that those beyond an end
-    become equal, and that with a small t large ones round to 1. Where all confidences are 0.5, t is not identified and
-    set to 1.
+    The temperature t minimises the negative log-likelihood within [0.05, 100] (docs/methods.md §0.10). Without these
+    limits t would be infinite if wrong answers have the higher confidences, and 0 if the threshold 0.5 separates right
+    from wrong answers. If all confidences are 0.5, t can't be estimated and is set to 1.
+
+    The map is increasing with two exceptions. Confidences are clipped to [2^-24, 1 - 2^-24] before, so that those
+    outside become equal. With a small t, large confidences round to 1.
     """
 
     temperature_: float
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
-        """See `Recalibrator.fit`."""
+        """Fit the temperature to n labelled answers; see `Recalibrator.fit`."""
         p, o = validate(confidence, correct)
         logit = Platt.features(_clip(p))[:, 0]
         if not logit.any():
@@ -190,12 +195,12 @@ class Temperature(Recalibrator):
         return self
 
     def transform(self, p: FloatArray) -> FloatArray:
-        """See `Recalibrator.transform`."""
+        """Scale ascending, distinct confidences by the fitted temperature; see `Recalibrator.transform`."""
         return sigmoid(Platt.features(_clip(p))[:, 0] / self.temperature_)
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        """The temperature."""
+        """The fitted temperature."""
         return {"temperature": self.temperature_}
 
 
@@ -221,12 +226,13 @@ def create_recalibrator(kind: str) -> Recalibrator:
 def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -> IntArray:
     """Assign each answer to a fold, shape (n,), int from 0; folds have similar sizes and rates of right answers.
 
-    Folds are for cross-fitting: a method that was fitted on these answers is fitted again without each fold, to predict
-    that fold's confidences; else a recalibrator would be fitted on confidences in training data.
+    Folds are for cross-fitting of recalibrators. A method that was fitted on these answers is fitted again without each
+    fold, and then predicts that fold. So a recalibrator is never fitted on confidences in the method's own training
+    data.
 
     Args:
         correct: shape (n,), bool.
-        folds: number of folds; n where there are fewer answers.
+        folds: number of folds; n if there are fewer answers than folds.
         seed: seed of the shuffle.
 
     Raises:
@@ -248,7 +254,7 @@ def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -
 def smooth_labels(correct: BoolArray) -> FloatArray:
     """Return smoothed labels (n,) (Platt, 1999), given N+ right and N- wrong answers.
 
-    They are (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones.
+    The label is (N+ + 1) / (N+ + 2) for right answers and 1 / (N- + 2) for wrong ones.
     """
     right = int(np.count_nonzero(correct))
     return np.where(correct, (right + 1) / (right + 2), 1 / (correct.size - right + 2))
@@ -257,8 +263,9 @@ def smooth_labels(correct: BoolArray) -> FloatArray:
 def fit_logistic(features: FloatArray, target: FloatArray) -> FloatArray:
     """Fit a logistic regression with non-negative slopes to features (n, k) and targets (n,) in (0, 1).
 
-    Returns the k slopes and the intercept, shape (k + 1,). The loss is convex, so every subset of slopes is fitted
-    without constraints, the other slopes being 0; of these fits, the best one without a negative slope is the solution.
+    Returns the k slopes and the intercept, shape (k + 1,). As the loss is convex, the constraint is solved by trying
+    subsets: each subset of slopes is fitted without constraint, with all other slopes 0. The best fit without a
+    negative slope is the solution.
     """
     k = features.shape[1]
     candidates = []
@@ -305,13 +312,16 @@ def sigmoid(x: FloatArray) -> FloatArray:
 
 
 def _clip(p: FloatArray) -> FloatArray:
-    """Clip confidences to [2^-24, 1 - 2^-24], away from 0 and 1, whose logits are infinite."""
+    """Clip confidences to [2^-24, 1 - 2^-24], because 0 and 1 have infinite logits."""
     clipped: FloatArray = np.clip(p, NLL_CLIP, 1.0 - NLL_CLIP)
     return clipped
 
 
 def apply_monotone(confidence: npt.ArrayLike, transform: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Apply a non-decreasing function to confidences (n,) so that ties stay ties and rounding reverses no pair."""
+    """Apply a non-decreasing function to confidences (n,).
+
+    Equal confidences stay equal, and rounding reverses the order of no pair.
+    """
     p = np.asarray(confidence, dtype=np.float64)
     if not p.size:
         return np.empty(0)

@@ -1,6 +1,6 @@
-"""Scale scores to probabilities: logistic regression on the normal quantile of a score's rank.
+"""Scaling of scores to probabilities: logistic regression on the normal quantile of a score's rank.
 
-Only the order of scores counts: probabilities are invariant, bit by bit, under strictly increasing transforms.
+Only the order of scores counts: a strictly increasing transform of the scores changes no bit of the probabilities.
 Example: `Scale.fit(score, correct).apply(score_on_test)`.
 """
 
@@ -21,18 +21,19 @@ from bench.metrics.recalibration import apply_monotone, fit_logistic, sigmoid, s
 class Scale:
     """Map from a score to a probability p = sigmoid(slope * z + level), learned from n labelled scores.
 
-    z is the normal quantile of the score's rank among the labelled scores. With a of them below the score, and b below
-    or equal to it, z = Phi^-1((a + b) / 2n), Phi being the normal distribution function; for a labelled score, the
-    quantile level (a + b) / 2n is (rank - 1/2) / n with mid-ranks for ties. A score between two labelled ones is
-    half-way between their levels; a score below or above all labelled ones has the level 1/4n or 1 - 1/4n.
+    z is the normal quantile of the score's rank among the labelled scores: z = Phi^-1((a + b) / 2n). Phi is the normal
+    distribution function, a the number of labelled scores below the score, and b the number below or equal to it. For a
+    labelled score, the quantile level (a + b) / 2n is (rank - 1/2) / n, with mid-ranks for ties. A score between two
+    labelled scores is half-way between their levels. A score below or above all labelled scores has the level 1/4n or 1
+    - 1/4n.
 
-    Labels are smoothed as by Platt (1999), so that the fit is finite where the score separates right from wrong. The
-    slope is never negative: a score that is higher for wrong answers is not reversed, as that is up to its method. In
-    that case, and where all labelled scores are equal, p is a constant.
+    Labels are smoothed as by Platt (1999), so that the fit is finite even if the score separates right from wrong. The
+    slope is never negative: if wrong answers have the higher scores, the order is not reversed, as the order is up to
+    the method. p then is a constant, and also if all labelled scores are equal.
     """
 
     labelled: FloatArray
-    """Labelled scores (n,), ascending."""
+    """The labelled scores on which the map was fitted, (n,), ascending."""
     slope: float
     level: float
 
@@ -42,10 +43,10 @@ class Scale:
 
         Args:
             score: shape (n,), finite.
-            correct: shape (n,), bool; with one class the map is almost constant.
+            correct: shape (n,), bool; if all are equal, the map is almost constant.
 
         Raises:
-            ValueError: no score, NaN, or unequal lengths.
+            ValueError: there is no score, a score is NaN, or lengths differ.
         """
         s, o = np.asarray(score, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
         if not s.size or s.shape != o.shape or np.isnan(s).any():
@@ -55,14 +56,14 @@ class Scale:
         return cls(unfitted.labelled, slope, level)
 
     def shares(self, score: FloatArray) -> FloatArray:
-        """Return the quantile level, in (0, 1), of each of m scores among the labelled ones."""
+        """Return the quantile level, in (0, 1), of each of m scores by its rank among the labelled scores."""
         n = self.labelled.size
         below, up_to = (np.searchsorted(self.labelled, score, side=side) for side in ("left", "right"))
         clipped: FloatArray = np.clip((below + up_to) / (2 * n), 1 / (4 * n), 1 - 1 / (4 * n))
         return clipped
 
     def apply(self, score: npt.ArrayLike) -> FloatArray:
-        """Return the probability of each of m scores, in [0, 1]; a higher score has no lower probability.
+        """Return the probability, in [0, 1], of each of m scores; probabilities never fall as scores rise.
 
         >>> scale = Scale.fit([1.0, 2.0, 3.0, 4.0], [False, False, True, True])
         >>> scale.apply([0.0, 2.5, 9.0]).round(3).tolist()

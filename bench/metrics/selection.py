@@ -12,24 +12,26 @@ import numpy.typing as npt
 from bench.metrics.validation import count_distinct, validate
 
 _PRECISION_PERCENT = 95
-"""Precision of the accepted answers that `coverage95` requires."""
+"""Share of right answers, in percent, that `coverage95` requires among the accepted answers."""
 
 
 def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Area under the risk-coverage curve: the mean over k of the share of mistakes among the k most confident answers.
 
-    1/n * sum over k = 1..n of E_k / k, E_k being the number of mistakes among the k most confident of the n answers
-    (Geifman, Uziel and El-Yaniv, 2019). Answers of equal confidence are in random order, and E_k is an expected number:
-    with b answers and B mistakes above a tie of m answers with e mistakes, E_k = B + (k - b) * e / m.
+    The formula is 1/n * sum over k = 1..n of E_k / k, where E_k is the number of mistakes among the k most confident of
+    the n answers (Geifman, Uziel and El-Yaniv, 2019). Answers of equal confidence are taken in random order, and E_k is
+    an expected number. For a tie of m answers with e mistakes, below b more confident answers with B mistakes, E_k = B
+    + (k - b) * e / m.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    The shares of mistakes are 0/1, 1/2 and 1/3; if all confidences are equal, each is the error rate.
+    In the first example the shares of mistakes are 0/1, 1/2 and 1/3. In the second all confidences are equal, so each
+    share is the error rate.
 
     >>> round(aurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.277778
@@ -50,9 +52,9 @@ def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     With E mistakes among n answers, the best order has 1/n * sum over k = 1..n of max(0, k - (n - E)) / k. The excess
     measures the ranking alone, while `aurc` also depends on the error rate.
 
-    Arguments and errors as in `aurc`.
+    Arguments and errors are those of `aurc`.
 
-    The best order has risks 0, 0 and 1/3, which is 1/6 less in the mean:
+    In this example the best order has risks 0, 0 and 1/3; their mean is 1/6 less than `aurc`.
 
     >>> round(eaurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.166667
@@ -66,22 +68,23 @@ def eaurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """Prediction rejection ratio, as in LM-Polygraph: the gain over a random order, relative to that of the best order.
 
-    (A - a) / (A* - a), where A is the mean over k of the share of right answers among the k most confident ones, A*
-    that of the best order, and a the share of right answers, which is A of a random order. 1 for the best order, 0 for
-    a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Answers of equal confidence are in random order, as
-    in `aurc`; LM-Polygraph uses the order of its sort.
+    The formula is (A - a) / (A* - a). A is the mean over k of the share of right answers among the k most confident
+    answers. A* is A of the best order. a is A of a random order, the share of right answers. So the ratio is 1 for the
+    best order and 0 for a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Answers of equal confidence are
+    taken in random order, as in `aurc`; LM-Polygraph uses the order of its sort.
 
     Args:
         confidence: shape (n,), float in [0, 1].
         correct: shape (n,), bool.
 
     Returns:
-        None where all answers are right or all are wrong.
+        The ratio; None where all answers are right or all are wrong.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    The shares of mistakes are 0, 0, 1/3 in the best order, 0, 1/2, 1/3 in this one, and 1/3 each in a random one.
+    In this example the shares of mistakes are 0, 1/2, 1/3. In the best order they are 0, 0, 1/3, in a random order 1/3
+    each.
 
     >>> round(prr([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.25
@@ -103,9 +106,9 @@ def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: as `accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Two answers are accepted without a mistake; all four would be 75 % right.
+    In the first example a threshold accepts two answers without a mistake; all four would be 75 % right.
 
     >>> coverage95([0.9, 0.8, 0.2, 0.1], [True, True, False, True])
     0.5

@@ -1,8 +1,7 @@
-"""The registry of metrics (`METRICS`), and `summarise`, which computes them for each subject, averaged and pooled.
+"""The registry of metrics (`METRICS`), and `summarise`, which computes all of them per subject, averaged and pooled.
 
-A metric that is undefined is None, never 0 and never NaN; subjects where it is undefined are left out of its mean and
-counted. Example:
-`summarise(confidence, correct, subjects, protocol).metrics["brier"].mean`.
+An undefined metric is None, never 0 and never NaN. Subjects where a metric is undefined are left out of its mean and
+counted. Example: `summarise(confidence, correct, subjects, protocol).metrics["brier"].mean`.
 """
 
 from __future__ import annotations
@@ -28,19 +27,25 @@ Average = Literal["questions", "subjects"]
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """One metric on a task, averaged over subjects and pooled; a fraction, not percent, or nats for `nll`."""
+    """One metric on a task: its mean over subjects, and its value for all questions pooled.
+
+    Values are fractions, not percent; `nll` is in nats.
+    """
 
     mean: float | None
-    """Unweighted mean over the subjects where the metric is defined, see `Metric.mean`; None where it is in none."""
+    """Unweighted mean over the subjects where the metric is defined (see `Metric.mean`); None if it is defined in
+    none."""
     std: float | None
-    """Standard deviation over these subjects (`Protocol.std_ddof`); None with too few of them."""
+    """Standard deviation over the subjects where the metric is defined (`Protocol.std_ddof`); None with too few
+    subjects."""
     pooled: float | None
-    """Metric of all questions together; None where undefined."""
+    """The metric computed on all questions together; None where undefined."""
     n_undefined: int
-    """Number of subjects left out of `mean` and `std`, where the metric is undefined, e.g. AUROC with one class."""
+    """Number of subjects left out of `mean` and `std` because the metric is undefined there, e.g. AUROC with one
+    class."""
 
     def of(self, average: Average) -> float | None:
-        """Return `pooled` for the average `questions`, or `mean` for `subjects`."""
+        """Return `pooled` if `average` is `questions`, `mean` if it is `subjects`."""
         return self.pooled if average == "questions" else self.mean
 
 
@@ -57,30 +62,32 @@ class Metric:
     label: str
     """Heading of the metric's column in tables."""
     compute: Callable[..., float | None]
-    """Function `(confidence, correct[, bins=][, seed=])` that returns the metric, None where it is undefined."""
+    """Function `(confidence, correct[, bins=][, seed=])` that returns the metric, or None where the metric is
+    undefined."""
     reference: str
-    """Source of the definition."""
+    """Publication that defines the metric."""
     higher_is_better: bool | None
     """Whether a larger value is better; None for a reference value, e.g. the ECE floor, which has no direction."""
     binned: bool = False
     """Whether `compute` takes `bins`."""
     seeded: bool = False
-    """Whether `compute` takes `seed`, because it draws random labels."""
+    """Whether `compute` takes `seed`, as it redraws labels at random."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """Smallest and largest possible value of the metric."""
     is_fraction: bool = True
     """Whether the metric is a fraction, which can be shown in percent; False for `nll`, in nats."""
     is_rank_based: bool = False
-    """Whether the metric depends only on the order of the confidences, so that scores of any scale will do."""
+    """Whether the metric depends only on the order of the confidences; then scores of any scale can replace
+    confidences."""
     is_root: bool = False
-    """Whether the metric is the signed root of an estimated square, so that means over subjects or seeds are the roots
-    of mean squares."""
+    """Whether the metric is the signed root of an estimated square. Its mean over subjects or seeds is then the root of
+    the mean square."""
 
     def value(self, values: FloatArray, correct: BoolArray, bins: int, seed: int) -> float | None:
         """Compute the metric of n answers; `bins` and `seed` are passed on if `compute` takes them.
 
         Args:
-            values: shape (n,), confidences; for a rank-based metric, scores will do.
+            values: shape (n,), confidences; a rank-based metric also accepts scores.
             correct: shape (n,), bool.
             bins: number of bins.
             seed: seed of the label draws.
@@ -89,7 +96,9 @@ class Metric:
         return self.compute(values, correct, **options)
 
     def mean(self, values: Iterable[float]) -> float | None:
-        """Return the mean of the metric over subjects, or over seeds, given its defined values; None if there are none.
+        """Return the mean of this metric's values in several subjects or seeds; None without values.
+
+        A root metric has the root of the mean square instead.
 
         >>> METRICS["brier"].mean([0.1, 0.3]), METRICS["rmsce"].mean([0.7, -0.1])
         (0.2, 0.4898979485566356)
@@ -139,14 +148,13 @@ class Scores:
     """All metrics of one method on one task."""
 
     metrics: Mapping[str, MetricSummary]
-    """Metric name -> its mean over subjects and pooled value, in the order of METRICS; without confidences, only the
-    rank-based metrics."""
+    """Name of a metric -> its summary, in the order of METRICS; without confidences, rank-based metrics only."""
     per_subject: Mapping[str, Mapping[str, float | None]]
-    """Subject (sorted) -> its number of answers, `n`, and each metric by name."""
+    """Subject (sorted) -> its number of answers under `n`, and each metric under its name."""
     n_excluded: int | None
-    """Number of answers that `ece_ref` leaves out; None without confidences."""
+    """Number of answers that the metric `ece_ref` leaves out; None without confidences."""
     n_clipped: int | None
-    """Number of answers whose loss in `nll` is clipped; None without confidences."""
+    """Number of answers whose loss the metric `nll` clips; None without confidences."""
 
 
 def summarise(
@@ -156,19 +164,20 @@ def summarise(
     protocol: Protocol,
     score: npt.ArrayLike | None = None,
 ) -> Scores:
-    """Compute all metrics for each subject, their mean and standard deviation over subjects, and over all questions.
+    """Compute all metrics for each subject, their mean and standard deviation over subjects, and their pooled values.
 
     Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
     Args:
-        confidence: shape (n,), float in [0, 1]; None where there are scores alone.
+        confidence: shape (n,), float in [0, 1]; None if there are scores alone.
         correct: shape (n,), bool.
         subjects: subject name of each answer, n of them.
         protocol: gives the number of bins and the standard deviation's ddof.
         score: shape (n,), input of rank-based metrics; by default the confidence.
 
     Raises:
-        ValueError: as `accuracy`, neither confidences nor scores, or n differs between answers and subjects.
+        ValueError: there are neither confidences nor scores, the numbers of answers and subjects differ, or the input
+            is invalid by the rules of `accuracy`.
 
     >>> scores = summarise([1.0, 0.0, 0.5], [True, False, True], ["art", "art", "biology"], Protocol())
     >>> scores.metrics["brier"].mean, scores.metrics["auroc"].n_undefined
@@ -202,9 +211,10 @@ def summarise(
 def _all_metrics(
     p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
 ) -> dict[str, float | None]:
-    """Compute each metric by name: from scores `order` if rank-based, else from confidences `p`, unless these are None.
+    """Compute each metric, name -> value: rank-based ones from scores `order`, all others from confidences `p`.
 
-    `seed` differs between subjects, so that their ECE floors are independent.
+    If `p` is None, there are rank-based metrics only. `seed` differs between subjects, so that their ECE floors are
+    independent.
     """
     values = {name: order if metric.is_rank_based else p for name, metric in METRICS.items()}
     return {
@@ -215,12 +225,15 @@ def _all_metrics(
 
 
 def seed_of(subject: str) -> int:
-    """Return the seed of a subject's label draws, from its name alone: other subjects don't change its ECE floor."""
+    """Return the seed of a subject's label draws, a hash of its name.
+
+    So the subject's ECE floor does not depend on the other subjects.
+    """
     return zlib.crc32(subject.encode())
 
 
 def rows_of_subjects(subjects: Sequence[str]) -> Iterator[tuple[str, IntArray]]:
-    """Yield each subject, sorted by name, with the indices of its n_s rows, shape (n_s,), ascending."""
+    """Yield each subject, sorted by name, with the indices of its n_s questions, shape (n_s,), ascending."""
     names, group, size = np.unique(np.asarray(subjects, dtype=object), return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     yield from zip(map(str, names), np.split(order, np.cumsum(size)[:-1]), strict=True)

@@ -1,4 +1,4 @@
-"""Helpers of all metrics: validate `confidence (n,)` and `correct (n,)`, rank and bin them."""
+"""Helpers that the metrics share: validate `confidence (n,)` and `correct (n,)`, compute ranks and bins."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ THRESHOLD = 0.5
 
 
 def validate(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
-    """Validate confidences and correctness; return them as arrays (n,), float64 and bool.
+    """Validate confidences and labels; return them as arrays (n,), float64 and bool.
 
     Raises:
-        ValueError: as `bench.metrics.accuracy`.
+        ValueError: an input is empty or not one-dimensional, lengths differ, or a confidence is NaN or outside [0, 1].
     """
     p = np.asarray(confidence, dtype=np.float64)
     o = np.asarray(correct)
@@ -34,10 +34,12 @@ def validate(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatAr
 
 
 def normalised_ranks(score: npt.ArrayLike) -> FloatArray:
-    """Return the ranks of n scores, scaled to [0, 1], equal for ties: all that rank-based metrics read of scores.
+    """Return the ranks of n scores, scaled to [0, 1]; equal scores have equal ranks.
+
+    Rank-based metrics need nothing else of scores.
 
     Raises:
-        ValueError: NaN, or not one-dimensional.
+        ValueError: a score is NaN, or scores are not one-dimensional.
 
     >>> normalised_ranks([-3.0, 7e9, -3.0, 0.5]).tolist()
     [0.0, 1.0, 0.0, 0.5]
@@ -55,10 +57,10 @@ def top_label(p: FloatArray, o: BoolArray) -> tuple[FloatArray, BoolArray]:
 
 
 def bin_of(p: FloatArray, bins: int) -> IntArray:
-    """Return the index of the equal-width bin of each confidence, (n,); the last bin is closed.
+    """Return the index of the equal-width bin of each confidence, (n,); the last bin includes 1.
 
-    Edges are j/bins, each rounded once: `floor(p * bins)` and `linspace` put decimals such as 0.3 or 0.7, which
-    sampling-based methods often produce, on the wrong side.
+    Bin edges are j/bins, each rounded once. Confidences such as 0.3 or 0.7, which sampling-based methods often give,
+    lie on an edge; `floor(p * bins)` and `linspace` would put some of them into the wrong bin.
     """
     return np.searchsorted(np.arange(1, bins) / bins, p, side="right")
 
@@ -66,20 +68,23 @@ def bin_of(p: FloatArray, bins: int) -> IntArray:
 def calibration_gap(p: FloatArray, target: BoolArray, group: IntArray) -> float:
     """Return the calibration gap: sum over bins j of n_j/n * |mean target - mean p|.
 
-    That is the sum over bins of |sum of (p - target)| / n. `group` is the bin of each of the n answers, and n_j the
-    number of answers in bin j.
+    n_j of the n answers are in bin j, and `group` is the bin of each answer. An equal formula is the sum over bins of
+    |sum of (p - target)| / n.
     """
     return float(np.abs(np.bincount(group, weights=p - target)).sum() / p.size)
 
 
 def count_distinct(p: FloatArray, o: BoolArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return the d unique confidences, ascending, and the numbers of answers and of right answers at each; all (d,)."""
+    """Return the d distinct confidences, ascending, with the numbers of answers and of right answers at each.
+
+    All three arrays have shape (d,).
+    """
     values, group, size = np.unique(p, return_inverse=True, return_counts=True)
     return values, size, np.bincount(group[o], minlength=values.size)
 
 
 def average_ranks(values: FloatArray) -> FloatArray:
-    """Return the rank of each value, (n,), from 1 for the smallest; equal values have their mean rank.
+    """Return the rank of each value, (n,), starting at 1 for the smallest; equal values get the mean of their ranks.
 
     >>> average_ranks(np.array([0.2, 0.9, 0.2])).tolist()
     [1.5, 3.0, 1.5]
@@ -90,6 +95,6 @@ def average_ranks(values: FloatArray) -> FloatArray:
 
 
 def chunk_sizes(total: int, largest: int) -> Iterator[int]:
-    """Yield the sizes of the chunks, each at most `largest`, into which a total number is split."""
+    """Yield the sizes of chunks that add up to `total`; no chunk is larger than `largest`."""
     for start in range(0, total, largest):
         yield min(largest, total - start)

@@ -1,1 +1,1 @@
-"""Language models: loading, packed forward passes, generation, signals. The only package that imports transformers."""
+"""Language models: loading, forward passes, generation, signals. The only package that imports transformers."""

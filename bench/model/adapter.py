@@ -26,7 +26,10 @@ _BASE = "base_model.json"
 
 
 def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
-    """Wrap a model with a new LoRA adapter (B = 0) on the layers of these paths; only adapter dropout is active."""
+    """Return a model wrapped with a new LoRA adapter (B = 0) on the layers with the names `targets`.
+
+    Dropout is on in the adapter's layers and off in the rest of the model.
+    """
     import peft
     from transformers.pytorch_utils import Conv1D
 
@@ -43,19 +46,22 @@ def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, 
 
 
 def set_dropout(wrapped: Any, *, on: bool) -> None:
-    """Switch the adapter's dropout on or off."""
+    """Switch the dropout of a model's LoRA adapter on or off; `wrapped` is the peft model."""
     for name, module in wrapped.named_modules():
         if "lora_dropout" in name:
             module.train(on)
 
 
 def record_base(folder: Path, weights: str, name: str) -> None:
-    """Write the base model's fingerprint `weights`, and its name for messages, into an adapter's folder."""
+    """Write into an adapter's folder the fingerprint `weights` and the name of the model on which it was trained.
+
+    Error messages show the name.
+    """
     write_json(folder / _BASE, {"fingerprint": weights, "name": name})
 
 
 def fingerprint(folder: Path) -> str:
-    """Return the SHA-256 digest of an adapter's weights, its configuration and the record of its base model."""
+    """Return the SHA-256 of an adapter's three files: weights, configuration, and record of the base model."""
     digest = hashlib.sha256()
     for name in (WEIGHTS, SETTINGS, _BASE):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -66,8 +72,9 @@ def fingerprint(folder: Path) -> str:
 def apply_adapter(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
     """Apply a trained adapter to the model within the context, without dropout.
 
-    The model has another KV cache within the context, so that keys and values of adapted and frozen weights never mix;
-    at its end the old cache is restored. Generate no answers within the context: answers are the frozen model's.
+    Within the context the model has a KV cache of its own, so that keys and values of adapted and frozen weights never
+    mix. Afterwards the earlier cache is restored. Generate no answers within the context: answers are the frozen
+    model's.
 
     Raises:
         UserError: the adapter is incomplete, was altered after training, or belongs to another model.

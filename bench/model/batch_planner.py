@@ -1,8 +1,8 @@
-"""Plan decode batches: which packs of a shard are read and continued together.
+"""Plan decode batches: which packs of a shard's prompts are read and decoded together.
 
-A decode batch is one or several packs of a shard whose continuations are decoded side by side. A decoding step costs
-nearly the same for one sequence as for a hundred, so packs of few questions are decoded together. The plan depends on
-the packs and two limits alone, so that a shard always gives the same forward passes.
+A pack is a piece of the prompts' prefix tree that one forward pass reads. What follows the prompts of a decode batch is
+decoded side by side. A decoding step costs nearly the same for one sequence as for a hundred, so packs of few questions
+share a decode batch. The plan depends on the shard and on fixed limits alone, so that every run makes the same passes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from bench.prompts.front_coding import Ids
 
 @dataclass(frozen=True, eq=False)
 class PlannedPack:
-    """A pack, and which prompts are in it."""
+    """A pack, with the indices of the prompts that it contains."""
 
     pack: Pack
     rows: list[int]
-    """Indices of the pack's prompts in `BatchPlanner.prompts`; several prompts may have the same tokens."""
+    """Indices of the pack's prompts in `BatchPlanner.prompts`. Prompts with equal tokens each have an index."""
     leaves: IntArray
-    """`(len(rows),)` index of each prompt's last token in `pack.tokens`."""
+    """`(len(rows),)` index in `pack.tokens` of the last token of each prompt in `rows`."""
 
 
 PackGroup = list[PlannedPack]
 
 
 class BatchPlanner:
-    """Plans the decode batches of some prompts, and yields them; together they cover all prompts."""
+    """Iterable of decode batches, i.e. lists of packs that are decoded together; each prompt is in one batch."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class BatchPlanner:
         Args:
             prompts: token ids of the prompts; equal prompts are read once.
             budget: maximum number of tokens of a pack.
-            limits: limits of a decode batch.
-            bytes_per_token: bytes of keys and values per token.
-            too_long: function of prompt indices that says whether the continuations of these prompts are too long for
+            limits: maximum sequences and bytes of keys and values of a decode batch.
+            bytes_per_token: bytes of the keys and values of one token.
+            too_long: function of prompt indices: whether the stored answers to these prompts have too many tokens for
                 one decode batch.
         """
         self.prompts = prompts
@@ -72,7 +72,7 @@ class BatchPlanner:
             tokens, batch_segments = tokens + added, batch_segments | segments
 
     def __iter__(self) -> Iterator[PackGroup]:
-        """Yield the decode batches; after a call of `halve`, the parts of the batch that it split come next."""
+        """Yield the decode batches in order; if `halve` has split a batch, its parts come next."""
         while self._waiting:
             decode_batch = self._waiting.pop(0)
             if not self.too_long([row for planned in decode_batch for row in planned.rows]) or not self.halve(
@@ -81,7 +81,10 @@ class BatchPlanner:
                 yield decode_batch
 
     def halve(self, decode_batch: PackGroup) -> bool:
-        """Split a decode batch that was too large into two, or its only pack into packs of half the size.
+        """Split a decode batch that is too large; iteration goes on with the smaller batches.
+
+        A batch of several packs is divided into two. A batch of one pack is divided into packs of at most half its
+        tokens.
 
         Returns:
             Whether the batch was split; False for a pack with a single prompt, which can't be split.

@@ -1,6 +1,7 @@
-"""Inputs of the extractor: the token ids of a question, and the continuations of its prompt that a signal needs.
+"""Inputs of the extractor, which runs the model: token ids of questions, and specs of the continuations to read.
 
-A continuation is a sequence of tokens that the model reads, or generates, after a prompt.
+A continuation is a sequence of tokens that the model reads, or generates, after a prompt. A spec names the
+continuations that a signal needs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Arrays = dict[str, "torch.Tensor"]
-"""Name -> tensor of a signal, for one question or a whole shard; the only tensor of a signal is named `values`."""
+"""Tensors of a signal by name, for one question or a whole shard. If a signal has one tensor, its name is `values`."""
 
 
 def identity_transform(value: torch.Tensor) -> torch.Tensor:
@@ -37,16 +38,19 @@ def first_row(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PendingArray:
-    """A tensor on the device that is to be copied to the host, together with all others of its decode batch."""
+    """A tensor on the device. All such tensors of a decode batch are copied to the host together."""
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
-    """The tensor; or (block, nodes): hidden states `(len(nodes), d)` after a block at nodes of the token tree."""
+    """The tensor itself; or a pair (block, nodes) that stands for hidden states `(len(nodes), d)`.
+
+    These are the hidden states after transformer block `block`, at the nodes `nodes` of the token tree.
+    """
     transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
-    """Function that is applied to the copy on the host; its result is stored."""
+    """Function that is applied to the tensor's copy on the host; its result is stored."""
 
 
 PendingArrays = Mapping[str, "torch.Tensor | PendingArray"]
-"""Name -> tensor of a signal, as in `Arrays`, but perhaps still on the device."""
+"""Tensors of a signal by name, on the host or still on the device."""
 
 
 NOTHING: Ids = np.zeros(0, dtype=np.int32)
@@ -60,23 +64,24 @@ class ModelInput:
     options: int
     """Number of lettered options; 0 for an open question."""
     answer: Ids | None = None
-    """The stored answer; None if the model is to generate one."""
+    """Token ids of the stored answer; None if the model is to generate the answer."""
     gold: Ids = field(default_factory=lambda: NOTHING)
-    """The right answer of an open question; empty where no signal reads it."""
+    """Token ids of the right answer to an open question; empty if no signal reads them."""
     wrong: tuple[Ids, ...] = ()
-    """The wrong answers of an open question; empty where no signal reads them."""
+    """Token ids of each wrong answer to an open question; empty if no signal reads them."""
     query_prompt: Ids | None = None
-    """Ids of the self-check conversation up to the answer; None where they equal the prompt."""
+    """Token ids of the self-check conversation up to the answer; None if they equal `prompt`."""
     uniforms: FloatArray | None = None
-    """`(n, max_new_tokens)` random numbers in [0, 1), a row for each sample; set whenever samples are generated."""
+    """`(n, max_new_tokens)` random numbers in [0, 1), one row for each of n samples; None if none are generated."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
-    """Sampling settings -> ids of the stored samples; missing samples are generated."""
+    """Token ids of the stored samples, by sampling settings. For settings without stored samples, samples are
+    generated."""
     id: str = ""
-    """Question id, which seeds the samples."""
+    """Question id, from which the random numbers of the question's samples are derived."""
 
 
 class AnswerSpan(enum.IntEnum):
-    """Last position, along the prompt and then the answer, whose hidden state a signal reads."""
+    """How far a signal reads hidden states along the prompt and then the answer: the last position that it needs."""
 
     NOTHING = 0
     """The signal reads no hidden state; the logits at the prompt's end are always available."""
@@ -93,25 +98,25 @@ class UserTurn:
     wording: str = ""
     """Text of the turn; empty for the self-check query."""
     say: int = 0
-    """Maximum number of tokens of the generated reply; 0 for no reply."""
+    """Maximum number of tokens that the model generates as a reply to this turn; 0 for no reply."""
 
 
 class Generation(NamedTuple):
     """Identifies one text that the model generates in a decode batch: an answer, a reply or a sample."""
 
     row: int
-    """Index of the text's prompt in `DecodeBatch.items`."""
+    """Index in `DecodeBatch.items` of the prompt after which the text is generated."""
     kind: UserTurn | Samples | None = None
-    """User turn to which the text replies, or sampling settings of the sample; None for the answer."""
+    """The user turn to which a reply responds, or the sampling settings of a sample; None for an answer."""
     question: int = 0
-    """Index of the sample's question among the questions with this prompt."""
+    """Index of the question that a sample answers, among the questions with this prompt."""
     number: int = 0
     """Index of the sample among the samples of its question."""
 
 
 @dataclass(frozen=True)
 class Continuations:
-    """The continuations of a prompt that a signal needs; `a | b` is the spec of two signals together."""
+    """Spec of the continuations of a prompt that a signal needs; `a | b` is the spec of two signals together."""
 
     answer: AnswerSpan = AnswerSpan.NOTHING
     turns: frozenset[UserTurn] = frozenset()
@@ -121,16 +126,19 @@ class Continuations:
     wrong: bool = False
     """Whether to read each wrong answer of an open question after the prompt."""
     samples: frozenset[Samples] = frozenset()
-    """Settings with which samples are generated."""
+    """Sampling settings with which samples are generated after the prompt."""
     sample_ends: frozenset[Samples] = frozenset()
-    """Settings of the samples whose last token is read, too, and whose hidden states are kept at all depths in use."""
+    """Sampling settings for which a sample's last token is read even at the maximum length.
+
+    Samples with these settings keep their hidden states at all depths that signals use.
+    """
 
     def __or__(self, other: Continuations) -> Continuations:
-        """Return the spec of all continuations that either spec needs."""
+        """Return the spec of all continuations in either spec."""
         sets = (getattr(self, f.name) | getattr(other, f.name) for f in fields(self) if f.name != "answer")
         return Continuations(max(self.answer, other.answer), *sets)
 
     @classmethod
     def union(cls, specs: Iterable[Continuations]) -> Continuations:
-        """Return the spec of all continuations that any of these specs needs; an empty one if there are no specs."""
+        """Return the spec of all continuations in any of these specs; without specs, an empty one."""
         return reduce(or_, specs, cls())

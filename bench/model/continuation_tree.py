@@ -1,8 +1,8 @@
-"""Token trees of continuations: answers, self-check queries, other options and samples after each prompt.
+"""Token trees of what follows each prompt: answers, self-check queries, other options and samples.
 
-A continuation starts at a prompt's end in a row of the KV cache; a row holds one pack or several side by side.
-Continuations with a common prefix share the nodes of this prefix, so no token is read twice. Nodes 0 ... n-1 are the
-ends of the n prompts; every other node is a token that follows its parent's.
+The prompts are in one row of the KV cache, which holds one pack or several side by side. Nodes 0 ... n-1 of the trees
+are the ends of the n prompts; every other node is a token that follows its parent's. Continuations that begin alike
+share nodes, so no token is read twice.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
 _FEW = 4
-"""Maximum number of evenly spaced runs of nodes whose states are read as slices; more are read by an index tensor."""
+"""Maximum number of evenly spaced runs of node numbers whose hidden states are read as slices.
+
+Hidden states of more runs are read with an index tensor.
+"""
 
 States = dict[int, torch.Tensor]
-"""Number of a block -> hidden states `(n, d)` after this block."""
+"""Hidden states `(n, d)`, by the number of the transformer block that returns them."""
 
 
 @dataclass(frozen=True, eq=False)
 class PromptEnds:
-    """Ends of prompts in one row of the KV cache, from which continuations are decoded."""
+    """Where prompts end in one row of the KV cache, and which positions of the row belong to each prompt."""
 
     seen: torch.Tensor
-    """`(n, k)` bool, on the device: which of the row's first k positions a token after each prompt attends to."""
+    """`(n, k)` bool, on the device: `seen[i, j]` says whether a token after prompt i attends to position j of the row.
+    """
     lengths: list[int]
     """Number of tokens of each prompt."""
 
@@ -41,12 +45,12 @@ class AttentionMask:
     """Attention mask of a pack: the key positions that each query token may attend to."""
 
     before: int
-    """Length of the shared prefix, to which all tokens attend."""
+    """Number of tokens of the shared prefix, to which all tokens of the pack attend."""
     ends: Upload
-    """See `Pack.ends`."""
+    """`(t,)` end of each token's subtree in the pack: token q attends to token k if and only if k <= q < ends[k]."""
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the mask `(n, before + t)` bool of n of the pack's t tokens, given by their indices."""
+        """Return the mask `(n, before + t)` bool for n of the pack's t tokens; `tokens` `(n,)` holds their indices."""
         columns = torch.arange(len(self.ends.tensor), device=tokens.device)
         visible = (columns <= tokens[:, None]) & (tokens[:, None] < self.ends.tensor)
         return torch.cat([visible.new_ones(len(visible), self.before), visible], dim=1)
@@ -60,17 +64,17 @@ class AttentionMask:
 def read_pack(
     session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
 ) -> tuple[PromptEnds, States]:
-    """Read a pack into the session's main row.
+    """Run the model over a pack, with its shared prefix, in the main row of the session's KV cache.
 
     Args:
         session: session of the model.
-        pack: the prompts.
-        chunk: tokens of one forward pass over a shared prefix.
+        pack: the pack with the prompts.
+        chunk: maximum tokens of one forward pass over the shared prefix.
         depths: numbers of the blocks whose hidden states are returned.
         leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
 
     Returns:
-        The prompts' ends in the row, and the hidden states of their last tokens.
+        The prompts' ends in the row; and by block, the hidden states at the prompts' last tokens.
     """
     session.load_prefix(pack, chunk)
     last_tokens = pack.leaves if leaves is None else leaves
@@ -83,16 +87,16 @@ def read_pack(
 def read_together(
     session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
 ) -> tuple[PromptEnds, States]:
-    """Read packs one after the other and, if there are several, copy them side by side into a new row.
+    """Run the model over packs one after the other; copy several packs side by side into a new row of the KV cache.
 
     Args:
         session: session of the model; its next forward passes append to the row that holds the packs.
-        packs: each pack with its leaves, see `read_pack`.
-        chunk: tokens of one forward pass over a shared prefix.
+        packs: each pack with the index of each prompt's last token in `pack.tokens`.
+        chunk: maximum tokens of one forward pass over a shared prefix.
         depths: numbers of the blocks whose hidden states are returned.
 
     Returns:
-        The prompts' ends in the row, and the hidden states of their last tokens, concatenated over packs.
+        The prompts' ends in the row; and by block, the hidden states at the prompts' last tokens, pack after pack.
     """
     if len(packs) == 1:
         ((pack, leaves),) = packs
@@ -118,15 +122,18 @@ def read_together(
 
 
 class ContinuationTree:
-    """Continuations of a decode batch's prompts, one tree for each prompt; one forward pass reads all new tokens."""
+    """Continuations of a decode batch's prompts, as one token tree for each prompt.
+
+    New tokens of all trees are read in one forward pass.
+    """
 
     def __init__(self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> None:
         """Start one tree at the end of each prompt.
 
         Args:
-            session: session of the model; its active row holds the prompts.
-            prompt_ends: the prompts' ends in this row; or the prompts' token ids, to read prompt and path as one whole
-                sequence, without a KV cache.
+            session: session of the model; its active row of the KV cache holds the prompts.
+            prompt_ends: the prompts' ends in this row. Or the prompts' token ids: then each continuation is read
+                together with its prompt as one whole sequence, without a KV cache.
             states: number of a block -> hidden states `(n, d)` at the prompts' ends.
         """
         self.session = session
@@ -138,13 +145,16 @@ class ContinuationTree:
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
         self._columns: list[tuple[int, ...]] = [()] * n
-        """Positions in the row that hold the keys of a node's ancestors below the prompt's end, then the node's own."""
+        """For each node, the row's positions with the keys of all nodes from below the prompt's end to this node."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
-        """Add a path of tokens below a node and return the path's nodes; the next `read` reads those that are new."""
+        """Add a sequence of tokens below a node, and return the nodes of these tokens.
+
+        A token that already has a node keeps it. The next call of `read` runs the model over the new nodes.
+        """
         path = []
         for token in map(int, ids):
             child = self._children.get((node, token))
@@ -159,15 +169,15 @@ class ContinuationTree:
         return path
 
     def prefetch(self, nodes: Sequence[int]) -> None:
-        """Queue node numbers for the next upload to the device, for a later call of `states` with the same nodes."""
+        """Queue node numbers for upload with the next forward pass, for a later call of `states` with these nodes."""
         self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
         """Run the model over all new nodes, in one forward pass.
 
         Args:
-            blocks: blocks whose states are kept, by default the same as before. The states of a block that was left out
-                once are no longer kept, since they could not be indexed by node.
+            blocks: blocks whose hidden states are kept from now on; by default all that were kept so far. A block that
+                was left out once can't be kept again.
         """
         new = range(self._read, len(self.tokens))
         if not new:
@@ -191,7 +201,7 @@ class ContinuationTree:
         self._read = len(self.tokens)
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
-        """Return the hidden states `(len(nodes), d)` after a block at nodes that were read, in the model's dtype."""
+        """Return the hidden states `(len(nodes), d)` after a block, in the model's dtype, of nodes that were read."""
         chunks = self._chunks[block]
         newest = sum(map(len, chunks[:-1]))
         if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding needs the newest chunk alone
@@ -207,7 +217,7 @@ class ContinuationTree:
         return rows[index - newest if newest else index]
 
     def leaves(self, first: int) -> Iterator[list[int]]:
-        """Yield the path from below the prompt's end to each leaf whose node number is at least `first`."""
+        """Yield for each leaf with a number of at least `first` the path of nodes from below the prompt's end to it."""
         inner = set(self.parents[first:])
         for node in (node for node in range(first, len(self.tokens)) if node not in inner):
             path, above = [], node
@@ -217,7 +227,7 @@ class ContinuationTree:
             yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
-        """Return the ids of prompt and path for each path that `leaves` yields; `prompts[i]` is for tree i."""
+        """Return token ids of prompt and path for each path in `leaves(first)`; tree i has the prompt `prompts[i]`."""
         return [self._ids(path, prompts) for path in self.leaves(first)]
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
@@ -246,7 +256,7 @@ class ContinuationTree:
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:
-    """Return ascending node numbers as at most `_FEW` evenly spaced runs; an empty list where that is impossible."""
+    """Return ascending node numbers as at most `_FEW` ranges with a constant step each; an empty list if that fails."""
     runs: list[range] = []
     start = 0
     while start < len(nodes):

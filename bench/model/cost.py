@@ -1,4 +1,4 @@
-"""Cost of one stage of a run, reading or training, in token positions."""
+"""Cost of one stage of a run, in token positions; a stage reads prompts and continuations, or trains."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class StageTokens:
     padded_tokens: int
     """Token positions, padding included."""
     forward_tokens_floor: int
-    """Distinct nodes of the prefix tree of all sequences: the fewest positions that any order of work needs."""
+    """Number of distinct prefixes of all sequences: the fewest positions that any order of forward passes needs."""
 
 
 def total(costs: Sequence[StageTokens]) -> StageTokens:
-    """Sum the costs of stages that share no tokens."""
+    """Return the summed costs of stages that have no tokens in common."""
     return StageTokens(*map(sum, zip(*map(astuple, costs), strict=True)))

@@ -1,4 +1,4 @@
-"""A decode batch, from which signals read hidden states and logits, and the interface of a signal's reader."""
+"""A decode batch: questions decoded side by side. Readers of signals take hidden states and logits from it."""
 
 from __future__ import annotations
 
@@ -29,58 +29,70 @@ from bench.prompts.prompt_settings import PromptSettings
 
 @dataclass
 class Replies:
-    """Replies to a user turn, after each of the k non-empty answers of a decode batch."""
+    """Where a user turn ends after each of the k non-empty answers of a decode batch, and the model's replies to it."""
 
     answered: list[int]
     """Indices in `DecodeBatch.answers` of the k non-empty answers."""
     tree: ContinuationTree
-    """The decode batch's tree, or a separate tree if the turn's conversations don't continue the answering prompts."""
+    """Token tree that holds the turn: the decode batch's own, or a separate one.
+
+    A separate tree is needed if the conversation with the turn does not begin with the tokens of the prompt.
+    """
     nodes: list[int]
-    """Node of the turn's last token after each of the k answers."""
+    """For each of the k answers, the tree node of the user turn's last token."""
     texts: list[Ids] = field(default_factory=list)
     """Token ids of the k generated replies; empty if the turn asks for none."""
 
 
 @dataclass
 class DecodeBatch:
-    """The questions of one or several packs, whose continuations are decoded together.
+    """The questions of one or several packs, whose continuations are decoded side by side.
 
-    The continuations of the questions `items[i]` start at node i of the tree. An answer of L tokens has L + 1 hidden
-    states: number 0 at the prompt's end, number j after answer token j. `PROMPT_END` of `bench.api.At` is number 0,
-    `ANSWER_PREDICTING` numbers 0 ... L-1, `ANSWER_END` number L.
+    Node i of the token tree is the end of the prompt that the questions `items[i]` share. An answer of L tokens has L +
+    1 hidden states: number 0 at the prompt's end, number j after answer token j. In `bench.api.At`, `PROMPT_END` means
+    number 0, `ANSWER_PREDICTING` means numbers 0 ... L-1, and `ANSWER_END` means number L.
     """
 
     lm: LanguageModel
     settings: PromptSettings
     items: list[list[ModelInput]]
-    """`items[i]`: the questions with the i-th distinct prompt and stored answer; their right answers may differ."""
+    """`items[i]`: questions with equal prompts and equal stored answers; their right answers may differ."""
     tree: ContinuationTree
     answers: list[Ids]
-    """`answers[i]`: the answer to the questions `items[i]`."""
+    """`answers[i]`: token ids of the answer to the questions `items[i]`."""
     rows: dict[bytes, Upload]
-    """Token ids whose logits are read, as bytes -> the same ids on the device."""
+    """Token ids whose logits are read, uploaded to the device; the keys are the same ids as bytes."""
     paths: list[list[int]] = field(default_factory=list)
-    """`paths[i]`: nodes of the tokens of `answers[i]`, up to the last one that the model reads."""
+    """`paths[i]`: tree nodes of the tokens of `answers[i]`, up to the last token that the model reads."""
     replies: dict[UserTurn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
-    """(sampling settings, i, j) -> token ids of the samples of question `items[i][j]`."""
+    """Token ids of the samples of question `items[i][j]`, by (sampling settings, i, j)."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
-        """Return hidden states `(len(nodes), d)` at a fraction of the depth, in the model's dtype, on the device."""
+        """Return hidden states `(len(nodes), d)` at tree nodes, after the block at a fraction of the model's depth.
+
+        The tensor is on the device, in the model's dtype.
+        """
         return self.tree.states(self.lm.block_of(depth), nodes)
 
     def logits(self, nodes: Sequence[int], rows: Ids | None = None) -> torch.Tensor:
-        """Return float32 next-token logits `(len(nodes), v)` on the device: of all tokens, or of the ids `rows`."""
+        """Return float32 next-token logits `(len(nodes), v)` at these tree nodes, on the device.
+
+        The v columns are the token ids `rows`, or without `rows` the whole vocabulary.
+        """
         states = self.tree.states(self.lm.blocks, nodes)
         return self.lm.head.logits(states, None if rows is None else self.ids_of(rows))
 
     def ids_of(self, rows: Ids) -> torch.Tensor:
-        """Return a tensor of these token ids on the device; ids that are already there are not copied again."""
+        """Return the token ids `rows` as a tensor on the device; ids that were uploaded before are not copied again."""
         upload = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
         return upload.tensor.to(self.lm.head.weight.device)
 
     def prefetch(self) -> None:
-        """Queue ids and nodes of the answer tokens for upload with the next pass, for signals that read every token."""
+        """Queue the token ids of all answers, and the nodes that predict them, for upload with the next forward pass.
+
+        Signals that read every answer token use them.
+        """
         token_ids = np.concatenate(self.answers)
         self.rows.setdefault(token_ids.tobytes(), self.tree.session.send(token_ids))
         self.tree.prefetch([node for i in range(len(self.items)) for node in self.predicting_nodes(i)])
@@ -88,11 +100,11 @@ class DecodeBatch:
     def pending_states(
         self, depth: float, nodes: Sequence[int], transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
     ) -> PendingArray:
-        """Return the hidden states `(len(nodes), d)` at a fraction of the depth, to be copied to the host later."""
+        """Return hidden states `(len(nodes), d)` at a fraction of the model's depth, to be copied to the host later."""
         return PendingArray((self.lm.block_of(depth), nodes), transform)
 
     def turn_end_states(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
-        """Return i -> hidden state `(d,)` at the end of the user turn after `answers[i]`, for each non-empty answer."""
+        """Return the hidden state `(d,)` at the end of a user turn after each non-empty `answers[i]`, by i."""
         replies = self.replies[turn]
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
@@ -102,7 +114,7 @@ class DecodeBatch:
         )
 
     def word_logits(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
-        """Return i -> logits `(len(rows),)` of token ids after the user turn, for each non-empty `answers[i]`.
+        """Return logits `(len(rows),)` of token ids at the end of a user turn after each non-empty `answers[i]`, by i.
 
         The logits are float32, on the device.
         """
@@ -114,40 +126,46 @@ class DecodeBatch:
         return dict(zip(replies.answered, logits, strict=True))
 
     def answer_path(self, i: int) -> list[int]:
-        """Return the nodes from the prompt's end of `items[i]` to the last token of the answer that the model reads."""
+        """Return the tree nodes from the end of prompt i to the last token of `answers[i]` that the model reads."""
         return [i, *self.paths[i]]
 
     def predicting_nodes(self, i: int) -> list[int]:
-        """Return the nodes whose states predict the tokens of `answers[i]`, one for each token."""
+        """Return for each token of `answers[i]` the tree node whose hidden state predicts it."""
         return self.answer_path(i)[: len(self.answers[i])]
 
     def continuation_nodes(self, i: int, options: Iterable[Ids]) -> list[int]:
-        """Return the nodes whose states predict the tokens of other answers to `items[i]`, answer after answer."""
+        """Return for each token of the answers `options` to prompt i the tree node whose hidden state predicts it.
+
+        The nodes follow answer after answer. Tokens that the tree lacks are added to it.
+        """
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
     def repeat_per_question(self, values: Iterable[PendingArrays]) -> list[list[PendingArrays]]:
-        """Return for each i a list with `values[i]` once for each question of `items[i]`."""
+        """Return for each i a list that repeats `values[i]` for each question in `items[i]`."""
         return [[value] * len(group) for value, group in zip(values, self.items, strict=True)]
 
 
 class SignalSpec(Protocol):
-    """Reader of one signal, which the extractor calls; `bench.signals` defines a reader for each signal."""
+    """Reader of one signal: says what the model has to read, and takes the signal's tensors. See `bench.signals`."""
 
     @property
     def continuations(self) -> Continuations:
-        """Continuations that the signal needs."""
+        """Spec of the continuations of a prompt that the signal needs."""
 
     @property
     def depths(self) -> frozenset[float]:
-        """Fractions of the depth at which the signal reads hidden states; those of the last block are always there."""
+        """Fractions of the model's depth at which the signal reads hidden states.
+
+        Hidden states after the last block are always available.
+        """
 
     @property
     def ragged(self) -> bool:
-        """Whether the number of rows of the signal's tensors differs between questions; else all have one shape."""
+        """Whether tensors of different questions may have different numbers of rows; if not, all have one shape."""
 
     @property
     def unanswered(self) -> Arrays | None:
-        """The signal's tensors for a question with an empty answer; None if the model has to be run for it."""
+        """The signal's tensors for a question with an empty answer; None if only the model can compute them."""
 
     def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return the signal's tensors for each question `done.items[i][j]`; they may stay on the device."""

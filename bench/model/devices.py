@@ -1,4 +1,4 @@
-"""Devices: which of them compute the same bits, and their default sizes of forward passes and decode batches."""
+"""Devices: which of them compute equal bits, and default sizes of forward passes and decode batches."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Limits of a decode batch, to which packs are added in order."""
+    """Limits on the size of a decode batch, which decide how many packs are decoded together."""
 
     sequences: int
-    """Number of sequences at which no further pack is added."""
+    """Number of sequences from which on no pack is added to a decode batch."""
     bytes: int
-    """Maximum bytes of keys and values of all packs together; a single pack may have more."""
+    """Maximum bytes of keys and values of a decode batch with several packs; a single pack may have more."""
 
 
 ALONE = BatchLimits(1, 0)
-"""Every pack is a decode batch of its own."""
+"""Limits with which every decode batch is a single pack."""
 
 _BUDGETS = {"cuda": ((40, 8192), (0, 2048))}
-"""Kind of device -> pairs (least memory of the card in GB, tokens of a forward pass), the largest first."""
+"""Default number of tokens of a forward pass: kind of device -> pairs (least memory of the card in GB, tokens).
+
+Pairs with more memory come first.
+"""
 _BUDGET = 1024
-"""Tokens of a forward pass on every other kind of device."""
+"""Default number of tokens of a forward pass on kinds of devices that `_BUDGETS` lacks."""
 _TRAINING_BUDGETS = {"cuda": ((40, 2048), (0, 1024))}
-"""As `_BUDGETS`, for training, where the activations of each token are stored for the backward pass."""
+"""Default number of tokens of a forward pass in training, with the layout of `_BUDGETS`.
+
+A token needs more memory than in inference, since its activations are kept for the backward pass.
+"""
 _TRAINING_BUDGET = 2048
 _GB = 10**9
 _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 * _GB)), (0, ALONE))}
-"""Kind of device -> pairs (least memory of the card in GB, limits of a decode batch), the largest first.
+"""Default limits of decode batches: kind of device -> pairs (least memory of the card in GB, limits).
 
 On small cards the weights leave no room for several packs.
 """
@@ -43,9 +49,9 @@ def device_kind(device: str) -> str:
 
 
 def device_class(*devices: str) -> str:
-    """Return the class of these devices, their kind with the card's name; devices of one class compute the same bits.
+    """Return the class of these devices: their kind and the card's name. Devices of one class compute equal bits.
 
-    Cards of one name that share a model have the class of a single card, since each block is computed on one card.
+    A model split over cards of one name has the class of a single such card, since each block runs on one card.
     """
     import torch
 
@@ -54,7 +60,7 @@ def device_class(*devices: str) -> str:
 
 
 def default_budget(*devices: str) -> int:
-    """Return the default number of tokens of a forward pass, by the total memory of the smallest card.
+    """Return the default number of tokens of a forward pass, which depends on the total memory of the smallest card.
 
     Free memory is ignored, since it differs between runs.
     """
@@ -62,14 +68,14 @@ def default_budget(*devices: str) -> int:
 
 
 def training_budget(*devices: str) -> int:
-    """Return the default number of tokens of a forward pass in training, by the total memory of the smallest card."""
+    """Return the default number of tokens of a training pass. It depends on the total memory of the smallest card."""
     return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
 def default_batch_limits(*devices: str) -> BatchLimits:
-    """Return the default limits of decode batches, by the total memory of the smallest card.
+    """Return the default limits of decode batches, which depend on the total memory of the smallest card.
 
-    On the CPU every pack is decoded alone: decoding packs together saves no time there, and changes the last bits.
+    On the CPU every pack is decoded alone: joint decoding saves no time on a CPU, and changes the last bits of results.
     """
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 
@@ -85,12 +91,12 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 
 
 def visible_devices_env(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for a child process in which these cards are `cuda:0`, `cuda:1`, ...
+    """Return environment variables that make the given cards `cuda:0`, `cuda:1`, ... in a child process.
 
-    The dictionary is empty for `cuda` without a number and for the CPU.
+    For the CPU, and for `cuda` without a number, no variables are needed and the dictionary is empty.
 
     Args:
-        devices: names in this process, e.g. `cuda:1`.
+        devices: names of the cards in this process, e.g. `cuda:1`.
         environment: this process's environment, whose CUDA_VISIBLE_DEVICES may already hide cards.
     """
     numbers = [device.partition(":")[2] for device in devices]

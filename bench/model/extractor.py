@@ -35,18 +35,18 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
 
 Values = dict[Signal, list[list[Arrays]]]
-"""Signal -> its tensors on the host for each question `DecodeBatch.items[i][j]`."""
+"""Tensors on the host, by signal; the tensors `values[signal][i][j]` are for question `DecodeBatch.items[i][j]`."""
 _LONG = 2
-"""Multiple of the pack budget that the tokens of a decode batch's stored answers may always reach together."""
+"""A decode batch may always have this many times a pack's maximum tokens in tokens of stored answers."""
 _FULL = 1024
-"""Tokens of a forward pass above which kernel launches no longer dominate its time."""
+"""Number of tokens above which kernel launches no longer dominate the time of a forward pass."""
 VERSION = 2
 """Part of every signal's cache key; raised when the extractor's results change."""
 
 
 @dataclass
 class Cost:
-    """Cost of one stage: token positions that the model processed, and seconds."""
+    """Cost of one stage: token positions that the model processed, and seconds that the stage took."""
 
     forward_tokens: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Cost:
 
 @dataclass
 class ShardOutput:
-    """A shard's answers and signals."""
+    """What the extractor returns for a shard: answers and signals of the shard's questions, and costs."""
 
     answers: list[Ids]
     columns: dict[Signal, Arrays]
@@ -62,11 +62,11 @@ class ShardOutput:
     halvings: int = 0
     """Number of decode batches that did not fit into memory and were split."""
     bytes_per_token: int = 0
-    """Bytes of one position of the KV cache; 0 if none was used."""
+    """Bytes of the keys and values of one position; 0 if no KV cache was used."""
 
 
 class Extractor:
-    """Computes one set of signals for shards of questions with one model."""
+    """Runs one model over shards of questions, and extracts one set of signals."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Extractor:
         stage: str | None = None,
         together: BatchLimits | None = None,
     ) -> None:
-        """Determine the blocks and continuations to read.
+        """Derive from the signals which blocks and continuations the model reads.
 
         Args:
             lm: the model.
             settings: prompt settings, the same for all questions.
             specs: signal -> its reader.
-            stage: name under which all costs are counted; by default the costs of each stage have its own name.
-            together: limits of decode batches; by default those of the model's devices.
+            stage: name of the one stage to which all costs are added; by default each stage counts its own costs.
+            together: limits of decode batches; by default the default limits of the model's devices.
         """
         self.lm = lm
         self.together = together or default_batch_limits(*lm.devices)
@@ -94,11 +94,12 @@ class Extractor:
         depths = {depth for spec in specs.values() for depth in spec.depths}
         self.blocks = sorted({self.last, *map(lm.block_of, depths)})
         self.planned_specs = [*specs.values()]
-        """Readers for which forward passes are planned, even if no signal is read, as in `CountingExtractor`."""
+        """Readers of the signals for which forward passes are made; `CountingExtractor` keeps them, but empties
+        `specs`."""
         self.continuations = Continuations.union(spec.continuations for spec in self.planned_specs)
 
     def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
-        """Return a shard's answers and signals; answers that are not stored are generated greedily."""
+        """Return the answers and signals of a shard's questions. Answers that are not stored are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
         fixed_ids = (self.settings.letter_ids, self.settings.verdict_ids)
@@ -132,10 +133,10 @@ class Extractor:
     # --- packs --------------------------------------------------------------------------------------------------------
 
     def _run_batches(self, groups: list[list[ModelInput]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
-        """Run all decode batches; yields for each batch the indices of its groups, their answers and their signals.
+        """Run all decode batches; yield for each batch the indices of its groups, their answers and their signals.
 
         Args:
-            groups: the questions of a shard, grouped by prompt and stored answer.
+            groups: the questions of a shard; questions of one group have equal prompts and equal stored answers.
         """
         session = self.lm.session
         if not self.lm.uses_packs:
@@ -183,7 +184,11 @@ class Extractor:
             yield rows, *outputs
 
     def _first_stage(self, item: ModelInput) -> str:
-        """Return the stage to which the prompt's cost is added: answers, or if the answer is stored, the next stage."""
+        """Return the name of the stage to which the cost of reading the prompt is added.
+
+        If the model generates the answer, this is `answers`. If the answer is stored, it is the next stage that reads
+        tokens.
+        """
         if self.stage is not None or item.answer is None:
             return self.stage or "answers"
         if self.continuations.answer > AnswerSpan.NOTHING:
@@ -193,7 +198,7 @@ class Extractor:
     # --- continuations ------------------------------------------------------------------------------------------------
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
-        """Read all continuations of a decode batch's prompts; returns the answers and the signals."""
+        """Run the model over all continuations of a decode batch's prompts; return the answers and the signals."""
         answers = [group[0].answer for group in items]
         stored = [NOTHING if answer is None else answer for answer in answers]
         batch = DecodeBatch(self.lm, self.settings, items, tree, stored, dict(self.rows))
@@ -216,11 +221,13 @@ class Extractor:
     def _decode(
         self, batch: DecodeBatch, parents: Mapping[Generation, int], sampling: Samples | None = None
     ) -> dict[Generation, Ids]:
-        """Generate texts side by side, each up to a stop token or its limit; a token at the limit is not read.
+        """Generate texts side by side, each up to a stop token or its maximum length.
+
+        The model does not read the last token of a text of maximum length.
 
         Args:
-            batch: the decode batch to whose tree tokens are added.
-            parents: text -> the node after which it starts.
+            batch: the decode batch to whose tree the tokens are added.
+            parents: each text with the tree node after which it starts.
             sampling: sampling settings; None for greedy decoding.
         """
         generated: dict[Generation, list[int]] = {text: [] for text in parents}
@@ -240,15 +247,15 @@ class Extractor:
         return {text: np.asarray(tokens, dtype=np.int32) for text, tokens in generated.items()}
 
     def token_limit(self, text: Generation) -> int:
-        """Return the maximum number of tokens of a generated text."""
+        """Return the maximum number of tokens of a generated text, which is an answer, a reply or a sample."""
         return text.kind.say if isinstance(text.kind, UserTurn) else self.settings.max_new_tokens
 
     def _next_tokens(
         self, batch: DecodeBatch, nodes: Mapping[Generation, int], sampling: Samples | None, step: int
     ) -> list[int]:
-        """Read the tree's new nodes and choose each text's next token.
+        """Run the model over the tree's new nodes, and return the next token of each text.
 
-        Texts with a common prefix share a node: its states and logits are computed once.
+        Texts that are equal so far share a node, whose hidden state and logits are computed once.
         """
         if sampling is None:
             batch.tree.read()
@@ -267,7 +274,10 @@ class Extractor:
         return sample_tokens(batch.logits(distinct), rows, table.tensor, sampling.temperature, sampling.top_p)
 
     def _grow_answers(self, batch: DecodeBatch) -> None:
-        """Add the answers, as far as signals need them, and the user turns after them to the tree, and read them."""
+        """Add the answers and the user turns after them to the token tree, and run the model over the new tokens.
+
+        Of an answer only the tokens that signals need are added.
+        """
         span, turns = self.continuations.answer, sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]
         separate = any(batch.items[i][0].query_prompt is not None for i in answered)
@@ -302,7 +312,7 @@ class Extractor:
             self._reply(replace(batch, tree=tree), [turn])
 
     def _reply(self, batch: DecodeBatch, turns: Sequence[UserTurn]) -> None:
-        """Generate the replies to those user turns that ask for one, greedily and side by side."""
+        """Generate replies, greedily and side by side, to the user turns that ask for a reply."""
         parents = {
             Generation(i, turn): node
             for turn in turns
@@ -314,7 +324,11 @@ class Extractor:
             batch.replies[text.kind].texts.append(ids)
 
     def _grow_samples(self, batch: DecodeBatch) -> None:
-        """Generate samples, or add stored ones to the tree; a token at the limit is read only for `sample_ends`."""
+        """Generate samples, or take the stored ones, and run the model over their tokens.
+
+        The last token of a sample of maximum length is read only if `Continuations.sample_ends` has the sample's
+        settings.
+        """
         for sampling in sorted(self.continuations.samples, key=astuple):
             if all(sampling in item.samples for group in batch.items for item in group):
                 for i, group in enumerate(batch.items):
@@ -334,12 +348,18 @@ class Extractor:
 
     @property
     def _sampled_blocks(self) -> list[int]:
-        """Blocks whose hidden states are kept when samples are read; samples are the last continuations of a batch."""
+        """Blocks whose hidden states are kept while samples are read.
+
+        These are all blocks in use if a signal needs the ends of samples; otherwise only the last block.
+        """
         return self.blocks if self.continuations.sample_ends else [self.last]
 
     @contextmanager
     def _counted(self, stage: str, _batch: DecodeBatch | None = None) -> Iterator[None]:
-        """Add the tokens and seconds spent in the context to a stage's cost; `_batch` is for subclasses."""
+        """Add the tokens that the model reads within the context, and the seconds, to the cost of a stage.
+
+        Subclasses use `_batch`.
+        """
         cost, session = self.costs.setdefault(self.stage or stage, Cost()), self.lm.session
         before, start = session.tokens, time.perf_counter()
         try:
@@ -350,7 +370,7 @@ class Extractor:
 
 
 def gather_to_host(specs: Mapping[Signal, SignalSpec], batch: DecodeBatch) -> Values:
-    """Gather the tensors that signals read from a decode batch, and copy all of them to the host at once.
+    """Return the tensors that signals read from a decode batch, after copying all of them to the host at once.
 
     A hidden state that several signals read is copied once.
     """

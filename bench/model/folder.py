@@ -1,4 +1,4 @@
-"""A model's files: finding or downloading them, fingerprints, and checks before anything is loaded."""
+"""The files of a model: find or download them, compute fingerprints, and check them before anything is loaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bench.store.folders import digest_file
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _CODE = "*.py"
 _OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
-"""Files with second copies of the weights, which some repositories contain and which are not downloaded."""
+"""Patterns of files with further copies of the weights, which some repositories contain; they are not downloaded."""
 _WEIGHTS = "*.safetensors"
 _TEXT_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
 """Files besides the weights that change prompts or answers: tokenizer, chat template, stop tokens."""
@@ -42,9 +42,9 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _WIDTHS = (*_HIDDEN, "vocab_size", "intermediate_size", "n_inner", "ffn_dim")
 _MOST_LAYERS = 10_000
 _FEW_LAYERS = 200
-"""Number of layers up to which a configuration is not compared with the weight files."""
+"""A configuration with at most this many layers is accepted without counting the tensors in the weight files."""
 _FEWEST_BITS = 0.5
-"""Fewest bits per weight in a weight file; with the file's size it bounds the number of weights."""
+"""Fewest bits that a weight takes in a weight file; with the file's size, this bounds the number of weights."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class ModelFolder:
     """Model name for messages."""
     path: Path
     commit: str | None
-    """Commit on the Hub; None for a folder of the user's own."""
+    """Commit hash on the Hub; None for a local folder."""
     source: str
     """Hub id or folder, as requested."""
     trust_remote_code: bool = False
 
     @cached_property
     def weights(self) -> str:
-        """Identity of the weights: the Hub commit, or a digest of configuration and weights. Seeds depend on it."""
+        """Identity of the weights: the Hub commit, or a digest of configuration and weights. Random seeds use it."""
         if self.commit is not None:
             return f"{self.source}@{self.commit}"
         digest = hashlib.sha256()
@@ -85,7 +85,7 @@ class ModelFolder:
         return digest.hexdigest()
 
     def file_stats(self) -> tuple[tuple[str, int, int], ...]:
-        """Return name, bytes and modification time of configuration and weight files, to detect a change."""
+        """Return name, bytes and modification time of configuration and weight files, to see whether a file changed."""
         paths = sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)])
         return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
 
@@ -114,7 +114,13 @@ class ModelFolder:
         return config
 
     def _check_size(self, settings: Mapping[str, Any]) -> None:
-        """Raise a ValueError for sizes that the weight files can't hold; such a model would fill all time or memory."""
+        """Check that the weight files can hold a model of the sizes in its configuration.
+
+        A model of larger sizes would take all time or memory.
+
+        Raises:
+            ValueError: a size is too large for the weight files.
+        """
         files = [file for file in self.path.glob(_WEIGHTS) if file.is_file()]
         size = sum(file.stat().st_size for file in files)
         widths = {key: max(_as_sequence(settings.get(key)), default=0) for key in _WIDTHS}
@@ -138,7 +144,7 @@ class ModelFolder:
             return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
 
     def check_weights(self) -> None:
-        """Check that there are weight files, and that an index of them names only files in its own folder.
+        """Check that weight files exist, and that their index, if there is one, names only files in the model's folder.
 
         Raises:
             UserError: a check failed.
@@ -161,7 +167,7 @@ class ModelFolder:
 
     @contextmanager
     def wrap_errors(self, what: str) -> Iterator[None]:
-        """Convert errors that libraries raise about the model's files into a UserError of one sentence.
+        """Turn errors that libraries raise within the context into a UserError of one sentence.
 
         Args:
             what: what failed, as the beginning of the sentence.
@@ -219,14 +225,14 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:
-    """Return the values of a setting, which is a number, a list with a number for each layer, or None for no value."""
+    """Return a setting's value as a sequence: a list as it is, a single number as one element, None as no element."""
     if value is None:
         return ()
     return value if isinstance(value, list) else (value,)
 
 
 def _count_tensors(path: Path) -> int:
-    """Return the number of tensors in a weight file; 0 if it can't be read, an error that loading the model reports."""
+    """Return the number of tensors in a weight file; 0 for an unreadable file, which is reported when it is loaded."""
     try:
         with safe_open(path, framework="np") as file:
             return len(file.keys())
@@ -235,7 +241,7 @@ def _count_tensors(path: Path) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error message, and the second if the first ends with a colon."""
+    """Return the first line of an error message; if the line ends with a colon, join the second line to it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return f"{lines[0]} {lines[1]}"

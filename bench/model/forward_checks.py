@@ -26,30 +26,36 @@ ARCHITECTURE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, KeyE
 """Errors by which an architecture's code refuses a mask or cache that it does not support."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
-"""Dtype -> difference of logits, or of log-softmax, that is always allowed."""
+"""Difference of logits, or of their log-softmax, that the checks always allow, by dtype."""
 _NOISE = 3.0
-"""Multiple of the model's noise by which the log-softmax of packed sequences and of sequences read alone may differ."""
+"""Multiple of the model's rounding noise by which log-softmax may differ between packed and single sequences."""
 _MAX_NOISE = {torch.float32: 1e-2, torch.float16: 0.5, torch.bfloat16: 1.0}
-"""Dtype -> largest difference that counts as noise; above it the model's own cache changes the model's output."""
+"""Largest difference of log-softmax that counts as rounding noise, by dtype.
+
+A larger one means that the model's own KV cache changes the model's output.
+"""
 _SPREAD = 2.5
-"""Standard deviation of logits up to which `_MAX_NOISE` holds; above it that limit grows in proportion."""
+"""Standard deviation of logits up to which `_MAX_NOISE` is the limit; above it, the limit grows in proportion."""
 _ROUNDINGS = 2.0
-"""Machine epsilons, relative to the largest logit, by which rounding may change a logit."""
+"""Rounding may change a logit by this many machine epsilons times the largest logit."""
 
 _BUDGET, _CHUNK = 24, 7
-"""Pack budget and chunk size in tokens, so small that packs share a prefix read in chunks, and have branches."""
+"""Maximum tokens of a pack, and of a pass over a shared prefix; so small that all cases occur on short sequences.
+
+Packs then share a prefix that is read in several passes, and they have branches.
+"""
 _SPLIT_POINTS = (7, 16, -1)
-"""Positions at which sequences are split to measure the noise."""
+"""Positions at which sequences are split in two, to measure how much rounding changes the logits."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A model and the sequences on which its forward passes are compared."""
+    """A loaded model, whose forward passes are compared on four short sequences."""
 
     session: Session
     head: OutputHead
     blocks: int
-    """Number of blocks; the output head maps the state after the last one to logits."""
+    """Number of the model's blocks. The output head maps the hidden state after the last block to logits."""
 
     @property
     def sequences(self) -> list[Ids]:
@@ -62,7 +68,7 @@ class Probe:
     def head_error(self) -> float | None:
         """Return the largest difference between the output head's and the model's logits; None if rounding explains it.
 
-        A model rounds its logits to its dtype: in bfloat16, in steps of 0.5 between 64 and 128.
+        The model's logits are rounded to its dtype: in bfloat16, to multiples of 0.5 between 64 and 128.
         """
         plain, model_logits = self._plain(), []
         for ids in self.sequences:
@@ -113,10 +119,10 @@ class Probe:
         return self.head.logits(torch.cat([states[self.blocks] for states in read]))
 
     def _noise(self, plain: torch.Tensor) -> float:
-        """Return the largest difference of log-softmax from `plain` that rounding makes without packs.
+        """Return the largest difference of log-softmax from `plain` that rounding alone makes, without packs.
 
-        Each sequence is read whole with perturbed embeddings, and in two pieces at several split points. The former is
-        for models on which pieces give the same bits.
+        Each sequence is read in two ways: whole, with slightly perturbed embeddings; and in two pieces, at several
+        split points. On some models reading in pieces changes no bits, so that only the perturbation shows the noise.
         """
         model, last = self.session.model, {self.blocks: np.asarray([-1])}
         with model.get_input_embeddings().register_forward_hook(_perturb):
@@ -140,7 +146,7 @@ def _max_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _perturb(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
-    """Return embeddings `(..., d)` with every eighth dimension scaled by 1 + or 1 - machine epsilon, alternately."""
+    """Return embeddings `(..., d)` in which every eighth dimension is scaled by 1 + or 1 - machine epsilon in turn."""
     signs = torch.zeros_like(output)
     signs[..., ::16], signs[..., 8::16] = 1, -1
     return output + output * torch.finfo(output.dtype).eps * signs

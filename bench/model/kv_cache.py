@@ -1,4 +1,4 @@
-"""A KV cache of batch size one that can be rewound without copies, and extended by positions of another cache."""
+"""A KV cache of batch size one. It can be rewound without copies, and extended by positions of another cache."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 _MIN_CAPACITY = 256
-"""Number of positions for which a row allocates memory at first."""
+"""Number of positions for which a new row of the KV cache allocates memory."""
 _MAX_GROWTH = 8192
-"""Number of positions that a row adds at most when it grows, unless it needs more at once."""
+"""Maximum number of positions that are added when a row's memory grows, unless one append needs more."""
 
 Piece = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of a range of positions, for each block."""
+"""Keys and values of a range of positions: a pair of tensors for each block."""
 
 
 class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values of one block in a preallocated buffer; to rewind it, only its length is set."""
+    """Keys and values of one block in a preallocated buffer. Rewinding only sets the buffer's filled length."""
 
     def __init__(self, least: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append keys and values `(1, heads, t, head_dim)`; returns views of all positions so far."""
+        """Append keys and values `(1, heads, t, head_dim)`; return views of keys and values of all filled positions."""
         end = self.length + key_states.shape[-2]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -47,7 +47,7 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
         return new
 
     def get_seq_length(self) -> int:
-        """Return the number of filled positions."""
+        """Return the number of filled positions of the buffer."""
         return self.length
 
     def part(self, start: int, stop: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,7 +70,7 @@ class CacheRow:
 
     @property
     def length(self) -> int:
-        """Number of filled positions."""
+        """Number of filled positions of the row."""
         return int(self.layers[0].length)
 
     @property
@@ -85,11 +85,11 @@ class CacheRow:
             layer.length = min(layer.length, length)
 
     def copy_from(self, start: int) -> Piece:
-        """Return a copy of the keys and values from position `start` on."""
+        """Return a copy of the row's keys and values from position `start` on."""
         return [(k.clone(), v.clone()) for k, v in (layer.part(start, layer.length) for layer in self.layers)]
 
     def append(self, piece: Piece) -> None:
-        """Append the keys and values of a range of positions."""
+        """Append keys and values of a range of positions to the row."""
         for layer, (keys, values) in zip(self.layers, piece, strict=True):
             layer.update(keys, values)
 

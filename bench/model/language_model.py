@@ -1,4 +1,4 @@
-"""A frozen Hugging Face causal LM: tokenizer, weights, output head, device map, and checks after loading."""
+"""A frozen Hugging Face causal LM: tokenizer, weights, output head, placement on devices, and checks after loading."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
-"""Names of the epsilon attribute in the norms of transformers."""
+"""Attribute names under which the norm classes of transformers have their epsilon."""
 _CLOSE = 1e-4
-"""Relative and absolute tolerance between the outputs of a norm module and of its copy as a `Norm`."""
+"""Relative and absolute tolerance within which a model's norm and its copy as a `Norm` must agree."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class LanguageModel:
 
     @property
     def device(self) -> str:
-        """Device of the input ids: the only device, or the first of a split model."""
+        """Device of the input ids: the model's only device, or the first of several over which it is split."""
         return self.devices[0]
 
     @property
     def fingerprint(self) -> str:
-        """Identity of all files that answers depend on, see `ModelFolder.fingerprint`."""
+        """Digest that identifies all files on which answers depend: weights, tokenizer, chat template and more."""
         return self.files.fingerprint
 
     @cached_property
@@ -96,7 +96,7 @@ class LanguageModel:
 
     @property
     def attention(self) -> str:
-        """Attention implementation; a soft cap on attention scores needs eager."""
+        """Name of the attention implementation; always `eager` if the model soft-caps attention scores."""
         capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)
         return "eager" if capped else self.options.attention or "sdpa"
 
@@ -132,7 +132,7 @@ class LanguageModel:
 
     @cached_property
     def layers(self) -> list[NamedLinear]:
-        """Linear layers of the blocks."""
+        """Linear layers of all transformer blocks, with their names."""
         return linear_layers.find_linear_layers(self.model)
 
     def _load(self, attention: str) -> Any:
@@ -171,7 +171,7 @@ class LanguageModel:
 
     @cached_property
     def facts(self) -> ModelFacts:
-        """Shapes of the model, from its configuration."""
+        """Sizes and linear layers of the model, from its configuration alone."""
         with self.files.wrap_errors("it can't be built from its config.json"):
             return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
@@ -187,12 +187,12 @@ class LanguageModel:
 
     @cached_property
     def norm(self) -> Norm | None:
-        """Final norm before the output head; None if it is of an unknown kind."""
+        """Final norm before the output head; None if it is neither an RMSNorm nor a LayerNorm."""
         return final_norm(self.model)
 
     @cached_property
     def session(self) -> Session:
-        """Session with the KV cache into which packs are read."""
+        """Session that runs forward passes and owns the KV cache into which packs are read."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
         if width is None or (kinds is not None and "sliding_attention" not in kinds):
@@ -201,14 +201,17 @@ class LanguageModel:
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """Ids that end an answer: the eos ids of the generation configuration and of the tokenizer."""
+        """Token ids that end an answer: the EOS ids of the generation configuration and of the tokenizer."""
         named = self.model.generation_config.eos_token_id
         ids = [named] if isinstance(named, int) else list(named or [])
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
     @cached_property
     def speed(self) -> Speed | str:
-        """Speed of forward passes on this device, measured without the model's weights; or why it can't be measured."""
+        """Speed of forward passes on this device; or, if it can't be measured, the reason as text.
+
+        The measurement does not load the model's weights.
+        """
         try:
             trusted = self.options.trust_remote_code
             return cached_speed(self.config, self.dtype, self.device, self.attention, trust_remote_code=trusted)
@@ -222,19 +225,19 @@ class LanguageModel:
         """Whether several questions are read together in packs, whose branches share a KV cache.
 
         Raises:
-            UserError: see `no_packs_reason`.
+            UserError: the output head does not give the model's logits; or the device has no memory left for the check.
         """
         return self.no_packs_reason is None
 
     @cached_property
     def no_packs_reason(self) -> str | None:
-        """Why each question is read alone, instead of in packs whose branches share a KV cache; None if packs are used.
+        """Why each question is read alone, instead of several in a pack that shares a KV cache; None if packs are used.
 
-        The reason is the user's option, or the result of a measurement on a small example.
+        The reason is the user's option, or that packs change the logits of four short sequences.
 
         Raises:
             UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
-                has no memory left for the example.
+                has no memory left for the four sequences.
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
@@ -255,10 +258,10 @@ class LanguageModel:
         return "each question is to be read alone" if self.options.plain else packs_reason
 
     def block_of(self, depth: float) -> int:
-        """Return the block at a depth fraction, whose output `Hidden(depth)` reads.
+        """Return the number of the block at a fraction of the model's depth; `Hidden(depth)` reads this block's output.
 
         Raises:
-            UserError: the fraction is outside (0, 1], or shallower than the first block.
+            UserError: the fraction is outside (0, 1], or too small for the first block.
         """
         block = self.blocks if depth == 1.0 else int(depth * self.blocks)
         if not 1 <= block <= self.blocks:
@@ -324,7 +327,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
-    """Return the devices of `--devices`: `cuda:0` for `0`; empty where the option is not used.
+    """Return torch's names of the cards that `--devices` selects, e.g. `cuda:0` for `0`; empty without the option.
 
     Args:
         numbers: the values of `--devices`.
@@ -353,9 +356,9 @@ def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str,
 
 
 def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
-    """Return name of each module -> device: each device gets consecutive blocks in proportion to its total memory.
+    """Return a device map, module name -> device. Each device gets consecutive blocks in proportion to its memory.
 
-    Free memory is ignored, so that every machine with these cards gets the same map.
+    Total memory counts and free memory is ignored, so that every machine with these cards gets the same map.
 
     Args:
         model: the causal language model, perhaps on the meta device.
@@ -378,7 +381,7 @@ def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -
 
 
 def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and module of each block, and of the largest modules without blocks, in the order of the model."""
+    """Yield name and module of the parts of a model in order: its blocks, and the largest modules without a block."""
     for name, child in module.named_children():
         if any(inner is block_list for inner in child.modules()):
             yield from _parts(child, block_list, f"{prefix}{name}.")
@@ -390,7 +393,11 @@ def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str
 
 
 def _device(requested: str | None) -> str:
-    """Return the requested device if this machine has it, and the best one if none is requested."""
+    """Return the requested device, or by default the best device of this machine: cuda, else mps, else cpu.
+
+    Raises:
+        UserError: this machine lacks the requested device.
+    """
     if requested is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -404,12 +411,12 @@ def _device(requested: str | None) -> str:
 
 
 def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
-    """Return a model's shapes from its configuration alone."""
+    """Return a model's sizes and linear layers from its configuration alone."""
     text = config.get_text_config()
     layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
     return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
-    """Return a model's shapes from the settings of its configuration, including `model_type`."""
+    """Return a model's sizes and linear layers from the settings of its configuration, which include `model_type`."""
     return _facts_from(name, config_from_settings(settings))

@@ -11,7 +11,7 @@ from bench.api import Projection, UserError
 from bench.model.session import blocks
 
 _NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
-"""Names of the query and value projections in most architectures -> which of the two."""
+"""Usual names of the query and value projections, with the kind of each."""
 _FUSED = frozenset({"qkv_proj", "c_attn", "query_key_value", "Wqkv", "W_pack", "wqkv", "qkv"})
 """Names of fused query-key-value projections (Phi-3, GPT-2, GPT-NeoX, Falcon, MPT, ...)."""
 
@@ -49,11 +49,12 @@ def of_config(config: Any, *, trust_remote_code: bool = False) -> tuple[Projecti
 
 
 def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:
-    """Return the paths of the layers to adapt.
+    """Return the paths of the layers that LoRA adapts.
 
     Args:
         linears: the model's linear layers.
-        named: last parts of the layers' paths, separated by commas; empty for query and value projections.
+        named: names of layers, i.e. last parts of their paths, separated by commas; empty for query and value
+            projections.
 
     Raises:
         UserError: a name is no linear layer, or the query and value projections can't be recognised.
@@ -78,7 +79,10 @@ def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:
 
 
 def _shape(module: Any) -> tuple[int, int] | None:
-    """Return (inputs, outputs) of a linear layer, None for other modules; GPT-2's Conv1D has a transposed weight."""
+    """Return (inputs, outputs) of a linear layer; None for other modules.
+
+    GPT-2's Conv1D is a linear layer with a transposed weight.
+    """
     if isinstance(module, torch.nn.Linear):
         return module.in_features, module.out_features
     if isinstance(module, transformers.pytorch_utils.Conv1D):
@@ -88,7 +92,7 @@ def _shape(module: Any) -> tuple[int, int] | None:
 
 
 def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
-    """Return a block's query and value projections, recognised by name, or else its fused query-key-value ones."""
+    """Return a block's query and value projections, recognised by name; or else its fused query-key-value layers."""
     linear = {module: name.rpartition(".")[2] for name, module in block.named_modules() if _shape(module) is not None}
     parts: dict[Any, Literal["query", "value", "fused"]] = {
         module: _NAMES[leaf]
@@ -101,7 +105,10 @@ def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
 
 
 def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value"]]:
-    """Return a block's query and value projections, recognised by shape: a module has linear layers q, k, v and o."""
+    """Return a block's query and value projections, recognised by shape; empty if no module looks like attention.
+
+    Attention is a module with four linear layers q, k, v and o of fitting shapes.
+    """
     for module in block.modules():
         layers = [child for child in module.children() if isinstance(child, torch.nn.Linear)]
         if len(layers) != 4:  # noqa: PLR2004

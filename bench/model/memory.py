@@ -11,11 +11,11 @@ _PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Messages of out-of-memory errors that have a general type: those of the CPU allocator, drivers, and cuBLAS."""
+"""Parts of the messages of out-of-memory errors that have a general type: of the CPU allocator, drivers and cuBLAS."""
 
 
 def peak_memory_mb(*devices: str) -> float:
-    """Return the peak memory in MiB: on CUDA devices, their sum; on other devices, that of this process."""
+    """Return the peak memory in MiB: for CUDA, the sum of the devices' peaks; otherwise the peak of this process."""
     if devices[0].startswith("cuda"):
         import torch
 
@@ -37,8 +37,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def release_free_memory() -> None:
     """Return freed memory to the system, if the allocator is glibc's.
 
-    glibc keeps freed memory below live allocations. Each shard leaves small allocations behind megabytes of freed masks
-    and states, so that a run over 14,042 questions would waste 140 MB.
+    glibc keeps freed memory that lies below a live allocation. Small live allocations would keep the freed masks and
+    hidden states of every shard: 140 MB in a run over 14,042 questions.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
     if trim is not None:

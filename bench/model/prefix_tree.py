@@ -1,7 +1,8 @@
-"""Prefix trees over token ids, and their division into packs, each read in one forward pass.
+"""Prefix trees over token ids, and their division into packs; each pack is read in one forward pass.
 
-A *pack* is a piece of the tree written as a single row: tokens are in depth-first order, and each attends to exactly
-its ancestors. So branches share their prefix, nothing is padded, and a KV cache of batch size one serves all questions.
+A *pack* is a piece of the tree in a single row of tokens, in depth-first order. Each token attends to exactly its
+ancestors in the tree. So branches share their prefix, nothing is padded, and a KV cache of batch size one serves all
+questions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from bench.api import BoolArray, IntArray
 from bench.prompts.front_coding import Ids, common_prefix
 
 _LONG = 64
-"""Length from which a shared prefix is read separately even if it fits into the pack: so long a prefix consists of
-exemplars, which other splits share."""
+"""Number of tokens from which on a shared prefix gets a forward pass of its own, even if the pack has room for it.
+
+So long a prefix consists of exemplars, and prompts of other splits begin with it, too.
+"""
 
 _CUT = 4
-"""Shared prefixes end at multiples of this length, so that shards with a common prefix cut and cache it alike."""
+"""Shared prefixes are cut at multiples of this number of tokens, so that shards with a common prefix cache equal
+pieces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,28 +32,29 @@ class Pack:
     """Tokens of one forward pass: a piece of the prefix tree, below a prefix that all its sequences share."""
 
     cuts: tuple[int, ...]
-    """Lengths at which the shared prefix is cut into segments; the last is its whole length. Empty without a prefix."""
+    """Numbers of tokens after which the shared prefix is cut into segments; the last is its length. Empty without a
+    prefix."""
     shared: Ids
-    """Ids of the prefix that all sequences of the pack share; it is read before the pack."""
+    """Token ids of the prefix that all sequences of the pack share; it is read before `tokens`."""
     tokens: Ids
-    """`(t,)` ids in depth-first order."""
+    """`(t,)` token ids of the pack, in depth-first order of the tree."""
     positions: IntArray
-    """`(t,)` position of each token in its sequence."""
+    """`(t,)` position of each token of the pack in its sequence."""
     ends: IntArray
-    """`(t,)` end of each token's subtree: token q attends to token k if and only if k <= q < ends[k]."""
+    """`(t,)` end of each token's subtree in the pack: token q attends to token k if and only if k <= q < ends[k]."""
     rows: IntArray
     """`(n,)` indices of the sequences that end in this pack."""
     leaves: IntArray
-    """`(n,)` index into `tokens` of each sequence's last token."""
+    """`(n,)` index in `tokens` of the last token of each sequence in `rows`."""
 
     def visible(self) -> BoolArray:
-        """Return the attention mask `(t, t)`: whether the token of a row attends to the token of a column."""
+        """Return the attention mask `(t, t)` bool: entry (q, k) says whether token q attends to token k."""
         index = np.arange(len(self.tokens))
         return (index[None, :] <= index[:, None]) & (index[:, None] < self.ends[None, :])
 
 
 class _Sorted:
-    """Distinct sequences in lexicographic order, with the length of the prefix each shares with the previous one."""
+    """Distinct sequences in lexicographic order; with each, the length of its common prefix with the previous one."""
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
         order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
@@ -59,28 +64,28 @@ class _Sorted:
         self.shared = np.asarray([0, *(common_prefix(a, b) for a, b in pairwise(self.ids))], dtype=np.int64)
 
     def size(self, lo: int, hi: int, depth: int) -> int:
-        """Return the number of tree nodes of sequences lo ... hi-1 below depth `depth`."""
+        """Return how many nodes below depth `depth` the prefix tree of sequences lo ... hi-1 has."""
         beyond = self.lengths[lo:hi] - np.maximum(self.shared[lo:hi], depth)
         return int(beyond.sum() + max(self.shared[lo] - depth, 0))
 
     def cut_length(self, lo: int, hi: int) -> int:
-        """Return the length at which the shared prefix of sequences lo ... hi-1 is cut; 0 for a single sequence.
+        """Return the number of tokens of the prefix of sequences lo ... hi-1 that is read before the pack.
 
-        The last id of a sequence is never part of the prefix: its hidden state is read, so it must be in the pack.
+        It is 0 for a single sequence. A sequence's last token is always in the pack, since its hidden state is needed.
         """
         if hi - lo == 1:
             return 0
         return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // _CUT * _CUT
 
     def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Yield the subranges of lo ... hi-1, each of sequences that share a longer prefix than all sequences do."""
+        """Divide sequences lo ... hi-1 where their common prefix ends; yield the range of each part."""
         least = self.shared[lo + 1 : hi].min()
         cuts = [lo, *(lo + 1 + np.flatnonzero(self.shared[lo + 1 : hi] <= least)), hi]
         yield from ((int(a), int(b)) for a, b in pairwise(cuts))
 
 
 def plan_packs(sequences: Sequence[Ids], budget: int) -> list[Pack]:
-    """Cover the prefix tree of distinct, non-empty sequences with packs of at most `budget` tokens.
+    """Divide the prefix tree of distinct, non-empty sequences into packs of at most `budget` tokens.
 
     A single sequence longer than the budget gets its own pack. The result depends on the arguments alone.
     """
@@ -141,21 +146,21 @@ def _pack(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:
 
 @dataclass(eq=False)
 class _Edge:
-    """Edge of a prefix tree: the ids on the way to a node, and the node's child edges by their first id."""
+    """Edge of a prefix tree: the token ids on the way to a node, and that node's child edges by their first id."""
 
     ids: Ids
     children: dict[int, _Edge]
 
 
 class PrefixTree:
-    """Counts the distinct prefixes of all added sequences, which are the fewest tokens that a run can read."""
+    """Counts the distinct prefixes of all added sequences: the fewest token positions that a run must read."""
 
     def __init__(self) -> None:
         self.nodes = 0
         self._root: dict[int, _Edge] = {}
 
     def add(self, ids: Ids) -> int:
-        """Add a sequence; returns the number of its new prefixes."""
+        """Add a sequence; return the number of its prefixes that no earlier sequence has."""
         edges, rest = self._root, ids
         while len(rest):
             edge = edges.get(int(rest[0]))

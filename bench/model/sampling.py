@@ -12,10 +12,10 @@ import torch
 
 
 def uniform_numbers(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
-    """Return random numbers `(n, length)` in [0, 1) for a question: a counter-based stream for each of its n samples.
+    """Return random numbers `(n, length)` in [0, 1) for a question, one row for each of its n samples.
 
-    The Philox key of stream j is a hash of (seed, question id, j), so that the numbers don't depend on batches or on
-    resuming (docs/methods.md §0.9).
+    Row j comes from a Philox generator, whose key is a hash of (seed, question id, j). So the numbers depend neither on
+    batches nor on resuming (docs/methods.md §0.9).
     """
     rows = []
     for j in range(n):
@@ -32,7 +32,7 @@ def sample_tokens(
     Args:
         logits: `(m, v)` float32.
         rows: for each draw, the index of its row of `logits`.
-        numbers: random numbers in [0, 1), one for each draw; or the array that `pad_by_row` returns, on the device.
+        numbers: random numbers in [0, 1), one for each draw; or the table that `pad_by_row` returns, on the device.
         temperature: positive.
         top_p: cumulative probability of nucleus sampling; 1 for all tokens.
     """
@@ -54,9 +54,9 @@ def sample_tokens(
 
 
 def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
-    """Return a table `(n, most draws of a row)` of the random numbers for each of n rows of logits, padded with zeros.
+    """Return the random numbers as a table `(n, most draws of a row)`, one row for each of n rows of logits.
 
-    With the table no row of logits has to be repeated.
+    Rows are padded with zeros. Sampling from the table needs no repeated row of logits.
     """
     nth = _occurrence_index(rows)
     table = np.zeros((n, int(nth.max(initial=0)) + 1))
@@ -65,7 +65,7 @@ def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDA
 
 
 def _occurrence_index(rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return for each entry of `rows` how often the same row occurs before it."""
+    """Return for each entry of `rows` the number of equal entries before it."""
     seen: Counter[int] = Counter()
     counts = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""A session: forward passes over packs, with a KV cache that is rewound to the prefix that successive packs share."""
+"""A session runs forward passes over packs. Its KV cache keeps the prefix that one pack shares with the next."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from bench.model.upload_buffer import Upload, UploadBuffer
 from bench.prompts.front_coding import Ids
 
 MAX_CACHED_BYTES = 64 * 2**20
-"""Maximum bytes of prefix segments that are cached for later shards and splits."""
+"""Maximum bytes of keys and values of prefix segments that are kept for later shards and splits."""
 Segments = tuple[tuple[str, int], ...]
-"""Segments of a pack's shared prefix, in order, each as (digest of all tokens up to the segment's end, length)."""
+"""Segments of a pack's shared prefix in order, each as (digest of all tokens up to its end, its length)."""
 Indices = IntArray | Upload | None
-"""Indices of some tokens of a forward pass; None for all tokens."""
+"""Indices of the tokens of a forward pass whose hidden states are wanted; None for all tokens."""
 
 
 def _segment_key(pack: Pack, cuts: tuple[int, ...]) -> bytes:
-    """Return the cache key of the prefix segment that ends at the last of these cuts."""
+    """Return the cache key of the segment of the shared prefix that ends at the last of `cuts`.
+
+    The key consists of the cuts and of the prefix's tokens up to the last cut.
+    """
     return np.asarray(cuts, dtype=np.int64).tobytes() + pack.shared[: cuts[-1]].tobytes()
 
 
 @dataclass
 class Session:
-    """One model with the main row of its KV cache, and the shared prefix that the row holds."""
+    """A loaded model, the main row of its KV cache, and the shared prefix that is in this row."""
 
     model: Any
     """The causal language model."""
@@ -45,7 +48,7 @@ class Session:
     tokens: int = 0
     """Number of token positions processed so far."""
     bytes_per_token: int = 0
-    """Bytes of the keys and values of one position; 0 before the first forward pass."""
+    """Bytes of the keys and values of one position; 0 until they are known."""
 
     def __post_init__(self) -> None:
         self.device = self.model.device
@@ -54,7 +57,7 @@ class Session:
         self.reset()
 
     def reset(self) -> None:
-        """Empty the main row and the cache of prefix segments."""
+        """Empty the main row of the KV cache, and forget all cached segments of prefixes."""
         self._segments: OrderedDict[bytes, Piece] = OrderedDict()
         self._main = self._current = self.new_row()
         self._cuts: tuple[int, ...] = ()
@@ -62,30 +65,30 @@ class Session:
         self.sending.clear()
 
     def new_row(self, *least: int) -> CacheRow:
-        """Return an empty KV cache row for this model; `least` is that of `CacheRow`."""
+        """Return an empty KV cache row for this model, with memory for `least` positions if given."""
         return CacheRow(int(self.model.config.get_text_config().num_hidden_layers), *least)
 
     @property
     def length(self) -> int:
-        """Number of positions in the active row."""
+        """Number of positions in the active row, to which forward passes append."""
         return self._current.length
 
     def rewind(self, length: int) -> None:
-        """Truncate the active row to its first `length` positions."""
+        """Truncate the active row of the KV cache to its first `length` positions."""
         self._current.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
-        """Queue an array for upload with the next forward pass, or sooner if `Upload.tensor` is read before."""
+        """Queue an array for upload with the next forward pass. Reading `Upload.tensor` before uploads it at once."""
         return self.sending.add(array)
 
     # --- shared prefixes ----------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def load_prefix(self, pack: Pack, chunk: int) -> None:
-        """Activate the main row and make it hold exactly the pack's shared prefix, reading only missing segments.
+        """Make the main row active and let it hold exactly the pack's shared prefix; only missing segments are read.
 
-        A segment ends at a cut and is read in chunks from its start, so that the segment's keys and values don't depend
-        on what was read before: a resumed run gets the same bits.
+        A segment is read in chunks that begin at its own start. So its keys and values don't depend on what was read
+        before, and a resumed run gets the same bits.
         """
         common = 0
         for cached_cut, cut in zip(self._cuts, pack.cuts, strict=False):
@@ -117,7 +120,7 @@ class Session:
 
     @staticmethod
     def prefix_segments(pack: Pack) -> Segments:
-        """Return the segments of a pack's shared prefix."""
+        """Return the segments of a pack's shared prefix, each as (digest of all tokens up to its end, its length)."""
         bounds = (0, *pack.cuts)
         keys = (hashlib.sha256(_segment_key(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
         return tuple((key, stop - start) for key, start, stop in zip(keys, bounds, pack.cuts, strict=False))
@@ -130,7 +133,7 @@ class Session:
 
     @torch.inference_mode()
     def copy_to(self, pack: Pack, row: CacheRow, segment_slices: dict[bytes, slice]) -> list[slice]:
-        """Append the pack in the main row to another row, with those prefix segments that the other row lacks.
+        """Append the pack in the main row to another row of the KV cache, without prefix segments that this row has.
 
         Args:
             pack: the pack in the main row.
@@ -150,16 +153,19 @@ class Session:
         return [*slices, row.append_from(self._main, start, self._main.length)]
 
     def use_row(self, row: CacheRow) -> None:
-        """Make another row the active one, until `use_main_row` or `load_prefix`."""
+        """Let forward passes append to another row of the KV cache, until `use_main_row` or `load_prefix` is called."""
         self._current = row
 
     def use_main_row(self) -> None:
-        """Make the main row the active one and drop the reference to the row that was active."""
+        """Let forward passes append to the main row again, and drop the reference to the other row."""
         self._current = self._main
 
     @torch.inference_mode()
     def measure_bytes_per_token(self) -> int:
-        """Return the bytes of one position in a row; if unknown, measure them in an uncounted pass over one token."""
+        """Return the bytes of the keys and values of one position.
+
+        If they are unknown, a forward pass over one token measures them; `tokens` does not count this token.
+        """
         if not self.bytes_per_token:
             row, one = self.new_row(1), torch.zeros(1, 1, dtype=torch.long, device=self.device)
             self.model.base_model(input_ids=one, past_key_values=row.cache, use_cache=True)
@@ -172,15 +178,15 @@ class Session:
     def forward(
         self, ids: Ids, positions: IntArray, visible: Callable[[], torch.Tensor], read: Mapping[int, Indices]
     ) -> dict[int, torch.Tensor]:
-        """Append tokens to the active row and return hidden states.
+        """Append tokens to the active row of the KV cache, and return hidden states.
 
         Args:
             ids: `(t,)` token ids.
             positions: `(t,)` position of each token in its sequence.
-            visible: builds the attention mask `(t, row's length + t)` bool on the device. It is called when ids and
-                positions are queued, so that they and the mask's arrays go up in one copy.
-            read: number of a block -> indices of the tokens whose hidden states after this block are returned; those of
-                the last block are taken after the final norm.
+            visible: function that returns the attention mask `(t, row's length + t)` bool on the device. It is called
+                after ids and positions are queued, so that they and the mask's arrays are uploaded in one copy.
+            read: number of a block -> indices of the tokens whose hidden states after this block are returned. States
+                after the last block have passed the final norm.
 
         Returns:
             Number of the block -> hidden states `(len(indices), d)` in the model's dtype.
@@ -201,7 +207,7 @@ class Session:
 
     @torch.inference_mode()
     def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
-        """Read one whole sequence without a KV cache; returns block -> hidden states at the positions `read[block]`."""
+        """Read a whole sequence without a KV cache; return by block hidden states at the positions `read[block]`."""
         self.tokens += len(ids)
         inputs = self.send(ids)
         uploads = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
@@ -211,7 +217,7 @@ class Session:
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.
 
-        The result is a dictionary, type of a layer -> mask, where transformers expects a mask for each type.
+        For models with several types of attention layers, the result is a dictionary: layer type -> mask.
 
         Args:
             visible: `(t, k)` bool, whether query token t attends to key k.
@@ -235,9 +241,9 @@ class Session:
 
 
 def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head and return the requested hidden states: block -> copies `(rows, d)`.
+    """Run the model without its output head; return the requested hidden states `(rows, d)` by block.
 
-    The copies are on the device of the output head.
+    The tensors are copies on the device of the output head.
     """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
@@ -277,8 +283,8 @@ def blocks(model: Any) -> torch.nn.ModuleList:
 def checkpoint_blocks(model: Any) -> None:
     """Enable gradient checkpointing: blocks are recomputed in the backward pass, with the same dropout masks.
 
-    The switch of transformers itself needs training mode, which activates the frozen layers' dropout, and some
-    architectures lack the switch.
+    The switch in transformers is not used: it needs training mode, which activates the frozen layers' dropout, and some
+    architectures lack it.
 
     Raises:
         ValueError: the model has no list of blocks.
@@ -288,7 +294,10 @@ def checkpoint_blocks(model: Any) -> None:
 
 
 def _rerun(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Run a block with checkpointing; `states` is moved to the block's device, whose random state torch restores."""
+    """Run a block under gradient checkpointing, on the block's device.
+
+    torch restores the random state of the device of `states`; therefore `states` is moved to the block's device.
+    """
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)
     return checkpoint(forward, states.to(device), *args, use_reentrant=False, **kwargs)

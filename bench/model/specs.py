@@ -15,36 +15,36 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
-"""Names that are safe as a part of a path: no separator, no `--`, no leading dot, at most 80 characters."""
+"""Pattern of names that are safe in a path: no separator, no `--`, no leading dot, at most 80 characters."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Where a model comes from and its defaults, before anything is loaded."""
+    """A model of the command line: where its files come from, and the defaults of runs with it. Nothing is loaded."""
 
     name: str
-    """Alias or Hub id as requested, or the last part of a folder's path."""
+    """Name as requested: an alias or a Hub id; for a local folder, the last part of its path."""
     source: str
-    """Hub id or folder."""
+    """Hub id, or path of a local folder."""
     local: bool
     """Whether the source is a folder on this machine."""
     revision: str | None = None
-    """Commit on the Hub; None for the latest one of the main branch, which is recorded."""
+    """Commit on the Hub; None for the latest commit of the main branch, which a run records."""
     dtype: str = "auto"
-    """Default dtype on an accelerator; on the CPU it is float32."""
+    """Default dtype of the weights on an accelerator; on the CPU the default is float32."""
     preset: str = "fixed"
-    """Default preset of a run."""
+    """Default preset of runs with this model."""
     tasks: tuple[str, ...] = ()
-    """Default tasks of a run."""
+    """Default tasks of runs with this model."""
     note: str = ""
     """Note shown to the user before a download."""
     released: str = ""
-    """Folder of this model in the answers that the paper's authors released; empty if there is none."""
+    """Folder of this model in the data that the paper's authors released; empty if they released none for it."""
 
 
 @cache
 def aliases() -> dict[str, ModelSpec]:
-    """Return alias -> model, as models.toml lists them."""
+    """Return the models that models.toml lists, by alias."""
     package = resources.files("bench.model")
     table = tomllib.loads((package / "models.toml").read_text(encoding="utf-8"))
     specs = {}
@@ -78,8 +78,8 @@ def resolve(name: str) -> ModelSpec:
 def model_label(model: str) -> str:
     """Return the name of a model in results: an alias or Hub id as it is, a local folder without its path.
 
-    A folder becomes `<its last part>-<8 hex of the hash of its absolute path>`, so that folders with
-    equal names don't share results, and results don't disclose paths.
+    A folder is named `<last part of its path>-<8 hex digits of the hash of its absolute path>`. So folders with equal
+    last parts don't share results, and results don't disclose paths.
 
     >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
     ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
@@ -97,5 +97,5 @@ def model_label(model: str) -> str:
 
 
 def label_of(spec: ModelSpec) -> str:
-    """Return the name of a resolved model in results, see `model_label`."""
+    """Return the name of a model in results: alias or Hub id, or for a local folder a name without its path."""
     return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

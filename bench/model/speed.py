@@ -1,6 +1,6 @@
 """Measure the speed of a model's forward passes and sampling on its device in about a second, without its weights.
 
-What is timed is a model of the same widths with few blocks; the timings include device synchronisation.
+The timed model has the true widths but few blocks. The timings include device synchronisation.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from bench.model.session import Session, blocks
 from bench.model.training_memory import with_n_blocks
 
 _FEW = 8
-"""Tokens of the narrow forward pass, about as many as in a decoding step."""
+"""Number of tokens of the narrow forward pass that is timed; about as many as in a decoding step."""
 _WIDEST = 512
-"""Maximum number of tokens of the wide forward pass on a CPU; on an accelerator the pass is as large as a pack."""
+"""Maximum number of tokens of the wide forward pass that is timed on a CPU.
+
+On an accelerator this pass has as many tokens as a pack may have.
+"""
 _LONG_ENOUGH = 0.04
-"""Seconds of a wide forward pass on a CPU above which no wider one is timed."""
+"""On a CPU, a forward pass that takes longer than this many seconds is the widest one that is timed."""
 _WEIGHTS = {"cpu": 1 << 25}
-"""Kind of device -> approximate maximum number of weights of the timed blocks; `_MANY_WEIGHTS` on other kinds."""
+"""Approximate maximum number of weights in the timed blocks, by kind of device; `_MANY_WEIGHTS` on other kinds."""
 _MANY_WEIGHTS = 1 << 29
 _HEAD = 1 << 23
-"""Approximate maximum number of weights of the timed part of the output head."""
+"""Approximate maximum number of weights in the part of the output head that is timed."""
 _ROWS = 16
 _REPEATS = 3
 _VOCABULARY = 64
@@ -43,20 +46,20 @@ class Speed:
     """Seconds that each operation of reading and generating takes."""
 
     one_pass: float
-    """Seconds of any forward pass: kernel launches, Python, reading the weights."""
+    """Seconds that every forward pass takes whatever its size: kernel launches, Python, reading the weights."""
     token: float
     """Additional seconds for each token of a forward pass."""
     pair: float
     """Additional seconds for each pair of a query token and a position of the KV cache, masked or not."""
     greedy: float
-    """Seconds of the greedy choice of one token: logits of the whole vocabulary and argmax."""
+    """Seconds of choosing one token greedily: logits of the whole vocabulary, and argmax."""
     sampled: float
     """Seconds of sampling one token."""
     kv_bytes: int
-    """Bytes of keys and values per token."""
+    """Bytes of the keys and values of one token."""
 
     def seconds(self, passes: float, tokens: float, pairs: float) -> float:
-        """Return the seconds of forward passes with this many tokens and pairs in total."""
+        """Return the seconds of forward passes from the total numbers of passes, tokens, and query-key pairs."""
         return passes * self.one_pass + tokens * self.token + pairs * self.pair
 
 
@@ -66,7 +69,7 @@ _KNOWN: dict[tuple[Any, ...], Speed] = {}
 def cached_speed(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> Speed:
-    """Return the result of `measure_speed` with these arguments, cached for the process."""
+    """Return `measure_speed` of these arguments; within a process the first result is reused."""
     key = (config.to_json_string(use_diff=False), dtype, device, attention, trust_remote_code, torch.get_num_threads())
     if key not in _KNOWN:
         _KNOWN[key] = measure_speed(config, dtype, device, attention, trust_remote_code=trust_remote_code)
@@ -108,7 +111,10 @@ def measure_speed(
 def _stand_in(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, float]:
-    """Return a model with some of the blocks and a small vocabulary, and the ratio of all blocks to its own."""
+    """Return a model with the true widths, fewer blocks and a small vocabulary, and a ratio.
+
+    The ratio is the full model's number of blocks divided by that of the returned model.
+    """
     whole = int(config.get_text_config().num_hidden_layers)
     small = with_n_blocks(config, 1)
     text = small.get_text_config()
@@ -133,7 +139,7 @@ def _stand_in(
 
 
 def _passes(session: Session, device: str) -> tuple[float, float, float]:
-    """Return `one_pass`, `token` and `pair` of `Speed`, in seconds, from the timings of three forward passes."""
+    """Time three forward passes; return the fields `one_pass`, `token` and `pair` of `Speed`, in seconds."""
 
     def read(tokens: int, before: int) -> float:
         session.rewind(before)
@@ -160,7 +166,7 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """Return the seconds of the fastest of several calls after a warm-up, with device synchronisation."""
+    """Return the seconds of the fastest of several calls of `work` after a warm-up, with device synchronisation."""
     times, kind = [], device_kind(device)
     wait = getattr(torch, kind).synchronize if kind in {"cuda", "mps"} else lambda: None
     for _ in range(_REPEATS + 1):

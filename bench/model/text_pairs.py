@@ -19,9 +19,9 @@ from bench.model.folder import ModelFolder, find_model_folder
 _AT_ONCE = 32
 """Maximum number of pairs of a batch; all pairs of a batch have the same length, so that none is padded."""
 _SHORT = 8
-"""Hex digits of the revision in the model's name."""
+"""Number of hex digits of the revision that the model's name in results ends with."""
 _ENTAILMENT = ("contradict", "neutral", "entail")
-"""Beginnings of the labels' names, in the order in which `PairModel.relate` returns their probabilities."""
+"""First letters of the names of the NLI classes, in the order of the columns that `PairModel.relate` returns."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,16 @@ class PairModel:
     """A classifier of text pairs, loaded only while `relate` runs."""
 
     option: str
-    """Command-line option that names the model: `--similarity` for a cross-encoder, another, e.g. `--nli`, for NLI."""
+    """Command-line option that names the model: `--similarity` for a cross-encoder; other options, e.g. `--nli`, for
+    NLI."""
     source: str
-    """Hub id or folder."""
+    """Hub id, or path of a local folder."""
     device: str
     trust_remote_code: bool = False
 
     @cached_property
     def files(self) -> ModelFolder:
-        """The model's files.
+        """Folder of the model's files on this machine.
 
         Raises:
             UserError: the files can't be found or downloaded.
@@ -59,7 +60,7 @@ class PairModel:
         return f"{specs.model_label(self.source)}@{self.files.fingerprint.rpartition('@')[2][:_SHORT]}"
 
     def check(self) -> None:
-        """Check that the model has the labels that its command-line option requires.
+        """Check that the model has the classes that its command-line option requires.
 
         Raises:
             UserError: an entailment label is missing, or a similarity model has more than one output.
@@ -130,7 +131,7 @@ class PairModel:
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
     def _entailment_rows(self) -> list[int]:
-        """Return the indices of contradiction, neutral and entailment among the model's labels."""
+        """Return the indices of contradiction, neutral and entailment among the model's classes."""
         rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
         if len(self.labels) != len(rows) or any(len(matches) != 1 for matches in rows):
             raise UserError(

@@ -1,6 +1,6 @@
-"""Count the token positions of a run by an extractor that runs no model (bench/DESIGN.md, Costs belong to the request).
+"""Count the token positions of a run without running a model (bench/DESIGN.md, Costs belong to the request).
 
-The texts that the model would generate are known, and passed to the extractor.
+The count comes from an extractor whose session computes nothing. The texts that a model would generate are its input.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from bench.prompts.prompt_settings import PromptSettings
 from bench.store.folders import digest_arrays
 
 STAGES = ("answers", "query", "continuations", "samples")
-"""Stages of a decode batch, in order."""
+"""Names of the stages in which a decode batch is read, in order."""
 _END = -1
-"""Stop token that ends every text of a `KnownInput`."""
+"""Id of a made-up stop token, which ends each known text of a `InputWithGenerations`."""
 
 
 class CountingSession(Session):
-    """Session that computes nothing: hidden states have width 0, and the KV cache has positions without data."""
+    """Session that counts tokens and computes nothing.
+
+    Hidden states have width 0, and positions of the KV cache have no data.
+    """
 
     def __init__(self, bytes_per_token: int) -> None:
         self.tokens = 0
@@ -41,22 +44,22 @@ class CountingSession(Session):
         self.sending = UploadBuffer(self.device)
         self.passes = 0
         self.pairs = 0
-        """Query tokens times KV cache positions, summed over forward passes."""
+        """Number of query tokens times number of KV cache positions, summed over forward passes."""
         self.reset()
 
     def new_row(self, *least: int) -> CacheRow:
-        """Return an empty row with a single block."""
+        """Return an empty row of the KV cache, which stands for all blocks by a single one."""
         return CacheRow(1, *least)
 
     def measure_bytes_per_token(self) -> int:
-        """Return the bytes of one position, which were given."""
+        """Return the bytes of one KV cache position that the constructor was given."""
         return self.bytes_per_token
 
     @torch.inference_mode()
     def forward(
         self, ids: Ids, positions: IntArray, visible: Callable[[], torch.Tensor], read: Mapping[int, Indices]
     ) -> dict[int, torch.Tensor]:
-        """Append positions without data to the active row and count them; `visible` is not called."""
+        """Append positions without data to the active row of the KV cache and count them; `visible` is not called."""
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
         self._current.append([(keys, keys[..., :0])])
@@ -76,7 +79,7 @@ class CountingSession(Session):
 
 
 class CountingModel(LanguageModel):
-    """Stand-in for a model in the extractor, without files and weights."""
+    """Stand-in for a language model in the extractor; it has neither files nor weights."""
 
     def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
         self.blocks, self.devices = 1, tuple(devices)
@@ -84,7 +87,7 @@ class CountingModel(LanguageModel):
         vars(self).update(session=session, no_packs_reason=no_packs_reason, stops=frozenset({_END}))
 
     def block_of(self, depth: float) -> int:
-        """Return the number of the transformer block at a depth: the stand-in model has only this one."""
+        """Return 1 for every depth: the stand-in model has a single transformer block."""
         del depth
         return 1
 
@@ -94,11 +97,11 @@ class InputWithGenerations(ModelInput):
     """A question together with the texts that the model would generate."""
 
     written: Mapping[UserTurn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
-    """None -> [answer]; user turn -> [reply]; sampling settings -> all samples."""
+    """Generated texts: [answer] under the key None, [reply] under its user turn, all samples under their settings."""
 
 
 class CountingExtractor(Extractor):
-    """Extractor of shards of `KnownInput`s that makes the same forward passes as a run, and computes no values."""
+    """Extractor that makes the forward passes of a run on shards of `InputWithGenerations`s, but computes no values."""
 
     def __init__(
         self, lm: CountingModel, settings: PromptSettings, specs: Mapping[Signal, SignalSpec], stage: str | None = None
@@ -106,11 +109,12 @@ class CountingExtractor(Extractor):
         super().__init__(lm, settings, specs, stage)
         self.specs = {}
         self.greedy = self.sampled = self.grown = 0
-        """Numbers of greedily chosen tokens, of sampled tokens, and of tokens added to the trees after prompts."""
+        """`greedy` and `sampled` count tokens chosen greedily and by sampling; `grown` counts tokens added to the token
+        trees."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
-        """Stage -> token ids of the sequences that the stage reads, each with its prompt."""
+        """Token ids of the sequences that each stage reads, by stage; a sequence begins with its prompt."""
         self.written: dict[Hashable, int] = {}
-        """Key of each distinct generated text -> its number of tokens, stop token included."""
+        """Number of tokens of each distinct generated text, stop token included, by a key of the text."""
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
         # an empty answer has no states to read

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 TRAINED_BYTES = 16
 """Bytes per trained weight: the weight, its gradient and AdamW's two moments in float32."""
 _READ = 32
-"""Positions of a forward pass whose logits are computed."""
+"""Number of positions of a forward pass whose logits are computed."""
 _RESERVE = 1.5e9
-"""Bytes of each device that tensors can't use: context, library workspaces, fragmentation."""
+"""Bytes of each device's memory that tensors can't use: context, library workspaces, fragmentation."""
 _LARGE = 20_000_000_000
 """Number of a model's parameters above which training always uses gradient checkpointing."""
 
@@ -42,23 +42,26 @@ class Footprint:
     """Bytes on the device at the peak of reading or training."""
 
     weights: int
-    """Weights of the model."""
+    """Bytes of the model's weights."""
     blocks: int
-    """Tensors of all blocks, kept to the end of a pass: keys and values in reading, activations in training."""
+    """Bytes of the tensors of all blocks that are kept to the end of a forward pass.
+
+    In reading these are keys and values, in training activations.
+    """
     rest: int
-    """Temporary tensors of a single block, and logits."""
+    """Bytes of the temporary tensors of a single block, and of logits."""
     trained: int = 0
-    """Adapter weights, their gradients and AdamW's moments."""
+    """Bytes of the adapter's weights, their gradients and AdamW's moments."""
 
     @property
     def total(self) -> int:
-        """Sum of the four numbers."""
+        """Sum of the bytes of `weights`, `blocks`, `rest` and `trained`."""
         return self.weights + self.blocks + self.rest + self.trained
 
 
 @contextmanager
 def use_fused_kernels() -> Iterator[None]:
-    """Make attention and dropout on the meta device use the fused kernels of an accelerator, within the context.
+    """Let attention and dropout on the meta device use as little memory as fused kernels, within the context.
 
     Attention then stores no score matrix, and a dropout mask takes a byte per element. A torch function mode would not
     cover the recomputation of blocks in the backward pass.
@@ -87,7 +90,7 @@ def use_fused_kernels() -> Iterator[None]:
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Current and peak bytes of live tensors created in the context."""
+    """Counts current and peak bytes of live tensors that are created within the context."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -96,7 +99,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and count the storages that it created."""
+        """Run a torch operation and count the bytes of the storages that it creates."""
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
@@ -114,7 +117,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def config_from_settings(settings: Mapping[str, Any]) -> Any:
-    """Return the transformers configuration with these settings, among them `model_type`."""
+    """Return the transformers configuration with these settings, which include `model_type`."""
     fields = {key: value for key, value in settings.items() if key != "model_type"}
     return transformers.AutoConfig.for_model(settings["model_type"], **fields)
 
@@ -130,7 +133,7 @@ def with_n_blocks(config: Any, blocks: int) -> Any:
 
 
 def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
-    """Build a frozen model on the meta device, in eval mode."""
+    """Build a model on the meta device, frozen and in eval mode, from its configuration."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
             config, attn_implementation="sdpa", trust_remote_code=False
@@ -139,7 +142,7 @@ def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
 
 
 def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
-    """Estimate the memory of reading a pack of `budget` tokens after a shared prefix of the same length."""
+    """Estimate the peak memory of reading a pack of `budget` tokens after a shared prefix of as many tokens."""
 
     def one_pass(model: Any) -> object:
         session = Session(model)
@@ -158,14 +161,14 @@ def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint
 def training_footprint(
     config: Any, dtype: torch.dtype, tokens: int, *, rank: int = 8, named: str = "", checkpointing: bool = False
 ) -> Footprint:
-    """Estimate the memory of a training step.
+    """Estimate the peak memory of a step of adapter training.
 
     Args:
         config: configuration of the model.
         dtype: dtype of the frozen weights; the adapter's is float32.
         tokens: tokens of a forward pass.
         rank: rank of the adapter.
-        named: layers to adapt, see `linear_layers.target_paths`.
+        named: names of the layers to adapt, separated by commas; empty for query and value projections.
         checkpointing: whether gradient checkpointing is used.
     """
 
@@ -238,15 +241,16 @@ class TrainingPlan:
 
 
 def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
-    """Plan a training, with gradient checkpointing if memory is too small without it or the model is large.
+    """Decide whether an adapter's training fits into memory, and whether it uses gradient checkpointing.
 
-    The choice depends on shapes and total memory alone, so that it is the same on all cards of a kind.
+    Large models always use checkpointing, others if memory is too small without it. The choice depends on shapes and
+    total memory alone, so that it is the same on all cards of a kind.
 
     Args:
         lm: the model, with its devices; its weights are not loaded.
         tokens: tokens of a forward pass.
         rank: rank of the adapter.
-        named: layers to adapt, see `linear_layers.target_paths`.
+        named: names of the layers to adapt, separated by commas; empty for query and value projections.
     """
     if device_kind(lm.device) == "cpu":
         return TrainingPlan(checkpointing=False)

@@ -1,4 +1,4 @@
-"""Copies between host and device: small arrays are queued and uploaded together when one is needed.
+"""Copies between host and device: small arrays are queued, and uploaded together when one of them is needed.
 
 A blocking copy of less than a few megabytes costs about as much as a kernel launch, whatever its size.
 """
@@ -16,16 +16,16 @@ import torch
 
 @dataclass(eq=False)
 class Upload:
-    """One array of integers or of float64 that is queued for upload, or uploaded."""
+    """One array of integers or float64, in the queue of an `UploadBuffer` or already on the device."""
 
     buffer: UploadBuffer
     array: npt.NDArray[Any] | None
-    """The host array; None once it is uploaded."""
+    """The array on the host; None after the upload."""
     _tensor: torch.Tensor | None = None
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The array on the device, in int64 or float64; the first access uploads this array with all queued ones."""
+        """The array on the device, in int64 or float64. The first access uploads it together with all queued arrays."""
         if self._tensor is None:
             self.buffer.copy_all(self)
         assert self._tensor is not None  # noqa: S101  # copy_all set it
@@ -40,17 +40,17 @@ class UploadBuffer:
     _waiting: list[Upload] = field(default_factory=list)
 
     def add(self, array: npt.ArrayLike) -> Upload:
-        """Queue an array for upload."""
+        """Queue an array for upload, and return a handle of it."""
         upload = Upload(self, np.asarray(array))
         self._waiting.append(upload)
         return upload
 
     def clear(self) -> None:
-        """Empty the queue; an array that was in it is uploaded when its tensor is first read."""
+        """Empty the queue. An array that was queued is still uploaded when its `Upload.tensor` is first read."""
         self._waiting.clear()
 
     def copy_all(self, required: Upload) -> None:
-        """Upload all queued arrays, and `required`, in one copy."""
+        """Upload `required` and all queued arrays in one copy."""
         waiting = self._waiting if required in self._waiting else [*self._waiting, required]
         arrays = [upload.array for upload in waiting if upload.array is not None]
         whole = [
@@ -73,7 +73,7 @@ def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def copy_together(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return copies of tensors on the host, made by copying all tensors as one array of bytes."""
+    """Return copies of tensors on the host; all are transferred together as one array of bytes."""
     non_empty = [i for i in range(len(tensors)) if tensors[i].numel()]
     non_empty.sort(key=lambda i: -tensors[i].dtype.itemsize)  # so that each starts at a multiple of its item size
     copies = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]

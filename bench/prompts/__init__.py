@@ -1,1 +1,1 @@
-"""Prompts: templates, exemplars, chat template, and token ids by shard."""
+"""Prompts: templates, few-shot exemplars, chat templates, and the token ids of prompts shard by shard."""

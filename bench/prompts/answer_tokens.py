@@ -1,4 +1,4 @@
-"""Tokenise answers that another program generated, as this model would have generated them."""
+"""Tokenise answers that another program generated into the ids that this model would have generated."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bench.prompts.front_coding import Ids
 
 @dataclass(frozen=True)
 class TokenizedAnswers:
-    """Token ids of the answers to some questions, with the answers' reasoning traces and the questions' samples."""
+    """Token ids of the answers to some questions, with each answer's reasoning trace and each question's samples."""
 
     traces: list[Ids]
     answers: list[Ids]
     samples: list[list[Ids]] | None
-    """Samples of each question; None if any question has none."""
+    """Token ids of each question's samples, equally many for all questions; None if a question has none."""
 
     def longest(self, i: int) -> int:
-        """Return the number of tokens of the longest among question i's answer and samples."""
+        """Return the number of tokens of the longest text among the answer and the samples of question i."""
         return max(len(ids) for ids in (self.answers[i], *(self.samples[i] if self.samples else ())))
 
 
@@ -35,9 +35,9 @@ def tokenise_answers(
 
     Args:
         chat: tokenizer and chat template of the model.
-        prompt: any prompt of the task; texts are tokenised right after it, where an answer begins.
+        prompt: any prompt of the task; the texts are tokenised as continuations of this prompt.
         questions: the answered questions.
-        released: question id -> the given answer.
+        released: question id -> answer that another program generated.
 
     Raises:
         UserError: a token id is not in the tokenizer's vocabulary.
@@ -45,7 +45,10 @@ def tokenise_answers(
     records, size = [released[question.id] for question in questions], len(chat.tokenizer)
 
     def ids_of(texts: Sequence[Text], count: int = 1) -> list[Ids]:
-        """Return the ids of texts, `count` of each question, where an answer begins; check texts given as token ids."""
+        """Return the token ids of texts as they follow a prompt; question k has the texts from index k * `count` on.
+
+        Texts that are given as token ids are only checked.
+        """
         distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
         ids_by_text = dict(zip(distinct, chat.continuations(prompt, distinct) if distinct else (), strict=True))
         for k, text in enumerate(texts):
@@ -59,7 +62,7 @@ def tokenise_answers(
         return [ids_by_text[text] if isinstance(text, str) else np.asarray(text, dtype=np.int32) for text in texts]
 
     def without_end_tokens(ids: Ids) -> Ids:
-        """Return ids without special tokens at the end, as generated answers are stored."""
+        """Return token ids up to the last one that is no special token; generated answers are stored like this."""
         n = len(ids)
         while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
             n -= 1

@@ -1,7 +1,7 @@
 """Tokenizer and chat template: conversations become token ids, with exactly one BOS token if the model has one.
 
-Fallbacks: if a template rejects or drops a system turn, the system text is put before the first user turn; a model
-without a template gets `_PLAIN_TEMPLATE`.
+If a template rejects or drops a system turn, the system text is put before the first user turn. A model without a
+template gets `_PLAIN_TEMPLATE`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _DATE_STRING = "26 Jul 2024"
 """Date passed to every template, so that Llama's "today" line is constant (docs/methods.md §1.5)."""
 
 AT_ONCE = 32
-"""Maximum number of texts tokenised together: a tokenizer allocates some 150 bytes per token and keeps them."""
+"""Maximum number of texts tokenised together, since a tokenizer allocates and keeps some 150 bytes per token."""
 
 _SECONDS = 10.0
-"""Seconds within which a template has to render one conversation; a millisecond is usual."""
+"""Seconds that a chat template may take to render one conversation; usually a millisecond is enough."""
 
 _PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}"
     "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
-"""Template for models without one: turns begin with a name; a newline precedes the answer, which can be a bare letter.
+"""Chat template for models without one. Each turn begins with a name; the answer, e.g. a bare letter, has its own line.
 """
 _PLAIN_NOTE = (
     "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
@@ -49,25 +49,26 @@ class QuerySuffix:
     """Tokens of a user turn that follows the answer, such as the self-check query."""
 
     ids: Ids
-    """Ids after the answer, up to the position whose logits give the first token of the reply."""
+    """Token ids that follow the answer, up to the position whose logits give the first token of the reply."""
     continues: bool
-    """Whether the conversation before the answer equals the answering prompt, so that its KV cache is reused."""
+    """Whether the conversation before the answer equals the prompt that asked for it, so that the KV cache is reused.
+    """
 
 
 class Chat:
-    """A tokenizer with its chat template."""
+    """A tokenizer with its chat template; turns conversations into token ids."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
         self.notes = [] if self.template is None else [_PLAIN_NOTE]
-        """Notes for readers of the results, on how the prompts were made."""
+        """Notes for readers of the results about how the prompts were made."""
         # caches for the placeholder prompts of tasks, whose ids are needed again for every result
         self._suffix_cache: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._first_ids_cache: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
-        """Return the conversation as text; `answering` adds the generation prompt."""
+        """Return a conversation as text; `answering` adds the generation prompt, after which the model answers."""
         turns = [{"role": m.role, "content": m.content} for m in messages]
         if not self._takes_system and turns[0]["role"] == "system":
             first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
@@ -133,30 +134,30 @@ class Chat:
         return encoded
 
     def prompts(self, prompts: Sequence[Prompt]) -> list[Ids]:
-        """Tokenise answering prompts, i.e. conversations that end where the answer begins."""
+        """Return the token ids of prompts, i.e. of conversations that end where the answer begins."""
         return self.encode([self.render(prompt.messages) for prompt in prompts])
 
     @cached_property
     def _bos_id(self) -> int | None:
-        """Id of the BOS token, if this tokenizer puts one before plain text."""
+        """Id of the BOS token; None if this tokenizer puts none before plain text."""
         ids = self.tokenizer("x")["input_ids"]
         bos_id = self.tokenizer.bos_token_id
         return bos_id if bos_id is not None and ids[:1] == [bos_id] else None
 
     def query(self, prompt: Prompt, protocol: Protocol) -> QuerySuffix:
-        """Return the self-check query after the answer to this prompt (docs/methods.md §2.0), as tokens.
+        """Return the tokens of the self-check query that follows the answer to a prompt (docs/methods.md §2.0).
 
-        The tokens are the same for all questions.
+        The query's tokens are the same for all questions.
         """
         return self.followup(prompt, query_text(protocol.query_letters))
 
     def followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
-        """Return the user turn with this wording after the answer to this prompt, as tokens.
+        """Return the tokens of a user turn that follows the answer to a prompt; `wording` is the turn's text.
 
-        The tokens are the same for all questions.
+        The turn's tokens are the same for all questions.
 
         Raises:
-            UserError: the template does not show the answer exactly once.
+            UserError: the chat template does not show the answer exactly once.
         """
         if (prompt, wording) in self._suffix_cache:
             return self._suffix_cache[prompt, wording]
@@ -172,12 +173,15 @@ class Chat:
         return self._suffix_cache.setdefault((prompt, wording), suffix)
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
-        """Tokenise the self-check conversations up to the answers, for templates that make them unlike the prompts."""
+        """Return token ids of the self-check conversations up to the answer, one sequence for each prompt.
+
+        With some chat templates they differ from the token ids of the prompts.
+        """
         rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
         return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
 
     def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
-        """Tokenise each text as it is right after a prompt, where the answer begins."""
+        """Return the token ids of each text where it follows a prompt, i.e. where the answer begins."""
         base = self.render(prompt.messages)
         (start, *whole) = self.encode([base, *(base + text for text in texts)])
         alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -187,10 +191,10 @@ class Chat:
         ]
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
-        """Return the token id of each letter right after this prompt, where the answer begins.
+        """Return the token id of each letter at the beginning of an answer to this prompt.
 
         Raises:
-            UserError: a letter is more than one token there.
+            UserError: a letter has more than one token there.
         """
         advice = (
             "Choose other letters, for example:"
@@ -199,10 +203,10 @@ class Chat:
         return self._first_ids(prompt, letters, "option letter", advice)
 
     def words(self, prompt: Prompt, words: Sequence[str]) -> Ids:
-        """Return the token id of each word right after this prompt, where a reply begins.
+        """Return the token id of each word at the beginning of a reply to this prompt.
 
         Raises:
-            UserError: a word is more than one token there, or two words have the same token.
+            UserError: a word has more than one token there, or two words have the same token.
         """
         ids = self._first_ids(prompt, words, "word", "Choose other words, or read the reply as text: say=N.")
         if len(set(ids.tolist())) != len(ids):
@@ -226,14 +230,14 @@ class Chat:
         return self._first_ids_cache.setdefault(key, np.asarray(ids, dtype=np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of generated ids, without outer white space."""
+        """Return the text of generated token ids, without white space at its ends."""
         return self._text(ids).strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text that each generated id adds; the pieces joined are the whole text with its outer white space.
+        """Return the text that each generated token id adds; joined, the pieces are the whole text.
 
-        A character of several ids is added by the last of these ids. Special tokens, e.g. the end of a turn, add
-        nothing.
+        A character that takes several ids is added by the last of them. Special tokens, e.g. the end of a turn, add
+        nothing. White space at the ends stays.
         """
         whole, pieces, start = self._text(ids), [], 0
         for k in range(1, len(ids) + 1):

@@ -13,7 +13,7 @@ from bench.api.protocol import ExemplarOrder, Protocol
 
 
 def indices_in_subject(questions: Sequence[Question]) -> dict[str, int]:
-    """Return question id -> index of the question within its subject, with which the official code seeds exemplars.
+    """Return each question's index within its subject, by question id; the official code seeds exemplars with it.
 
     The index is `question.index_in_subject` if set; otherwise the subject's questions are counted.
     """
@@ -32,10 +32,10 @@ def exemplars(
     """Return the exemplars shown before a question, never the question itself (docs/methods.md §0.3, §1.4).
 
     Args:
-        task: the task, which says whether exemplars are drawn from a large pool.
-        question: the question.
+        task: the task, which declares whether exemplars are drawn from a large pool.
+        question: the question that is asked after the exemplars.
         index_in_subject: index of the question within its subject.
-        pool: the candidates, in the order of the data source.
+        pool: questions from which exemplars are chosen, in the order of the data source.
         protocol: number, order and seed of exemplars.
     """
     order: Sequence[int] = range(min(protocol.shots + 1, len(pool)))
@@ -49,5 +49,5 @@ def exemplars(
 
 @lru_cache(maxsize=4096)
 def _permutation_head(n: int, seed: int, count: int) -> tuple[int, ...]:
-    """Return the first `count` of `n` permuted indices, as the official code permutes them (docs/methods.md §1.4)."""
+    """Return the first `count` of `n` indices in random order, drawn as in the official code (docs/methods.md §1.4)."""
     return tuple(np.random.default_rng(seed).permutation(n)[:count].tolist())

@@ -1,4 +1,4 @@
-"""Front coding: prompts as token ids, stored without the prefixes that they share with earlier prompts."""
+"""Front coding stores token ids of prompts without the prefixes that they share with earlier prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int32]
-"""Token ids, `(n,)`."""
+"""Array `(n,)` of token ids."""
 
 
 def common_prefix(a: Ids, b: Ids) -> int:
@@ -20,13 +20,14 @@ def common_prefix(a: Ids, b: Ids) -> int:
 
 
 class FrontCodedIds(Sequence[Ids]):
-    """Token id sequences, each stored as a shared prefix and its own tail, and concatenated on access.
+    """Sequence of token id arrays, stored without the prefixes that they share with earlier arrays.
 
-    Nine tenths of the tokens of a subject's prompts are exemplars, which these prompts share.
+    An access joins prefix and rest again. Nine tenths of the tokens in a subject's prompts are exemplars that the
+    prompts share.
     """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
-        """Store sequences, each of shape `(n,)`."""
+        """Store sequences of token ids, each of shape `(n,)`."""
         self._parts: list[tuple[Ids, int, Ids]] = []
         prefix: Ids = np.zeros(0, dtype=np.int32)
         for ids in sequences:
@@ -50,5 +51,5 @@ class FrontCodedIds(Sequence[Ids]):
 
     @property
     def total(self) -> int:
-        """Number of ids in all sequences; shared ids count in each sequence."""
+        """Total number of token ids in all sequences; a shared prefix counts once for each sequence that has it."""
         return sum(shared + len(tail) for _, shared, tail in self._parts)

@@ -14,19 +14,19 @@ class PromptSettings:
 
     max_new_tokens: int
     letter_ids: Ids
-    """Ids of the option letters at the beginning of an answer, as many as the largest number of options."""
+    """Token ids of the option letters at the beginning of an answer, as many as the largest number of options."""
     suffix: Ids
-    """Ids of the self-check turn after the answer."""
+    """Token ids of the self-check turn that follows the answer."""
     verdict_ids: Ids
-    """Ids of the verdicts (no, yes)."""
+    """Token ids of the two verdicts (no, yes) in reply to the self-check."""
     budget: int
-    """Maximum tokens of a pack."""
+    """Maximum number of tokens of a pack, i.e. of one forward pass over prompts."""
     others: Mapping[str, Ids] = field(default_factory=dict)
-    """Wording -> ids of a user turn after the answer, other than the self-check."""
+    """Token ids of each user turn after the answer other than the self-check, by the turn's wording."""
     words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
-    """Words -> the token id of each word at the beginning of a reply."""
+    """Token ids of words at the beginning of a reply, one id for each word, by the tuple of words."""
 
     @property
     def turns(self) -> Mapping[str, Ids]:
-        """Wording -> ids of a user turn after the answer; the self-check's wording is the empty one."""
+        """Token ids of each user turn after the answer, by its wording; the self-check has the empty wording."""
         return {"": self.suffix, **self.others}

@@ -1,4 +1,4 @@
-"""Tokenise the prompts of a split, shard by shard, and the option letters, options and self-check query."""
+"""Tokenise the prompts of a split shard by shard, and what follows them: letters, options, self-check query."""
 
 from __future__ import annotations
 
@@ -24,39 +24,43 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 _SHARD = 256
-"""Number of questions up to which subjects are merged into one shard (bench/DESIGN.md, Signals and store)."""
+"""Subjects are added to a shard until it has this many questions (bench/DESIGN.md, Signals and store)."""
 _MOST = 512
-"""Maximum number of questions of a shard: all of them are in memory at once, and lost when a run is killed."""
+"""Maximum number of questions of a shard. All its questions are in memory at once, and lost when a run is killed."""
 
 _MANY_TIMES = 8
-"""Size of a split, as a multiple of the sample's size, above which an estimate tokenises the sample alone."""
+"""An estimate tokenises only a sample of a split that has more than this many times the sample's questions."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The tokenised prompts of a part of a split; a shard is computed and stored as a whole."""
+    """A part of a split, with its tokenised prompts; a shard is computed and stored as a whole."""
 
     rows: IntArray
     """Indices of the shard's questions in the split."""
     prompts: FrontCodedIds
     shown: list[list[Question]]
-    """The exemplars in each prompt."""
+    """For each prompt, the exemplars in it."""
     dropped: int
-    """Number of exemplars left out because prompts were too long."""
+    """Number of exemplars that were left out because prompts were too long."""
     given: list[Ids] | None = None
-    """Ids of answers that another program generated, whose traces end the prompts; None where the model answers."""
+    """Token ids of the answers that another program generated; None if the model answers.
+
+    Each answer's reasoning trace is not in these ids, but ends the prompt.
+    """
     traces: list[Ids] | None = None
-    """Ids of the traces of the given answers; None where the model answers."""
+    """Token ids of the reasoning traces of the answers in `given`; None if the model answers."""
     samples: list[list[Ids]] | None = None
-    """Ids of each question's samples that another program generated; None where the model generates samples."""
+    """Token ids of each question's samples that another program generated; None if the model generates samples."""
     short: int = 0
     """Number of questions with fewer exemplars than requested, since the question's subject has no more."""
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
-    """Return the row indices of each shard: subjects in order of appearance, merged until they have `_SHARD` rows.
+    """Return the indices of the questions of each shard. `subjects` has the subject of each question of the split.
 
-    More than `_MOST` rows are split into shards of nearly equal size, in order.
+    Subjects are merged in order of appearance until a shard has `_SHARD` questions. Shards of more than `_MOST`
+    questions are divided into nearly equal ones.
     """
     rows_by_subject: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
@@ -73,14 +77,14 @@ def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
 
 @dataclass(frozen=True)
 class PromptTokeniser:
-    """Builds the prompts of one model as token ids."""
+    """Builds prompts as token ids for one model."""
 
     chat: Chat
     context: int
     """Context length of the model in tokens."""
     protocol: Protocol
     sample: int | None = None
-    """Approximate number of prompts to tokenise of a large split, for an estimate; None for all prompts."""
+    """Approximate number of prompts of a large split that an estimate tokenises; None to tokenise all prompts."""
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -91,11 +95,11 @@ class PromptTokeniser:
             task: the task.
             questions: questions of the split.
             released: question id -> answer that another program generated; empty where the model answers.
-            progress: shows how many prompts are done.
+            progress: display of the number of tokenised prompts.
             what: name of the split, for the progress display.
 
         Raises:
-            UserError: a question alone is too long for the model's context.
+            UserError: a question is too long for the model's context even without exemplars.
         """
         has_prompt = {record.prompt is not None for record in released.values()}
         with plugin_errors(f"task {task.name!r}, pools"):
@@ -124,7 +128,7 @@ class PromptTokeniser:
         return shards
 
     def _some(self, groups: list[IntArray]) -> list[IntArray]:
-        """Return the rows of all shards, or for a split much larger than the sample, some rows of some shards."""
+        """Return the question indices of each shard; for a split much larger than the sample, only some of them."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
             return groups
@@ -146,14 +150,14 @@ class PromptTokeniser:
         most: int | None,
         stored: TokenizedAnswers | None,
     ) -> Shard:
-        """Tokenise prompts, leaving out exemplars until they fit.
+        """Tokenise the prompts of a shard; exemplars are left out of a prompt until it fits into the model's context.
 
         Args:
             rows: indices of the questions in the split.
             questions: questions of the shard.
             task: task of the questions.
             prompts: prompt of each question.
-            shown: exemplars in each prompt; those that are left out are removed from the lists.
+            shown: exemplars in each prompt; exemplars that are left out are removed from the lists.
             most: length above which a prompt loses exemplars; None if only the model's context limits it.
             stored: answers that another program generated; None where the model answers.
         """
@@ -191,7 +195,7 @@ class PromptTokeniser:
         return self.protocol.max_new_tokens_choice if choice else self.protocol.max_new_tokens_open
 
     def prompt_settings(self, task: Task, questions: Sequence[Question], budget: int) -> PromptSettings:
-        """Return the prompt settings of a split."""
+        """Return the prompt settings that all questions of a split share."""
         prompt = self.placeholder_prompt(task)
         n_options = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
@@ -199,12 +203,15 @@ class PromptTokeniser:
         return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def placeholder_prompt(self, task: Task) -> Prompt:
-        """Return a placeholder prompt of the task's format, for ids that don't depend on the question."""
+        """Return a prompt of the task's format with a placeholder as question, to find ids that all questions share."""
         messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Return ids of the self-check query and of (no, yes); empty if `query_unsupported_reason` has a reason."""
+        """Return the token ids of the self-check query and of its verdicts (no, yes).
+
+        Both are empty if the self-check can't be asked of this model.
+        """
         try:
             return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
         except UserError:
@@ -221,7 +228,7 @@ class PromptTokeniser:
         return None
 
     def options(self, task: Task, questions: Sequence[Question]) -> list[list[Ids]]:
-        """Tokenise each question's options as answers: the letters of choice tasks, the texts of open tasks."""
+        """Tokenise each question's options as answers: letters in choice tasks, texts in open tasks."""
         prompt = self.placeholder_prompt(task)
         if task.format is Format.CHOICE:
             letters: dict[int, list[Ids]] = {}

@@ -22,7 +22,7 @@ SYSTEM: Mapping[Format, str] = {
         " like 'the correct answer is'."
     ),
 }
-"""System messages (paper, appendix on prompts; docs/methods.md §1.5)."""
+"""System message for each answer format (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"
 """Placeholder for the answer in a conversation that goes on after the answer; no data set or chat template contains it.
@@ -30,7 +30,7 @@ QUERY_SENTINEL = "\u241e"
 
 
 def query_text(letters: str) -> str:
-    """Return the self-check question (docs/methods.md §2.0), e.g. with options a (no) and b (yes)."""
+    """Return the self-check question (docs/methods.md §2.0); the two `letters` stand for no and yes."""
     no, yes = letters[0], letters[1]
     return f"Is the proposed answer correct?\nChoices:\n{no}) no\n{yes}) yes\nAnswer: "
 
@@ -65,10 +65,10 @@ def build(
 
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
-    """Return the conversation of the self-check: prompt, `QUERY_SENTINEL` as the answer, and the query."""
+    """Return the conversation of the self-check: prompt, `QUERY_SENTINEL` in place of the answer, and the query."""
     return followup_messages(prompt, query_text(protocol.query_letters))
 
 
 def followup_messages(prompt: Prompt, wording: str) -> tuple[Message, ...]:
-    """Return a conversation of prompt, `QUERY_SENTINEL` as the answer, and a user turn with this wording."""
+    """Return a conversation of prompt, `QUERY_SENTINEL` in place of the answer, and a user turn with this wording."""
     return (*prompt.messages, Message("assistant", QUERY_SENTINEL), Message("user", wording))

@@ -1,7 +1,7 @@
-"""`Analysis`: the tables, figures and page of an analysis, to be printed and written to files.
+"""`Analysis`: the tables, figures and HTML page of one analysis of results, to be printed and written to files.
 
-Each analysis has a package, e.g. `bench.report.transfer`, with dataclasses for its numbers, a function `compute_...`
-that computes these for a request, and `build_analysis`, which turns them into an `Analysis`. Example:
+Each analysis has a package of its own, e.g. `bench.report.transfer`. The package has dataclasses for the numbers, a
+function `compute_...` that computes the numbers, and `build_analysis`, which makes an `Analysis` of them. Example:
 `write([build_analysis(compute_matrix(cells, about))], Path("results"))`.
 """
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Tables, figures and page of one analysis."""
+    """Tables, figures and HTML page of one analysis of results, ready to be printed and written."""
 
     stem: str
-    """Name of the files of tables and page, without extension."""
+    """File name, without extension, of the tables and of the HTML page."""
     views: TableViews
     figures: Callable[[], Mapping[str, Figure | None]] = dict
-    """Draws the figures when files are written: file name without extension -> figure, None for one to leave out."""
+    """Function that draws the figures, by file name without extension. A figure that is None is not written."""
     formats: tuple[str, ...] = ("md", "csv", "json")
     """File formats of the tables."""
     figure_formats: tuple[str, ...] = ("svg", "png")
     page: str = ""
     """HTML page as text; empty if the analysis has none."""
     printed: TableViews | None = None
-    """Tables to print if not the written ones, `views`; None prints `views`."""
+    """Tables to print in place of the written tables, `views`; None prints `views`."""
 
 
 def file_stem(model: str, *names: str) -> str:
-    """Return the name of a file without extension: `<model>--<name>--<name>`."""
+    """Return a file name without extension: `<model>--<name>--<name>`, for any number of names."""
     return SEPARATOR.join((model_folder(model), *map(safe_name, names)))
 
 
 def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
-    """Write the tables, pages and figures of analyses, each file atomically; return the paths.
+    """Write the tables, pages and figures of analyses, each file atomically; return the paths of the files.
 
     Raises:
-        UserError: the folder can't be written.
+        UserError: the folder `out` can't be written to.
     """
     ensure_writable(out)
     written: list[Path] = []

@@ -17,34 +17,37 @@ from bench.metrics.validation import bin_of
 from bench.results.question_records import QuestionRecords
 
 BINS = Protocol().ece_bins
-"""Number of bins of a reliability diagram, as for the ECE."""
+"""Number of bins of a reliability diagram: the default number of bins of the ECE."""
 FEW = 5
-"""Number of answers (mean over seeds) below which a bin is drawn pale and not connected by a line."""
+"""A bin with fewer answers (mean over seeds) is drawn pale, and no line connects it to other bins."""
 Z = 1.959963984540054
-"""Quantile of the standard normal distribution, with 2.5 % of the distribution above it."""
+"""The 97.5 % quantile of the standard normal distribution."""
 
 
 class DiagramBins(NamedTuple):
-    """Answers of s seeds in b equal-width bins of confidence; means, rates and ends are NaN where a bin is empty."""
+    """Reliability diagram: statistics of the answers of s seeds in b bins of equal width in confidence.
+
+    Means, rates and interval ends of an empty bin are NaN.
+    """
 
     confidence: FloatArray
-    """(b,): mean confidence, over all seeds."""
+    """(b,): mean confidence of the answers in each bin, over all seeds."""
     rate: FloatArray
-    """(b,): share of right answers, over all seeds."""
+    """(b,): share of right answers in each bin, over all seeds."""
     low: FloatArray
-    """(b,): lower end of the 95 % Wilson interval of the rate, for as many answers as one seed has in the bin."""
+    """(b,): lower end of the 95 % Wilson interval of `rate`, with `answers` as the number of trials."""
     high: FloatArray
-    """(b,): upper end of that interval."""
+    """(b,): upper end of the 95 % Wilson interval of `rate`, with `answers` as the number of trials."""
     answers: FloatArray
-    """(b,): number of answers; mean over seeds."""
+    """(b,): number of answers in each bin, as mean over seeds."""
     by_seed: FloatArray
-    """(s, b): share of right answers of each seed."""
+    """(s, b): share of right answers of each seed in each bin."""
 
 
 def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
-    """Return the points of a calibration line: mean confidence and share of right answers of each non-empty bin.
+    """Return the points of a reliability curve: mean confidence and share of right answers of each non-empty bin.
 
-    They are NaN in bins of few answers, where the line is interrupted.
+    Both are NaN for bins with fewer than `FEW` answers, so that the curve is interrupted there.
     """
     filled = bins.answers > 0
     few = bins.answers[filled] < FEW
@@ -52,9 +55,9 @@ def connected_bins(bins: DiagramBins) -> tuple[FloatArray, FloatArray]:
 
 
 def bin_records(records: Sequence[QuestionRecords]) -> DiagramBins:
-    """Bin the answers of one or several seeds by confidence, in the bins of `bench.metrics.ece`.
+    """Bin the answers of one or several seeds of a method by confidence, in the bins of `bench.metrics.ece`.
 
-    Seeds share their questions, so intervals are as wide as for one seed.
+    All seeds are tested on the same questions, so intervals are as wide as for one seed.
     """
     count = np.zeros((len(records), BINS))
     right, total = np.zeros_like(count), np.zeros_like(count)
@@ -76,12 +79,12 @@ def wilson(rate: npt.ArrayLike, n: npt.ArrayLike) -> tuple[FloatArray, FloatArra
 
     Args:
         rate: shape (b,), share of successes.
-        n: shape (b,), number of trials; where it is 0 the interval is NaN.
+        n: shape (b,), number of trials. The interval is NaN where there are 0 trials.
 
     Returns:
         Lower and upper ends, (b,) each, within [0, 1].
 
-    Five of ten:
+    For five successes in ten trials:
 
     >>> [round(float(end[0]), 4) for end in wilson([0.5], [10])]
     [0.2366, 0.7634]

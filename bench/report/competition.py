@@ -1,7 +1,7 @@
-"""Find which methods of a table are ranked by a metric, and which lead: one rule for tables, figures and page.
+"""Decide which methods of a table are ranked by a metric, and which of them lead.
 
-Methods are compared if they have the same recalibration, answers and labels. Example:
-`rank(table.lines, table.standings, "brier").leaders`.
+Tables, figures and the HTML page share these rules. Methods are compared if they have the same recalibration, answers
+and labels. Example: `rank(table.lines, table.standings, "brier").leaders`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from bench.report.tables.model import Line
 
 CALIBRATION = "rmsce"
-"""Metric that ranks methods in place of ECE, a part of which is chance, more where confidences are near 50 %."""
+"""Metric that ranks methods where ECE is asked for, since part of ECE is chance."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
-"""Minimum number of ranked methods for a leader."""
+"""Least number of ranked methods among which a method can lead."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
-"""Sign after the best number of a column, by what tests say of it; ASCII for print and terminals without colour."""
+"""Sign behind the best number of a column, by the result of the tests; in ASCII, as print may lack colour."""
 _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
-"""Raw calibration errors, never marked as best: less spread confidences have smaller ones by chance alone."""
+"""Raw calibration errors; never marked as best, since confidences that vary less make them smaller by chance."""
 
 
 def ranked_by(metric: str) -> str:
@@ -44,7 +44,7 @@ def ranked_by(metric: str) -> str:
 
 
 def displayed_value(name: str, value: float) -> float:
-    """Return a metric's value as tables show and sort it: a negative value becomes 0 if the metric is a root.
+    """Return a metric's value as tables show and sort it; a negative value of a root (RMSCE) becomes 0.
 
     >>> displayed_value("rmsce", -0.01), displayed_value("brier", 0.2)
     (0.0, 0.2)
@@ -53,7 +53,7 @@ def displayed_value(name: str, value: float) -> float:
 
 
 def badness(name: str, value: float) -> float:
-    """Return a metric's value turned so that less is better: negated if higher is better, else as `displayed_value`.
+    """Return a metric's value such that less is better: negated if higher is better, else the displayed value.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
@@ -63,47 +63,48 @@ def badness(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class Competition:
-    """Ranking of the methods of a table with one recalibration, by one metric."""
+    """Ranking, by one metric, of the methods of a table that were recalibrated alike."""
 
     metric: str
-    """Metric by which the methods are ranked: `rmsce` if ECE was requested."""
+    """Metric by which the methods are ranked: `rmsce` if ECE was requested, else the requested metric."""
     recalibration: str
-    """Recalibration of the methods, e.g. `isotonic`; empty for none."""
+    """Recalibration of the methods, e.g. `isotonic`; an empty string if they are not recalibrated."""
     comparable: tuple[Line, ...]
-    """Methods with a value of the metric, on the answers and labels that most of them share; the best mean first."""
+    """Methods with a value of the metric and the answers and labels that most methods share; the best mean first."""
     excluded: Mapping[Key, str]
-    """Reason why a method is not ranked: for each method that is not comparable, or comparable but not tested."""
+    """Reason why a method is not ranked, by method. Comparable methods without a test have a reason, too."""
 
     @cached_property
     def ranked(self) -> tuple[Line, ...]:
-        """Comparable methods that were tested against each other."""
+        """Methods in `comparable` that were tested against each other."""
         return tuple(line for line in self.comparable if line.rank(self.metric) is not None)
 
     @cached_property
     def first(self) -> tuple[Line, ...]:
-        """Ranked methods of rank 1: no method of the table is significantly better."""
+        """Methods of rank 1: no ranked method is significantly better."""
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
     @property
     def leaders(self) -> tuple[Line, ...]:
-        """The methods of rank 1, if at least two methods were ranked."""
+        """Methods of rank 1; empty if fewer than two methods were ranked."""
         return self.first if len(self.ranked) >= SEVERAL else ()
 
 
 def rank(
     lines: Iterable[Line], standings: Standings | None, metric: str, recalibration: str | None = None
 ) -> Competition:
-    """Rank methods by a metric.
+    """Rank the methods of a table that have one recalibration by a metric.
 
-    Excluded are methods without results or without a value, with a training cut short, or with other answers or labels
-    than most ranked ones; for calibration also those not known to order answers, as a constant is calibrated, too.
+    A method is excluded if it has no results or no value of the metric, or if its training was cut short. Methods with
+    other answers or labels than most ranked methods are excluded, too. For calibration, a method must also have an
+    AUROC above chance, as a constant confidence is calibrated, too.
 
     Args:
-        lines: all lines of a table, hidden ones included.
+        lines: all lines (methods) of a table, including hidden ones.
         standings: intervals, tests and ranks of the table; None if they were not computed.
         metric: name in `bench.metrics.METRICS`.
-        recalibration: recalibration of the methods to rank, empty for none; by default that of the table's first block,
-            which is none if any method is not recalibrated.
+        recalibration: recalibration of the methods to rank; an empty string stands for none. By default it is that of
+            the table's first block: none, if any method is not recalibrated.
     """
     all_lines, name = tuple(lines), ranked_by(metric)
     kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
@@ -124,7 +125,7 @@ def rank(
 
 
 def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric: str) -> list[list[Line]]:
-    """Group methods by recalibration and set of labels; methods of one group can be compared by the metric."""
+    """Group methods that can be compared by the metric: with the same recalibration, answers and labels."""
     name = ranked_by(metric)
     by_labels: dict[tuple[str, int], list[Line]] = {}
     for line in lines:
@@ -134,13 +135,14 @@ def comparable_groups(lines: Sequence[Line], standings: Standings | None, metric
 
 
 def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, dict[str, Best]]:
-    """Return the marks of the best means in each column of a table: line -> metric -> mark.
+    """Return the marks of the best means in each column of a table, by line (method) and metric.
 
-    A best mean is *beyond chance* if every other method of its group is significantly worse, *not beyond chance* if
-    some method is not, *not tested* if there is no test.
+    A mean is compared with the other methods of its group, which have the same recalibration, answers and labels. The
+    best mean is *beyond chance* if every other method is significantly worse, else *not beyond chance*. Without a test
+    it is *not tested*.
 
     Args:
-        lines: lines of the table.
+        lines: lines (methods) of the table.
         standings: intervals, tests and ranks of the table; None if they were not computed.
     """
     marks: dict[Key, dict[str, Best]] = {line.key: {} for line in lines}
@@ -168,7 +170,7 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
 
 
 def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> str:
-    """Return why a method is excluded regardless of the other methods; empty if it is not."""
+    """Return the reason why a method can't be ranked, whatever the other methods are; empty if it can be."""
     if line.status != "ok":
         return line.status
     if standings is not None and line.key in standings.left_out:
@@ -182,5 +184,5 @@ def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> s
 
 
 def _labels(line: Line) -> int:
-    """Return the index of a method's set of answers and labels; 0 without standings."""
+    """Return the index of the set of answers and labels of a method; 0 if standings were not computed."""
     return line.standing.labels if line.standing else 0

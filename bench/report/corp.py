@@ -1,8 +1,8 @@
 """Isotonic reliability curves with consistency bands (CORP: Dimitriadis, Gneiting and Jordan, 2021).
 
-The curve is the isotonic regression of correctness on confidence, without bins. The band holds 95 % of the curves that
-calibrated confidences would give, at each confidence; a curve outside it is miscalibrated there. Example:
-`reliability_curve([records]).rate` against `.low` and `.high` of the same curve.
+The curve is the isotonic regression of correctness on confidence, without bins. At each confidence, the band holds 95 %
+of the curves that calibrated confidences would give. Where the curve leaves the band, confidences are miscalibrated.
+Example: `curve = reliability_curve([records])` has `curve.rate` and the ends of the band, `curve.low` and `curve.high`.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from bench.report.bins import BINS
 from bench.results.question_records import QuestionRecords
 
 DRAWS = 200
-"""Number of simulated sets of labels from which a band is computed."""
+"""Number of simulated sets of labels from which a consistency band is computed."""
 LEVEL = 0.95
-"""Share of the simulated curves that the band holds at each confidence."""
+"""Share of the simulated reliability curves that lie within the consistency band at each confidence."""
 POINTS = 41
-"""Maximum number of points of a curve."""
+"""Maximum number of points of a reliability curve."""
 _SEED = 2021
 
 
 class ReliabilityCurve(NamedTuple):
-    """A reliability curve of all answers of all seeds, at up to `POINTS` confidences."""
+    """Reliability curve over the answers of all seeds of a method, given at g <= `POINTS` confidences."""
 
     confidence: FloatArray
-    """(g,): confidences at which the curve is given, ascending, from the smallest to the largest one."""
+    """(g,): confidences at which the curve is given, ascending from the lowest to the highest of an answer."""
     rate: FloatArray
-    """(g,): share of right answers by isotonic regression, interpolated linearly between confidences of answers."""
+    """(g,): share of right answers by isotonic regression, interpolated linearly between the confidences of answers."""
     low: FloatArray
-    """(g,): lower end of the band."""
+    """(g,): lower end of the consistency band at each confidence."""
     high: FloatArray
-    """(g,): upper end of the band."""
+    """(g,): upper end of the consistency band at each confidence."""
 
 
 def reliability_curve(records: Sequence[QuestionRecords], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
-    """Compute the isotonic curve and its consistency band; deterministic for given records.
+    """Compute the isotonic reliability curve and its consistency band; deterministic for given records.
 
-    All seeds have the same questions in the same order, so in each draw a question has one random number, which all
-    seeds share: seeds of one method are not independent, and adding seeds must not narrow the band.
+    All seeds have the same questions in the same order. In each draw, all seeds share one random number per question.
+    Seeds of one method are not independent, so more seeds must not narrow the band.
 
     Args:
-        records: records of each seed of one method, with confidences.
-        draws: number of simulated sets of labels, each right with the probability of its confidence.
+        records: records of each seed of one method, with the confidence and correctness of each answer.
+        draws: number of simulated sets of labels. In a set, each answer is right with the probability of its
+            confidence.
         seed: seed of the random numbers.
     """
     confidence = np.concatenate([run.confidence for run in records])
@@ -72,7 +73,7 @@ def reliability_curve(records: Sequence[QuestionRecords], *, draws: int = DRAWS,
 
 
 def pooled_errors(records: Sequence[QuestionRecords], bins: int = BINS) -> tuple[float, float]:
-    """Compute ECE and MCB (miscalibration part of Brier) over the answers of all subjects and seeds."""
+    """Return ECE and MCB (miscalibration part of the Brier score) over the answers of all subjects and seeds."""
     confidence = np.concatenate([run.confidence for run in records])
     correct = np.concatenate([run.correct for run in records])
     return ece(confidence, correct, bins=bins), corp(confidence, correct).mcb
@@ -82,7 +83,7 @@ def _isotonic(correct: BoolArray, start: IntArray, size: IntArray) -> FloatArray
     """Return the isotonic regression of correctness on confidence at the d distinct confidences, shape (d,).
 
     Args:
-        correct: shape (n,), sorted by confidence.
+        correct: shape (n,), whether each answer is right; answers are sorted by confidence.
         start: shape (d,), first index of each distinct confidence.
         size: shape (d,), number of answers with each distinct confidence.
     """

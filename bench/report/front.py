@@ -1,6 +1,6 @@
-"""Pareto fronts of cost and quality: methods that no other method dominates.
+"""Pareto fronts of cost and quality: methods such that no other method is both cheaper and better.
 
-Hidden methods count too, so that a selection can't change the front. Example:
+Methods that a selection hides are compared, too, so that a selection can't change the front. Example:
 `pareto_front(table, "brier", "tokens", {""})`.
 """
 
@@ -14,7 +14,9 @@ from bench.report.tables.model import Line, Table
 
 
 def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the non-dominated points (cost, badness), the cheapest first.
+    """Return the indices of the points (cost, badness) that no other point dominates, the cheapest first.
+
+    A point dominates another one if neither of its numbers is larger and one of them is smaller.
 
     >>> pareto_indices([(1.0, 0.3), (2.0, 0.2), (2.0, 0.25), (3.0, 0.2)])
     [0, 1]
@@ -28,13 +30,13 @@ def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -> list[Key]:
-    """Return the keys of the lines on the Pareto front, hidden ones included, the cheapest first.
+    """Return the keys of the lines (methods) on the Pareto front, including hidden lines, the cheapest first.
 
     Args:
-        table: with or without standings.
+        table: table of methods; its standings (intervals, tests and ranks) may be missing.
         metric: name in `bench.metrics.METRICS`.
         cost: name of an attribute of `Line` that has a cost for each seed, e.g. `tokens`.
-        kinds: recalibrations whose lines compete; the empty string stands for no recalibration.
+        kinds: recalibrations of the methods that compete; an empty string stands for no recalibration.
     """
     points: dict[Key, tuple[float, float]] = {}
     for line in front_candidates(table, metric):
@@ -46,10 +48,10 @@ def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -
 
 
 def front_candidates(table: Table, metric: str) -> list[Line]:
-    """Return the lines that may be on a front, hidden ones included: those ranked on the labels of the main ranking.
+    """Return the lines (methods) that may be on a Pareto front, including hidden lines.
 
-    The main ranking is that of `table.competition(metric)`. Where no line is ranked by the metric, all comparable lines
-    are candidates.
+    These are the methods that are ranked by the metric on the answers and labels of the main ranking,
+    `table.competition(metric)`. Where no method is ranked, all comparable methods are candidates.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
     competitions = [table.competition(metric, kind) for kind in (None, *kinds)]

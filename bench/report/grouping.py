@@ -1,8 +1,8 @@
 """Group result rows into tables, and the rows of a table into lines.
 
-A table has one model, task, preset, limit, protocol, source of answers and tuning budget. A line is a method with one
-set of settings; its rows are its seeds. Example: `rows_by_line(rows, styles)[Key("ccps", "")]` has the seeds of `ccps`
-with the common settings.
+A table has one model, task, preset, limit, protocol, source of answers and number of tuning configurations. A line is a
+method with one set of settings, and has a result row for each seed. Example: `rows_by_line(rows, styles)[Key("ccps",
+"")]` has the seeds of `ccps` with the common settings.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ from bench.results.row import ResultRow
 
 
 class Key(NamedTuple):
-    """Identifies a line of a table: method and settings."""
+    """Key of a line of a table: the method, and the settings in which it differs from other lines."""
 
     method: str
     variant: str
-    """Settings in which this line differs from others of the table, e.g. `ccps.steps=10`; usually empty."""
+    """Settings in which this line of a table differs from its other lines, e.g. `ccps.steps=10`; usually empty."""
 
     @property
     def recalibration(self) -> str:
-        """Recalibration of the method, e.g. `isotonic`, or empty; lines with the same one form a block of the table."""
+        """Recalibration of the method, e.g. `isotonic`; empty if there is none.
+
+        Lines that are recalibrated alike form a block of the table.
+        """
         return recalibration_of(self.method)
 
     @property
     def label(self) -> str:
-        """The method, with its variant where it has one."""
+        """Name of the method, followed by the variant in brackets if the variant isn't empty."""
         return plain(f"{self.method} ({self.variant})" if self.variant else self.method)
 
 
 class Group(NamedTuple):
-    """The rows of one table."""
+    """Result rows of one table, and the rows that the table leaves out."""
 
     rows: Sequence[ResultRow]
     hidden: Sequence[ResultRow]
-    """Partial or deviating rows of the same model and task that are not shown."""
+    """Partial (`--limit`) or deviating (`--set`) rows of the same model and task, which the table leaves out."""
 
 
 def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
-    """Group rows into tables, sorted by model and task.
+    """Group result rows into tables, sorted by model and task.
 
-    Partial runs, other protocols, other answers and tuned runs form separate groups.
+    Tuned runs, partial runs, and runs with another protocol or other answers get tables of their own.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
@@ -58,7 +61,7 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
         partial: also keeps rows of runs with `--limit`.
 
     Raises:
-        UserError: nothing is left, or the rows of a model and task differ in schema, preset, task version or protocol.
+        UserError: no row is left, or the rows of a model and task differ in schema, preset, task version or protocol.
     """
     if not rows:
         raise UserError("there are no results to show; run something first: bench run --method all --model tiny")
@@ -100,11 +103,13 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
 
 
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
-    """Group the rows of a table by line, sorted as in figures, recalibrated methods last; seeds ascending.
+    """Group the rows of a table by line, i.e. by method and settings; the rows of a line are sorted by seed.
+
+    Lines are in the order of figures, with recalibrated methods last.
 
     Args:
         rows: rows of one `Group`.
-        styles: styles of methods, whose order is that of figures.
+        styles: styles of methods, in the order of figures.
 
     Raises:
         UserError: two rows of a line have the same seed.
@@ -121,7 +126,7 @@ def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[Re
 
 
 def tuning_budget(row: ResultRow) -> int:
-    """Return the number of configurations tried per tuned method in the row's run; 0 without tuning."""
+    """Return how many configurations the row's run tried for each tuned method; 0 without tuning."""
     return 0 if row.tuning is None else row.tuning.n
 
 
@@ -131,9 +136,9 @@ def ece_bins_of(row: ResultRow) -> int:
 
 
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
-    """Return the settings that all lines share, which the caption states once.
+    """Return the settings that all lines (methods) of a table share, which the caption states once.
 
-    `train_on` is shared if it is the same for all trained methods.
+    `train_on` is included if it is the same for all trained methods.
     """
     settings = [_settings(row) for row in rows]
     common = {name: value for name, value in settings[0].items() if all(other.get(name) == value for other in settings)}
@@ -142,5 +147,5 @@ def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
 
 
 def _settings(row: ResultRow) -> dict[str, str]:
-    """Return the settings of a run that differ from the defaults."""
+    """Return the settings of a run that differ from the defaults, as text by name."""
     return {name: setting_text(value) for name, value in {**row.config, **row.deviations}.items()}

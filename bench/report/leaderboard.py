@@ -78,7 +78,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
         cache: folder that caches intervals and tests; None disables the cache.
 
     Raises:
-        UserError: there are no results, or some that don't belong in one table or that `bench check` refuses.
+        UserError: there are no results, results don't belong in one table, or `bench check` refuses a result.
     """
     verdicts = check_results(folder)
     refused = [verdict for verdict in verdicts if verdict.problems]
@@ -94,7 +94,7 @@ def write(folder: Path, cache: Path | None = None) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, or 2 if the arguments are wrong or the page can't be written."""
+    """Write the leaderboard of a folder given on the command line; return 0, or 2 after an error message."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if len(argv) != 1:
         sys.stderr.write("usage: python -m bench.report.leaderboard FOLDER\n")

@@ -1,4 +1,4 @@
-"""Report of an analysis of measures (`AnalysisMeasures`): rows, legend and verdict as text; data and records."""
+"""Report the measures that an analysis of a method computed (`AnalysisMeasures`), as text and as data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bench.stats.analysis_measures import AnalysisMeasures
 from bench.stats.variants import Variants
 
 COLUMNS = ("model", "row", "column", "value")
-"""Columns of a file of published measures."""
+"""Columns of a CSV file of published measures."""
 _DECIMALS = {"percent": 1, "points": 1, "number": 3}
 _IN_PERCENT = ("percent", "points")
 
 Published = Mapping[tuple[str, str, str], float]
-"""(model, row, column) -> published value, as a fraction if it was printed in percent."""
+"""(model, row, column) -> published value. Values that were printed in percent are stored as fractions."""
 
 
 def read_published(measured: AnalysisMeasures, results: Path) -> Published:
-    """Read the published values of an analysis; empty where there are none.
+    """Read the values that were published for an analysis; empty if there is no file of such values.
 
     Raises:
         UserError: the file is malformed.
@@ -39,7 +39,7 @@ def read_published(measured: AnalysisMeasures, results: Path) -> Published:
 
 
 def title(measured: AnalysisMeasures | Variants) -> str:
-    """Return the heading: method, analysis, model, task, preset, seeds and number of questions."""
+    """Return the heading of a report: method, analysis, model, task, preset, seeds and number of questions."""
     return (
         f"{measured.method} {measured.analysis}: {measured.model} on {measured.task}, preset {measured.preset}, seeds"
         f" {', '.join(map(str, measured.seeds))}, {measured.n:,} questions"
@@ -47,7 +47,7 @@ def title(measured: AnalysisMeasures | Variants) -> str:
 
 
 def drop_empty_columns(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Drop the columns that are empty in all rows."""
+    """Return the rows of a table without the columns that are empty in all rows."""
     return [{key: row[key] for key in row if any(r[key] for r in rows)} for row in rows]
 
 
@@ -55,7 +55,7 @@ def drop_empty_columns(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def value_text(column: MeasureColumn, value: Value) -> str:
-    """Format a value for a table; empty for None."""
+    """Format a measured value for a table; None becomes an empty text."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -69,7 +69,10 @@ def value_text(column: MeasureColumn, value: Value) -> str:
 
 
 def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
-    """Format the interval of a value, empty if it has none; only an end of exactly 0 is printed as 0."""
+    """Format the interval of a measured value; empty if the value has none.
+
+    An end is printed as 0 only if it is exactly 0; a small end gets more decimals.
+    """
     if not column.low or row[column.low] is None or row[column.high] is None:
         return ""
     ends = (row[column.low], row[column.high])
@@ -78,13 +81,16 @@ def interval_text(column: MeasureColumn, row: Mapping[str, Value]) -> str:
 
 
 def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
-    """Return the value in printed units, and its number of decimals."""
+    """Return a value in printed units, e.g. percent, and the number of decimals to print."""
     decimals = _DECIMALS.get(column.kind, 0) if column.decimals is None else column.decimals
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
 def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[str, str]]]:
-    """Return a list of one table, a list of rows label -> text without empty columns; empty if nothing was measured."""
+    """Return the tables of the report; a table is a list of rows, and a row maps column labels to texts.
+
+    There is one table, without empty columns, or none if nothing was measured.
+    """
     rows = []
     for row in measured.shown_rows:
         record: dict[str, str] = {}
@@ -99,12 +105,12 @@ def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[s
 
 
 def verdict(measured: AnalysisMeasures) -> str:
-    """Return the question of the analysis and its answer."""
+    """Return the question of the analysis and its answer, as one text."""
     return f"{measured.measures.question} {measured.measures.answer}"
 
 
 def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
-    """Return the sentences below the table."""
+    """Return the sentences below the table of measures: rows left out, notes, and values published for other models."""
     shown, total = len(measured.shown_rows), len(measured.measures.rows)
     lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
     lines += measured.measures.notes
@@ -127,7 +133,10 @@ def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
 
 
 def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
-    """Return the whole result as JSON data, in unrounded fractions, without the coloured texts, which are on a page."""
+    """Return the whole analysis as JSON data, with unrounded fractions.
+
+    Texts coloured by numbers are left out; the HTML page has them.
+    """
     measures = measured.measures
     return {
         "method": measured.method, "analysis": measured.analysis, "model": measured.model, "task": measured.task,
@@ -142,7 +151,7 @@ def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
 
 
 def records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[str, object]]:
-    """Yield a record for each row: the measured values, and the published values of the same model and row."""
+    """Yield a CSV record for each row: the measured values, and the values published for the same model and row."""
     columns = dict.fromkeys(column for _, _, column in published)
     for row in measured.measures.rows:
         name = str(row[measured.name_key])

@@ -1,7 +1,7 @@
-"""Build the reports of methods' analyses, which compare variants or compute measures.
+"""Build the reports of methods' analyses (`bench analyze`), which compare variants of a method or compute measures.
 
-`bench.report.variants` and `bench.report.measures_table` have the same functions for these: `read_published`, `title`,
-`blocks` (tables as text), `verdict` and `legend` for people, `records` and `data` for programs.
+`bench.report.variants` and `bench.report.measures_table` have functions of the same names. `read_published`, `title`,
+`blocks` (tables as text), `verdict` and `legend` are for people; `records` and `data` are for programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _module(result: Variants | AnalysisMeasures) -> Any:
 
 
 def read_published(result: Variants | AnalysisMeasures, results: Path) -> Mapping[Any, float]:
-    """Read the published values of an analysis; empty where there are none.
+    """Read the values that were published for an analysis; empty if there is no file of such values.
 
     Raises:
         UserError: the file is malformed.
@@ -39,7 +39,10 @@ def read_published(result: Variants | AnalysisMeasures, results: Path) -> Mappin
 def build_analysis(
     result: Variants | AnalysisMeasures, published: Mapping[Any, float], figure_formats: tuple[str, ...] = ("svg",)
 ) -> Analysis:
-    """Return the report of an analysis: tables, written as JSON, a figure, and a page of its coloured texts, if any."""
+    """Return the report of an analysis: tables, a figure, and an HTML page if the analysis has coloured texts.
+
+    Tables are written to JSON files only.
+    """
     module, grids = _module(result), []
     blocks = module.blocks(result, published) or [[{}]]
     for i, rows in enumerate(blocks):

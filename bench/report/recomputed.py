@@ -1,9 +1,9 @@
 """Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
-Metrics that a JSON file lacks, because an older version wrote it, are computed too. A result takes 0.1 s, so its
-metrics are cached in a file whose name is a digest of the JSON file, the Parquet file and the code; the file is empty
-if the JSON file had all metrics. Example:
-`rows_of(Path("results"), cache)[0].metrics["brier"].mean`.
+Older versions wrote JSON files without some metrics; these metrics are computed, too. To recompute a result takes 0.1
+s, so its metrics are cached. The name of the cache file is a digest of the JSON file, the Parquet file and the code.
+The cache file is empty if the JSON file had all metrics. Example:
+`read_recomputed(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def read_recomputed(
     say: Callable[[str], None] = lambda _: None,
     chosen: Callable[[list[ResultRow]], list[ResultRow]] = lambda rows: rows,
 ) -> list[ResultRow]:
-    """Load all rows below a results folder, sorted by path.
+    """Load all result rows below a results folder, with recomputed metrics, sorted by path.
 
     Args:
         folder: results folder.
         cache: cache folder; None disables the cache.
-        partial: include runs with `--limit`; they are always included if there are no others.
+        partial: include runs with `--limit`. If there are no other runs, they are always included.
         say: called with a message before a long computation.
-        chosen: selects rows to recompute and return, given all rows as stored in JSON.
+        chosen: function that gets all rows as stored in JSON, and returns the rows to recompute and return.
 
     Raises:
         UserError: there is no such folder, or a file in it is malformed.
@@ -91,13 +91,13 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
 
 
 class _Metrics(msgspec.Struct):
-    """Cache entry: the recomputed metrics of a result whose JSON file lacks some of them."""
+    """Cache entry: the recomputed metrics of a result whose JSON file lacks some metrics."""
 
     metrics: dict[str, MetricSummary]
     per_subject: dict[str, dict[str, float | None]]
 
     def added_to(self, row: ResultRow) -> ResultRow:
-        """Return the row with these metrics."""
+        """Return the result row with these metrics in place of its own metrics."""
         return replace(row, metrics=self.metrics, per_subject=self.per_subject)
 
 

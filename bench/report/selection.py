@@ -35,7 +35,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True)
 class Selection:
-    """Results to show. A docstring below is the help of its option."""
+    """Results that a table or report shows; each field is a command-line option, with its help below."""
 
     results: Annotated[Path, Heading("What is shown")] = Path("results")
     """Folder of results."""
@@ -61,7 +61,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class View(Selection):
-    """Results to show, and how."""
+    """Request of `bench table`: results to show, and how; each field is a command-line option, with its help below."""
 
     stats: Annotated[bool, Heading("How")] = False
     """Also intervals, spreads, training, and the metrics beyond the paper's."""
@@ -75,7 +75,7 @@ class View(Selection):
 
 @dataclass(frozen=True)
 class ReportRequest(Selection):
-    """Results to show, and files to write."""
+    """Request of `bench report`: results to show, and files to write; each field is a command-line option."""
 
     out: Annotated[Path, Heading("Where")] = Path("report.html")
     """The page."""
@@ -85,7 +85,10 @@ class ReportRequest(Selection):
 
 @dataclass(frozen=True)
 class GuardRequest(Selection):
-    """Results to guard. A docstring below is the help of its option."""
+    """Request of `bench guard`: results for which thresholds are chosen, and the guarantee that these must give.
+
+    Each field is a command-line option, with its help below.
+    """
 
     risk: Annotated[float, Heading("What is guaranteed")] = 0.05
     """Largest share of mistakes among trusted answers, between 0 and 1."""
@@ -103,7 +106,7 @@ class GuardRequest(Selection):
 
 @dataclass(frozen=True)
 class MultiverseRequest:
-    """Request of `bench analyze multiverse`. A docstring below is the help of its option."""
+    """Request of `bench analyze multiverse`; each field is a command-line option, with its help below."""
 
     model: Annotated[str, Heading("What is analysed")]
     """Model of the results, as tables call it."""

@@ -42,11 +42,11 @@ MUTED = "#6b6b6b"
 FAINT = "#c8c8c8"
 """Colour of grid and reference lines."""
 BAND = "#f3f3f3"
-"""Background colour of cells without a value in figures of cells."""
+"""Background colour of cells without a value, in figures that consist of cells."""
 BAND_COLOUR = "#dcdcdc"
 """Colour of the band around a curve."""
 WIN, TIE, LOSS = "#9ec5e8", "#f0f0f0", "#f3c79b"
-"""Colours of the cells of a win matrix; blue and orange are told apart with any kind of colour vision."""
+"""Colours of wins, ties and losses in a win matrix; blue and orange are distinguishable with any colour vision."""
 WRONG = "#8c8c8c"
 """Colour of wrong answers; right answers have the method's colour."""
 
@@ -93,7 +93,7 @@ DASH_DOT: Dash = (4.0, 1.3, 1.2, 1.3)
 
 
 def tint(colour: str, share: float) -> str:
-    """Mix a colour with white: white at share 0, the colour itself from 1 on.
+    """Mix a colour with white: a share of 0 gives white, a share of 1 or more the colour itself.
 
     >>> tint("#2b6cb0", 0.0), tint("#2b6cb0", 2.0)
     ('#ffffff', '#2b6cb0')
@@ -108,11 +108,11 @@ class Style(NamedTuple):
     colour: str
     """Hex code, e.g. `#1963de`."""
     marker: str
-    """matplotlib marker."""
+    """matplotlib marker of the method, e.g. `o`."""
     dash: Dash
     """Lengths of dashes and gaps in points; empty for a solid line."""
     fill: str = "full"
-    """matplotlib fill style of the marker; recalibrated methods have `none`, or a half such as `left`."""
+    """matplotlib fill style of the marker. Recalibrated methods have `none`, or half a fill such as `left`."""
 
 
 DASHES: Mapping[str, Dash] = MappingProxyType(
@@ -122,17 +122,17 @@ MARKERS = frozenset("oXPD^v<>*psH")
 """Markers that `style.toml` may name: filled ones, which can be drawn hollow for a recalibrated method."""
 OTHER_COLOURS = ("#4d7f9c", "#a07c00", "#a8576b", "#5f8a3c", "#7a6fb0", "#b0673f", "#3f8f7f", "#a35fa0")
 OTHER_MARKERS = ("d", "h", "x", "+", "1", "2")
-"""Markers of methods without an entry in `style.toml`; disjoint from MARKERS, so that they aren't confused."""
+"""Markers of methods without an entry in `style.toml`; no method with an entry can have one of these."""
 RECALIBRATED_FILLS = MappingProxyType({"isotonic": "none", "platt": "left", "beta": "top", "temperature": "bottom"})
 
 FILE = "style.toml"
 BUILT_IN = "methods"
-"""Package of the built-in methods, which has their `style.toml`."""
+"""Package of the built-in methods; it contains their `style.toml`."""
 
 
 @dataclass(frozen=True)
 class Styles:
-    """Styles of methods, and their order."""
+    """Styles of methods, and the order of methods in figures and legends."""
 
     named: Mapping[str, Style] = field(default_factory=dict)
     """Styles by method, in the order in which figures and legends list them."""
@@ -152,7 +152,9 @@ class Styles:
         return style._replace(fill=RECALIBRATED_FILLS.get(recalibration, "none")) if recalibration else style
 
     def place(self, method: str) -> tuple[str, int, str]:
-        """Return a sort key: methods before recalibrated ones, listed methods before others, which are sorted by name.
+        """Return the sort key of a method in figures and legends; recalibrated methods come last.
+
+        Among methods that are recalibrated alike, those in `named` come first, in its order. The others follow by name.
 
         >>> styles = Styles(dict.fromkeys(["ptrue", "ccps"]))
         >>> sorted(["zeta", "ccps+platt", "ccps", "alpha", "ptrue"], key=styles.place)
@@ -169,10 +171,10 @@ def built_in() -> Styles:
 
 
 def read(results: Path) -> Styles:
-    """Load the styles of a results folder: those of its `style.toml`, then the built-in ones.
+    """Load the styles in `style.toml` of a results folder; built-in methods that the file lacks keep their styles.
 
     Raises:
-        UserError: that file is malformed.
+        UserError: `style.toml` is malformed.
     """
     path = results / FILE
     try:

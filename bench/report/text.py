@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 REASON_LENGTH = 300
 """Maximum number of characters of a reason or a note that are shown."""
 _JOINERS = "\u200c\u200d"
-"""Zero-width characters that are kept, as Persian and composed emoji need them."""
+"""Zero-width characters that `plain` keeps, because Persian and composed emoji need them."""
 EN_DASH = "\u2013"
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
 _METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
-"""Names of metrics in sentences, where they are not the labels."""
+"""Names of metrics for sentences, where they differ from the labels in tables."""
 _ROUNDING = 1e-12
-"""Absolute value below which a number counts as 0."""
+"""Numbers with a smaller absolute value count as 0."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""Suffix of a metric's label by `higher_is_better`."""
+"""Arrow behind a metric's label, by the metric's `higher_is_better`; empty if neither direction is better."""
 
 
 def plain(text: str) -> str:
-    r"""Return a text as one printable line: escaped by `visible`, zero-width characters as spaces, long text cut.
+    r"""Return a text as one printable line of at most `REASON_LENGTH` characters.
+
+    Control characters are escaped by `visible`, and zero-width characters become spaces.
 
     >>> print(plain("a\x1b[2J\n b"))
     a\x1b[2J b
@@ -41,7 +43,7 @@ def plain(text: str) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """Return the name of a metric in sentences.
+    """Return the name of a metric for use in sentences.
 
     >>> metric_name("brier"), metric_name("auroc")
     ('Brier score', 'AUROC')
@@ -50,7 +52,7 @@ def metric_name(metric: str) -> str:
 
 
 def averaged(average: Average) -> str:
-    """Describe what a metric averages over.
+    """Return in words whether metrics are pooled over questions or averaged over subjects.
 
     >>> averaged("questions"), averaged("subjects")
     ('of all questions at once', 'means over subjects')
@@ -59,7 +61,7 @@ def averaged(average: Average) -> str:
 
 
 def with_arrow(metric: str) -> str:
-    """Return a metric's label with an arrow in the better direction; reference metrics have none.
+    """Return a metric's label with an arrow in the better direction; a reference metric has no arrow.
 
     >>> with_arrow("brier"), with_arrow("ece_floor")
     ('Brier ↓', 'ECE floor')
@@ -73,7 +75,7 @@ def percent(fraction: float) -> str:
 
 
 def value_text(metric: Metric, value: float) -> str:
-    """Format a value as in tables: percent with one decimal, nats with three, a real minus sign.
+    """Format a metric's value as in tables: fractions in percent with one decimal, nats with three decimals.
 
     >>> from bench.metrics import METRICS
     >>> value_text(METRICS["ece"], 0.0812), value_text(METRICS["nll"], 0.45)
@@ -83,7 +85,7 @@ def value_text(metric: Metric, value: float) -> str:
 
 
 def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
-    """Format a metric's value with half the width of its interval, if there is one.
+    """Format a metric's value, followed by ± the longer side of its interval if there is an interval.
 
     >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
     ('18.0 ±2.0', '18.0')
@@ -94,13 +96,13 @@ def with_half(name: str, value: float, low: float | None, high: float | None) ->
 
 
 def signed(metric: Metric, value: float) -> str:
-    """Format a difference of a metric, with its sign unless it is 0 at the precision shown."""
+    """Format a difference of a metric with its sign; a difference that is rounded to 0 has no sign."""
     text = value_text(metric, value)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def precise(metric: Metric, value: float) -> str:
-    """Format a value as `value_text`, with more decimals if it would otherwise look like 0.
+    """Format a metric's value as `value_text` does, with more decimals if a nonzero value would look like 0.
 
     >>> from bench.metrics import METRICS
     >>> precise(METRICS["brier"], 0.0812), precise(METRICS["brier"], 0.0003), precise(METRICS["brier"], 0.0)
@@ -111,7 +113,7 @@ def precise(metric: Metric, value: float) -> str:
 
 
 def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
-    """Format a number with a real minus sign, which 0 never has.
+    """Format a number with a real minus sign (U+2212); a number that is rounded to 0 has no sign.
 
     Args:
         number: finite number.
@@ -129,7 +131,7 @@ def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
 
 
 def interval_text(metric: Metric, low: float, high: float) -> str:
-    """Format an interval with enough decimals to show the sign of both ends.
+    """Format the interval of a metric, with so many decimals that only an end of 0 looks like 0.
 
     >>> from bench.metrics import METRICS
     >>> interval_text(METRICS["brier"], 0.0003, 0.012)
@@ -153,7 +155,7 @@ def count(value: float) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """Format a number of things.
+    """Format a number with its noun, in the plural unless the number is 1.
 
     >>> plural(1, "universe"), plural(1200, "universe")
     ('1 universe', '1,200 universes')
@@ -162,7 +164,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Format seeds with their noun.
+    """Format seeds after the noun `seed` or `seeds`.
 
     >>> seeds_text([0]), seeds_text([0, 1])
     ('seed 0', 'seeds 0, 1')
@@ -171,7 +173,10 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def range_text(values: Iterable[float | None], text: Callable[[float], str]) -> str:
-    """Format the range of the known values: one value, or smallest and largest."""
+    """Format the smallest and the largest of the values that are not None, once if both look alike.
+
+    Without such values the text is `unknown`.
+    """
     known = [value for value in values if value is not None]
     if not known:
         return "unknown"
@@ -180,12 +185,12 @@ def range_text(values: Iterable[float | None], text: Callable[[float], str]) -> 
 
 
 def omitted_subjects(label: str, left_out: Sequence[int], total: int | None = None) -> str:
-    """Say how many subjects a metric's mean leaves out as undefined.
+    """Say how many subjects a mean over subjects leaves out, because the metric is undefined in these subjects.
 
     Args:
         label: label of the metric.
         left_out: number of subjects left out, for each mean.
-        total: number of subjects; None if that differs between means.
+        total: number of subjects; None if it differs between means.
 
     >>> omitted_subjects("AUROC", [2], 8), omitted_subjects("AUROC", [1])
     ('AUROC leaves out 2 of 8 subjects, where it is undefined', 'AUROC leaves out 1 subject, where it is undefined')

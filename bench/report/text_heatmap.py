@@ -1,7 +1,7 @@
-"""Render texts coloured by numbers as one self-contained HTML page: no script, font or request.
+"""Render texts coloured by numbers as one HTML page, which needs no scripts, fonts or requests.
 
-Colours encode numbers on a scale from 0; the number is also printed above each piece, and marks are underlines, so the
-page is readable in print and with any colour vision.
+Colours encode numbers on a scale from 0. The number is also printed above each piece of text, and marked pieces are
+underlined. So the page is readable in print and with any colour vision.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bench.report.text import plain
 STEPS = 10
 """Number of colours of the scale, besides white for 0."""
 _FULL = "#f09a4a"
-"""Colour of the largest number: an orange on which dark text has a contrast of 7 to 1."""
+"""Colour of the piece with the largest number: an orange on which dark text has a contrast of 7 to 1."""
 _LINES = ("solid", "dotted")
-"""Underline styles of the first and the second mark."""
+"""Underline styles of pieces of text with the first and with the second mark."""
 _NUMBER, _EXACT = ".2g", ".3g"
-"""Formats of the number above a piece, and of the one that is shown when it is pointed at."""
+"""Number formats: above a piece of text, and in the tooltip of the piece, which is more exact."""
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 60em; margin: 2em auto;
   padding: 0 1em; color-scheme: light; }
@@ -33,11 +33,11 @@ rt { font-size: .55em; color: #444; user-select: none; }
 
 
 def page(title: str, strips: Strips) -> str:
-    """Render the page as text.
+    """Return the HTML page as text.
 
     Args:
         title: heading of the page, e.g. method, analysis, model and task.
-        strips: the texts and their numbers, already checked.
+        strips: texts in pieces, with the number of each piece, already checked.
     """
     values = [piece.value for strip in strips.strips for piece in strip.pieces if piece.value is not None]
     max_value, style = max(values, default=0.0), _STYLE
@@ -72,7 +72,7 @@ def page(title: str, strips: Strips) -> str:
 
 
 def _piece(piece: Piece, mark: str, max_value: float) -> Element | str:
-    """Render a piece in the colour of its number; only 0 is white."""
+    """Render a piece of text on the colour of its number; only 0 is white. A piece without a number has no colour."""
     text = visible(piece.text)
     if piece.value is None:
         return el("span", {"class": mark, "title": piece.told or None}, text) if mark else text

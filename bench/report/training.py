@@ -22,7 +22,10 @@ LOSSES = ("train_nll", "validation_nll", "base_rate_nll")
 
 
 class Stage(NamedTuple):
-    """One stage of training as text: kept step, steps taken, step limit and epochs, each as a range over the seeds."""
+    """One stage of a method's training as text: step whose weights were kept, steps taken, step limit and epochs.
+
+    Each text is the range over the seeds.
+    """
 
     name: str
     best: str
@@ -32,7 +35,7 @@ class Stage(NamedTuple):
 
 
 def format_stages(trainings: Sequence[Training]) -> list[Stage]:
-    """Format each stage of training over the seeds."""
+    """Format each stage of a method's training, as ranges over the seeds."""
     by_stage = zip(*(training.stages for training in trainings), strict=False)
     return [
         Stage(
@@ -47,25 +50,25 @@ def format_stages(trainings: Sequence[Training]) -> list[Stage]:
 
 
 def format_losses(trainings: Sequence[Training]) -> list[str]:
-    """Format each of the negative log-likelihoods `LOSSES` as its mean over seeds, in nats; a dash if unknown."""
+    """Format each of the negative log-likelihoods in `LOSSES` as mean over seeds, in nats; unknown ones as a dash."""
     return [EN_DASH if mean is None else f"{mean:.3f}" for mean in (mean_of_field(trainings, name) for name in LOSSES)]
 
 
 def mean_of_field(trainings: Sequence[Training], name: str) -> float | None:
-    """Return the mean over seeds of a field of `Training`; None if no seed has it."""
+    """Return the mean over seeds of a field of `Training`; None if no seed has a value."""
     return averages.mean_of(getattr(training, name) for training in trainings)
 
 
 def sum_of_stages(trainings: Sequence[Training], name: str) -> float | None:
-    """Return the mean over seeds of a stage's field summed over the stages; None without stages."""
+    """Sum a field over the training stages of each seed, and return the mean over seeds; None if no seed has stages."""
     return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
 def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
-    """Return the footnote of a line whose training was cut short; empty if it was not.
+    """Return the footnote of a method whose training was cut short; empty if no training was cut short.
 
     Args:
-        trainings: trainings of the line, one for each seed.
+        trainings: trainings of the method, one for each seed.
         published: length of the published training, in words; empty if unknown.
     """
     epochs = [stage.epochs for training in trainings for stage in training.stages if stage.cut_short]
@@ -74,13 +77,13 @@ def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:
 
 @cache
 def published_training(method: str) -> str:
-    """Return in words how long a built-in method was trained in its paper; empty if the method does not say so."""
+    """Return in words how long a built-in method was trained in its paper; empty if unknown."""
     methods, _ = registry.built_in()
     return methods.get(method).published_training if method in methods.names() else ""
 
 
 def training_facts(trainings: Sequence[Training]) -> list[tuple[str, str]]:
-    """Return facts on the training for the page, as pairs of name and text."""
+    """Return facts on a method's training for the HTML page, as pairs of name and text, e.g. `("Epochs", "3.0")`."""
     if not trainings:
         return []
     facts = [

@@ -1,7 +1,7 @@
-"""Report of an analysis of variants (`Variants`): rows, legend and verdict as text; data and records.
+"""Report a comparison of variants of a method (`Variants`), as text and as data.
 
-Such an analysis compares variants of a method with a reference variant. It can also have a path: a sequence of variants
-that leads to the reference in steps.
+Each variant is compared with a reference variant. There can also be a path: a sequence of variants that leads to the
+reference in steps.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, p_text, 
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estimate_fields
 
 COLUMNS = ("model", "task", "variant", "metric", "mean")
-"""Columns of a file of published variants; values in percent."""
+"""Columns of a CSV file of published variants; means are in percent."""
 ENDS = 5
 """Number of rows shown from each end of a long list of variants."""
 _LONG = 12
-"""Maximum number of variants that are all listed; of a longer list only both ends are shown."""
+"""Maximum number of variants that a table lists in full; of more variants it shows both ends of the list."""
 _ALPHA = 0.05
 
 Published = Mapping[tuple[str, str, str, str], float]
@@ -31,7 +31,7 @@ Published = Mapping[tuple[str, str, str, str], float]
 
 
 def read_published(variants: Variants, results: Path) -> Published:
-    """Read the published values of an analysis; empty where there are none.
+    """Read the values that were published for an analysis; empty if there is no file of such values.
 
     Raises:
         UserError: the file is malformed.
@@ -44,19 +44,22 @@ def read_published(variants: Variants, results: Path) -> Published:
 
 
 def sorted_rows(variants: Variants, metric: str) -> list[VariantRow]:
-    """Sort the rows of a metric by the difference reference - variant, largest first, undefined ones last."""
+    """Return the rows of a metric, sorted by the difference of reference minus variant, the largest first.
+
+    Variants with an undefined difference come last.
+    """
     return sorted(
         variants.of(metric), key=lambda row: (row.difference is None, -row.difference.value if row.difference else 0)
     )
 
 
 def is_long(variants: Variants) -> bool:
-    """Return whether the list of variants is so long that only both its ends are shown."""
+    """Return whether there are so many variants that a table shows only both ends of the list."""
     return len(variants.of(variants.metrics[-1])) > _LONG
 
 
 def title(variants: Variants) -> str:
-    """Return the heading: method, analysis, model, task, preset, seeds, number of questions and accuracy."""
+    """Return the heading of the report: method, analysis, model, task, preset, seeds, number of questions, accuracy."""
     return f"{measures_table.title(variants)} ({100 * variants.accuracy:.1f} % right)"
 
 
@@ -64,7 +67,7 @@ def title(variants: Variants) -> str:
 
 
 def variant_rows(variants: Variants, published: Published) -> list[dict[str, str]]:
-    """Return the rows of the table of variants, label -> text, without empty columns."""
+    """Return the rows of the table of variants, without empty columns; a row maps column labels to texts."""
     rows: list[dict[str, str]] = []
     for name in variants.metrics:
         metric = METRICS[name]
@@ -97,12 +100,18 @@ def _probability(p: float | None) -> str:
 
 
 def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]]]:
-    """Return the rows of each table: the variants, and then the steps of the path if there is one."""
+    """Return the tables of the report, as lists of rows: the variants, and then the steps between variants.
+
+    Without steps there is only the table of variants.
+    """
     return [rows for rows in (variant_rows(variants, published), step_rows(variants)) if rows]
 
 
 def step_rows(variants: Variants) -> list[dict[str, str]]:
-    """Return the table of the steps from one variant to the next, as rows label -> text; empty if there are none."""
+    """Return the rows of the table of steps from one variant to the next; a row maps column labels to texts.
+
+    The list is empty if there are no steps.
+    """
     rows = []
     for step in variants.steps:
         metric, share = METRICS[step.metric], step.share
@@ -131,14 +140,17 @@ def _share_interval(share: SeedMean | None) -> str:
 
 
 def describe_family(variants: Variants) -> str:
-    """Say for how many tests, of variants and of steps, p values are corrected."""
+    """Return in words for how many tests p values are corrected together, e.g. `12 variants and 3 steps`."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
     steps = f" and {plural(n_steps, 'step')}" if n_steps else ""
     return f"{plural(count, 'variant')}{steps}"
 
 
 def _extra_steps(variants: Variants) -> list[StepRow]:
-    """Return the steps of the last metric that don't end at the reference; the last step is a variant's row, too."""
+    """Return the steps between variants, in the last metric, that don't end at the reference variant.
+
+    The step that ends at the reference is left out, because the table of variants already has its test.
+    """
     return [step for step in variants.steps if step.metric == variants.metrics[-1] and step.end != variants.reference]
 
 
@@ -154,7 +166,7 @@ def _with_interval(name: str, estimate: SeedMean, value: str) -> str:
 
 
 def legend(variants: Variants, published: Published) -> list[str]:
-    """Return the sentences below the tables."""
+    """Return the sentences below the tables of variants and steps."""
     count = len(variants.of(variants.metrics[-1]))
     caption = (
         f"Percent, {averaged(variants.average)}, averaged over seeds, with {100 * variants.level:g} % intervals for"
@@ -195,7 +207,7 @@ def legend(variants: Variants, published: Published) -> list[str]:
 
 
 def verdict(variants: Variants) -> str:
-    """Return the question of the analysis and the answer that the tests give."""
+    """Return the question of the analysis and the answer that the tests give, as one text."""
     name = variants.metrics[-1]
     metric, rows = METRICS[name], [row for row in sorted_rows(variants, name) if row.difference is not None]
     testable = [row for row in rows if row.p_corrected is not None]
@@ -244,7 +256,7 @@ def _is_decided(row: VariantRow | StepRow) -> bool:
 
 
 def _describe_path(variants: Variants) -> str:
-    """Describe the steps of the path; empty without one."""
+    """Describe the steps from the first variant of a path to the reference; empty if there is no path."""
     name = variants.metrics[-1]
     steps = [step for step in variants.steps if step.metric == name]
     total = next((row for row in variants.of(name) if steps and row.variant == steps[0].start), None)
@@ -273,7 +285,7 @@ def _difference(row: VariantRow) -> str:
 
 
 def _is_better(row: VariantRow) -> bool:
-    """Return whether the reference is better than the variant."""
+    """Return whether the reference variant is better than the variant of the row."""
     return row.difference is not None and (row.difference.value > 0) is bool(METRICS[row.metric].higher_is_better)
 
 
@@ -281,7 +293,7 @@ def _is_better(row: VariantRow) -> bool:
 
 
 def data(variants: Variants, published: Published) -> dict[str, object]:
-    """Return the whole result as JSON data, in unrounded fractions, with the verdict and the published values."""
+    """Return the whole analysis as JSON data, with unrounded fractions, the verdict and the published values."""
     record = asdict(variants) | {"verdict": verdict(variants), "rows": [asdict(row) for row in variants.rows]}
     for row in record["rows"]:
         row["published"] = published.get((variants.model, variants.task, row["variant"], row["metric"]))
@@ -289,7 +301,7 @@ def data(variants: Variants, published: Published) -> dict[str, object]:
 
 
 def records(variants: Variants, published: Published) -> Iterator[dict[str, object]]:
-    """Yield a record for each variant and metric, and then one for each step of the path and metric."""
+    """Yield a CSV record for each variant and metric, and then one for each metric and step between variants."""
     shares = ("share", "share_low", "share_high")
     for row in variants.rows:
         yield {

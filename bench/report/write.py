@@ -16,7 +16,7 @@ from bench.results.transfer import FOLDER
 
 
 def write(request: ReportRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Write the page and the figures; return their paths.
+    """Write the HTML page of a folder of results, and on request the figures; return the paths of the files.
 
     Args:
         request: results to show, and files to write.
@@ -38,7 +38,7 @@ def _check_out(out: Path) -> None:
 def write_tables(
     tables: Sequence[Table], request: ReportRequest, say: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """Write the page and the figures of tables that are built already; otherwise like `write`.
+    """Write the HTML page, and on request the figures, of tables that are already built; return the paths of the files.
 
     Args:
         tables: tables of the requested results.

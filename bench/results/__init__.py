@@ -1,1 +1,1 @@
-"""Results on disk: for each cell a JSON file with its `ResultRow`, and a Parquet file with a record per question."""
+"""Results on disk: each cell has a JSON file with its `ResultRow`, and a Parquet file with one row per question."""

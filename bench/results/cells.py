@@ -1,4 +1,4 @@
-"""Cells of a results folder: find the result files, read their rows, note what is left out."""
+"""Listing and reading of all results (cells) below a folder, with notes on files that are left out."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bench.results.files import FAILED, PARTIAL, RESERVED, path_of, read
 from bench.results.row import ResultRow
 
 _RESULT_NAME = re.compile(r".+--.+--s-?\d+(--[0-9a-f]{8})?(--n\d+)?(\.failed)?\.json")
-"""Pattern of the file names that `bench.results.files.path_of` builds."""
+"""Pattern of the names of result files, as `bench.results.files.path_of` builds them."""
 _MAX_REASON = 120
-"""Largest number of characters that a note shows of the reason of a failure."""
+"""Largest number of characters of a failure's reason that a note shows."""
 
 
 def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
-    """Read all rows below a results folder, in the order of their paths.
+    """Read the `ResultRow` of each result below a folder, in the order of the files' paths.
 
     Args:
         folder: the results folder.
-        partial: whether to read the rows of runs with `--limit`, too.
+        partial: whether to read results of runs with `--limit`, too.
 
     Raises:
         UserError: there is no such folder, or a file in it is invalid.
@@ -32,10 +32,10 @@ def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
 
 
 def read_with_note(path: Path) -> ResultRow:
-    """Read the row of a JSON file, with a note where a later run of the cell failed or was skipped.
+    """Read the `ResultRow` of a JSON file; add a note if a later run of the same cell failed or was skipped.
 
     Raises:
-        UserError: as `bench.results.files.read`, or the file of the failed run is of another cell.
+        UserError: a file is invalid (see `bench.results.files.read`), or the failed run's file is of another cell.
     """
     row, failed = read(path), path.with_suffix(FAILED)
     if row.status != "ok" or not failed.is_file():
@@ -56,16 +56,16 @@ def read_with_note(path: Path) -> ResultRow:
 
 
 class ResultFiles(NamedTuple):
-    """JSON files below a results folder."""
+    """Paths of the JSON files below a results folder."""
 
     cells: list[Path]
-    """One file for each cell, in the order of their paths: the file with numbers, or else that of a failed run."""
+    """One file for each cell, sorted by path: the file with numbers or, without one, the file of the failed run."""
     foreign: list[Path]
-    """JSON files that are no results."""
+    """JSON files that are not results."""
 
 
 def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
-    """List the JSON files that `read_all` reads.
+    """List the result files that `read_all` reads, and the JSON files that are not results.
 
     Raises:
         UserError: there is no such folder.
@@ -86,11 +86,11 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
 
 
 def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
-    """Return notes on the files below a results folder that are not shown.
+    """Return sentences on the files below a results folder that reports leave out.
 
     Args:
         folder: the results folder.
-        partial: whether rows of runs with `--limit` are shown.
+        partial: whether results of runs with `--limit` are shown.
 
     Raises:
         UserError: there is no such folder.
@@ -108,7 +108,10 @@ def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
 
 
 def is_result_file(path: Path) -> bool:
-    """Return whether a JSON file is a result, even a damaged one, by its name or else by its content."""
+    """Return whether a JSON file is a result: its name fits, or its content has a `schema_version`.
+
+    Damaged results count too.
+    """
     if _RESULT_NAME.fullmatch(path.name):
         return True
     try:

@@ -1,10 +1,9 @@
 """Read and write results: `results/<model>/<task>/<method>--<preset>--s<seed>[--<8 hex of config>].json`, with Parquet.
 
-The JSON file holds a `ResultRow` as strict JSON (no NaN), sorted, with a digest of its content. The Parquet file of the
-same stem has one row per question; the JSON file holds its digest. Runs with `--limit N` are below `partial/`, with
-names that end in `--nN`. A failed or skipped run deletes no numbers: until a run succeeds it is stored as
-`….failed.json`.
-Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
+The JSON file has a `ResultRow` as strict JSON (no NaN), with sorted keys and a digest of its content. The Parquet file
+has the same stem and one row per question; its digest is in the JSON file. Results of runs with `--limit N` are below
+`partial/`, with names that end in `--nN`. A failed or skipped run leaves earlier numbers alone: it is stored as
+`….failed.json` until a run of the cell succeeds. Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
-"""Separator between a method and the recalibration of its confidences, e.g. in `ccps+isotonic`."""
+"""Separator between the names of a method and of the recalibration of its confidences, as in `ccps+isotonic`."""
 PARTIAL = "partial"
 ANALYSES = "analyses"
-"""Folder of tables and figures that `bench analyze` and `bench guard` write; it holds no results."""
+"""Name of the folder for the tables and figures of `bench analyze` and `bench guard`; it has no results."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
-"""Folders of `results/` that belong to no model."""
+"""Names of folders of `results/` that are not models."""
 
 _MAX_DEPTH = 20
-"""Largest nesting of objects and lists in a field of arbitrary JSON."""
+"""Largest allowed nesting of objects and lists in a field that may hold any JSON."""
 FAILED = ".failed.json"
-"""Suffix of the file of a failed or skipped run."""
+"""File name suffix of a failed or skipped run's result."""
 
 
 # --- names and paths --------------------------------------------------------------------------------------------------
 
 
 def base_of(method: str) -> str:
-    """Name of the method without its recalibration.
+    """Return a method's name without the recalibration appended to it.
 
     >>> base_of("ccps+isotonic"), base_of("ccps")
     ('ccps', 'ccps')
@@ -58,7 +57,7 @@ def base_of(method: str) -> str:
 
 
 def recalibration_of(method: str) -> str:
-    """Name of the recalibration of a method's confidences; empty without one.
+    """Return the name of the recalibration appended to a method's name; empty without one.
 
     >>> recalibration_of("ccps+isotonic"), recalibration_of("ccps")
     ('isotonic', '')
@@ -67,7 +66,7 @@ def recalibration_of(method: str) -> str:
 
 
 def model_folder(model: str) -> str:
-    """Folder name of a model: its label with `/` as `--`; `_` is appended where that is RESERVED.
+    """Return the folder name of a model: its label with `--` for each `/`, and `_` appended if that is in RESERVED.
 
     >>> model_folder("Qwen/Qwen2.5-14B-Instruct"), model_folder("partial")
     ('Qwen--Qwen2.5-14B-Instruct', 'partial_')
@@ -77,10 +76,10 @@ def model_folder(model: str) -> str:
 
 
 def path_of(row: ResultRow, out: Path) -> Path:
-    """Build the path of the row's JSON file; nothing is written.
+    """Return the path of a result's JSON file below the folder `out`; nothing is written.
 
     Raises:
-        UserError: method, task or preset is no safe file name.
+        UserError: method, task or preset can't be part of a file name.
     """
     for kind, name in (("method", row.method), ("preset", row.preset), ("task", row.task)):
         if not NAME.fullmatch(name):
@@ -99,21 +98,21 @@ def path_of(row: ResultRow, out: Path) -> Path:
 
 
 def stored_path(row: ResultRow, results: Path) -> Path:
-    """Return the path of a row's JSON file, where `results` is the results folder or its subfolder `partial`."""
+    """Return the path of a result's JSON file; `results` is the results folder or its subfolder `partial`."""
     limited = row.limit is not None and results.absolute().name == PARTIAL
     return path_of(row, results.absolute().parent if limited else results)
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """First 8 hex digits of the SHA-256 of a configuration."""
+    """Return the first 8 hex digits of the SHA-256 of a configuration."""
     return hashlib.sha256(json.dumps(_encode(config), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def ensure_writable(out: Path) -> None:
-    """Check before any work that results can be written below `out`; no file is left there.
+    """Check, before any work, that results can be written below `out`; the check leaves no file there.
 
     Raises:
-        UserError: they can't be written.
+        UserError: results can't be written.
     """
     existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
     try:
@@ -127,15 +126,20 @@ def ensure_writable(out: Path) -> None:
 
 
 def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
-    """Write the two files of a cell; return the JSON file's path.
+    """Write the JSON file and the Parquet file of a result; return the JSON file's path.
 
-    The write is atomic: a killed process leaves the old cell or the new one. The new Parquet file has a temporary name
-    with its digest until the JSON file with that digest is written; `read` then finishes the write if need be. A cell
-    with another status than ok has no records, and deletes no stored ones. The JSON file gets the `records_digest`.
+    The write is atomic: if the process is killed, the files are all old or all new. First the new Parquet file is
+    written, with its digest in a temporary name. Then follows the JSON file with that digest, then the rename. `read`
+    finishes an interrupted rename. A result whose status is not ok has no records, and leaves stored records alone.
+
+    Args:
+        row: the result; its `records_digest` is set here.
+        records: its values per question, exactly if its status is ok.
+        out: the results folder.
 
     Raises:
-        UserError: the folder can't be written, or a name is not safe; the old cell stays.
-        ValueError: records and status, or lengths of columns, don't match; a number is NaN or infinite.
+        UserError: the folder can't be written, or a name can't be part of a file name; the old files stay.
+        ValueError: records don't fit the status, columns differ in length, or a number is NaN or infinite.
     """
     if (row.status == "ok") != (records is not None):
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
@@ -165,15 +169,15 @@ def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
 
 
 def _pending(path: Path, digest: str) -> Path:
-    """Return the temporary path that a Parquet file has until its JSON file is written."""
+    """Return the temporary path that a result's Parquet file has until the JSON file is written."""
     return path.with_name(f".{path.stem}.{digest[:8]}.parquet")
 
 
 def _finish(path: Path, digest: str) -> None:
-    """Rename a pending Parquet file to its final name, if there is one, and remove other pending files.
+    """Rename a pending Parquet file, if there is one, to its final name; remove pending files of other digests.
 
-    The file of an earlier failed run is removed here and not before, so that an interrupted write loses nothing. The
-    caller must hold the folder's lock.
+    The file of an earlier failed run is removed only here, so that an interrupted write loses nothing. The caller must
+    hold the folder's lock.
     """
     pending = _pending(path, digest)
     if pending.is_file() and digest_file(pending) == digest:
@@ -184,13 +188,16 @@ def _finish(path: Path, digest: str) -> None:
 
 
 def to_json(row: ResultRow) -> str:
-    """Serialise a row as strict JSON, keys sorted, ending in a newline; a model's path is replaced by its label."""
+    """Serialise a result as strict JSON with sorted keys and a final newline.
+
+    A model's path is replaced by its label.
+    """
     public = dataclasses.replace(row, model=model_label(row.model))
     return json_text(with_digest(_encode(public)), sort_keys=True)
 
 
 def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the column types of a Parquet file, and those of the extra column of a method that gives scores."""
+    """Return two dicts of a Parquet file's column types: those of all methods, and that of the extra column `score`."""
     import pyarrow as pa
 
     columns = {
@@ -201,7 +208,7 @@ def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _encode(value: Any) -> Any:
-    """Convert dataclasses, mappings, sequences and numpy scalars to types that `json` serialises."""
+    """Convert dataclasses, mappings, sequences and numpy scalars to types that `json` can serialise."""
     if dataclasses.is_dataclass(value):
         return {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -221,12 +228,13 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 
 
 def read(path: Path) -> ResultRow:
-    """Read the row of a JSON file; validate its fields, its digest and the digest of its Parquet file.
+    """Read the result of a JSON file; check its fields, its digest and the digest of its Parquet file.
 
-    A write that was killed between the two files is finished here.
+    If a write was killed between the two files, it is finished here.
 
     Raises:
-        UserError: the file is invalid, or its Parquet file is missing or has another digest; the message names it.
+        UserError: the file is invalid, or its Parquet file is missing or has another digest; the message names the
+            file.
     """
     parquet = path.with_suffix(".parquet")
     try:
@@ -276,7 +284,7 @@ def _read_row(path: Path) -> ResultRow:
 
 
 def _digest_of(path: Path) -> str | None:
-    """SHA-256 of a file; None where there is none."""
+    """Return the SHA-256 of a file, in hex; None if the file does not exist."""
     try:
         return digest_file(path)
     except FileNotFoundError:
@@ -284,11 +292,11 @@ def _digest_of(path: Path) -> str | None:
 
 
 def read_records(path: Path) -> QuestionRecords:
-    """Read the records of a cell from its Parquet file, given the path of its Parquet or its JSON file.
+    """Read a result's values per question from its Parquet file; `path` is that of the Parquet or of the JSON file.
 
     Raises:
-        UserError: the file is missing or no Parquet file, or has other columns, nulls, a confidence outside [0, 1], or
-            NaN.
+        UserError: the file is missing or not Parquet, has other columns or nulls, or has a confidence that is NaN or
+            outside [0, 1].
     """
     path = path.with_suffix(".parquet")
     try:

@@ -1,6 +1,6 @@
 """Provenance of a result: commit, packages, hardware, revisions; no paths, no names of people or machines.
 
-Nothing here raises: an unknown value is None, with a reason beside it. Example of the part on code:
+No function here raises: an unknown value is None, with the reason under another key. Example, the value of `code`:
 `{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
 """
 
@@ -21,25 +21,25 @@ from typing import Any
 
 DISTRIBUTION = "confbench"
 METHODS = "methods"
-"""Import package of the built-in methods."""
+"""Name of the import package with the built-in methods."""
 PLUGIN = "method "
-"""Prefix of a plugin method's key in `revisions`, where the value is the digest of the method's source."""
+"""Prefix of a plugin method's key in the dict `revisions`; the value is the digest of the plugin's source."""
 CODE = ("bench", METHODS, "tasks")
-"""Import packages; changes in them or in pyproject.toml make a checkout dirty."""
+"""Import packages whose uncommitted changes make a checkout dirty, as do changes in pyproject.toml."""
 _PACKAGES = (
     "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",
     "peft", "deepspeed", "ray",
 )  # fmt: skip
-"""Packages that can change a result; those not installed are left out."""
+"""Installed packages whose versions are recorded, because they can change a result."""
 _GIT_TIMEOUT_S = 20
 
 
 def collect(device: str | None = None, revisions: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """Collect the provenance of a result row, ready for JSON.
+    """Collect the provenance of a result as a dict of JSON types.
 
     Args:
         device: where the model ran, e.g. `cuda:0`, or `cuda:0,cuda:1`.
-        revisions: Hub id of a model or data set -> resolved commit.
+        revisions: Hub id of a model or data set -> commit that was loaded.
     """
     torch, accelerator = sys.modules.get("torch"), None
     if torch is not None and device is not None and device.startswith("cuda"):
@@ -56,7 +56,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
 
 
 def has_commit(folder: Path, sha: str) -> bool | None:
-    """Whether the repository of a folder has a commit; None without a repository, or in a shallow one."""
+    """Return whether the git repository around a folder has a commit; None without one, or if it is shallow."""
     shallow = _git(folder, "rev-parse", "--is-shallow-repository")
     if shallow is None:
         return None
@@ -67,13 +67,13 @@ def has_commit(folder: Path, sha: str) -> bool | None:
 
 @functools.cache
 def code(root: Path | None = None) -> Mapping[str, Any]:
-    """Version and commit of the harness, from the folder of the package, not from the working folder.
+    """Return version and commit of the harness, found from the folder of the package, not from the working directory.
 
-    In a checkout: `git_sha`, and `dirty` for tracked changes under CODE and in pyproject.toml. Installed from a wheel:
-    `record_digest`, over the file hashes in RECORD.
+    In a checkout `git_sha` is set, and `dirty` says whether tracked files under CODE or pyproject.toml have changes. If
+    installed from a wheel, `record_digest` is set instead, a digest of the file hashes in RECORD.
 
     Args:
-        root: folder that holds the packages; by default the one that holds this package.
+        root: folder that contains the packages; by default that of this package.
     """
     folder = (root or Path(__file__).parents[2]).resolve()
     info: dict[str, Any] = {"version": version_of(DISTRIBUTION), "git_sha": None, "dirty": None, "record_digest": None}
@@ -92,9 +92,9 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
 
 
 def record_digest(folder: Path) -> str | None:
-    """SHA-256 over the hashes of our files in the wheel's RECORD; None if `folder` was not installed from it.
+    """Return the SHA-256 over the file hashes in the wheel's RECORD; None if `folder` was not installed from the wheel.
 
-    Only hashed lines below CODE enter, because installers add other lines.
+    Only lines with a hash and a path below CODE count, because installers add other lines.
     """
     try:
         distribution = metadata.distribution(DISTRIBUTION)
@@ -111,13 +111,13 @@ def record_digest(folder: Path) -> str | None:
 
 @functools.cache  # a look-up takes 50 ms, and every cell records the versions
 def packages() -> Mapping[str, str]:
-    """Return name -> version of each of _PACKAGES that is installed; nothing is imported."""
+    """Return name -> version of the installed packages among _PACKAGES, without importing any."""
     versions = {name: version_of(name) for name in _PACKAGES}
     return {name: version for name, version in versions.items() if version is not None}
 
 
 def hardware() -> dict[str, Any]:
-    """Platform, name of the processor, and number of logical cores."""
+    """Return platform, processor name and number of logical cores."""
     cpu = platform.processor() or None
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -129,7 +129,7 @@ def hardware() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """Number of threads of torch (None while it is not imported), and OMP_NUM_THREADS."""
+    """Return the number of torch's threads (None if torch is not imported), and the variable OMP_NUM_THREADS."""
     torch = sys.modules.get("torch")  # must not import it
     return {
         "torch": torch.get_num_threads() if torch is not None else None,
@@ -138,7 +138,7 @@ def threads() -> dict[str, Any]:
 
 
 def version_of(name: str) -> str | None:
-    """Version of an installed package; None where it is not installed."""
+    """Return the version of an installed package; None if the package is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -146,7 +146,7 @@ def version_of(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Output of a git command run in `folder`; None where it fails."""
+    """Return the output of a git command run in `folder`; None if the command fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         completed = subprocess.run(

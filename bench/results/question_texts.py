@@ -1,8 +1,8 @@
-"""Question texts of a run, stored once per task and version: `results/questions/<task>--v<version>.parquet`.
+"""Texts of a run's questions, stored once per task and version: `results/questions/<task>--v<version>.parquet`.
 
-Result files hold ids, answers and confidences; this file maps the ids to questions, so that a report can show them
-without the data set. Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its
-options as shown, choices `["femur", "tibia"]`, gold `a`.
+Result files have only ids, answers and confidences. With the texts, a report can show questions without the data set.
+Example of a row: id `mmlu-choice/test/0`, subject `anatomy`, text `Which bone ...?` with its options as shown, choices
+`["femur", "tibia"]`, gold `a`.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from bench.results.files import SEPARATOR
 from bench.store.files import write_atomic
 
 FOLDER = "questions"
-"""Folder of `results/`, reserved in `bench.results.files.RESERVED`."""
+"""Name of the folder of question texts in `results/`; no model may use this name (`bench.results.files.RESERVED`)."""
 SEVERAL = " \N{SYMBOL FOR RECORD SEPARATOR} "
-"""Separator of the right answers to a question that has several."""
+"""Separator of the right answers to an open question that has several."""
 _SEAL = b"seal"
-"""Key in the Parquet file's metadata under which its digest is stored."""
+"""Key in the Parquet file's metadata under which a digest of the questions is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """One question as a report shows it."""
+    """Text, options and right answer of one question, for reports."""
 
     id: str
-    """Id, as in the records of a result."""
+    """Question id, equal to that in a result's records."""
     subject: str
     text: str
-    """The question in the prompt, with its options, without exemplars and instructions."""
+    """The question as in the prompt, with options, but without exemplars and instructions."""
     choices: tuple[str, ...]
-    """Option texts in the order shown; empty for an open question."""
+    """Option texts in the order of the prompt; empty for an open question."""
     gold: str
-    """Right answer: the letter, or all right texts, joined by SEVERAL."""
+    """Right answer: the option letter or, for an open question, all right texts, joined by SEVERAL."""
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
-    """Build the stored text of a question from its prompt.
+    """Build the stored text of a question as its prompt shows it.
 
     Args:
-        question: from the task.
+        question: a question of a task.
         style: prompt style of the task.
         fmt: choice or open.
         letters: option letters, in order (`Protocol.letters`).
@@ -63,16 +63,16 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Que
 
 
 def digest(questions: Iterable[QuestionText]) -> str:
-    """SHA-256 of all fields of the questions, independent of their order."""
+    """Return the SHA-256 over all fields of the questions; their order doesn't matter."""
     rows = sorted(map(astuple, questions))
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def path_of(task: str, version: int, out: Path) -> Path:
-    """Build the path of the questions of a task; nothing is written.
+    """Return the path of the file with a task's question texts; nothing is written.
 
     Raises:
-        UserError: the task's name is no safe part of a file name.
+        UserError: the task's name can't be part of a file name.
     """
     if not NAME.fullmatch(task):
         raise UserError(f"task name {task!r} can't be part of a file name; rename it to letters, digits and . _ + -")
@@ -82,8 +82,8 @@ def path_of(task: str, version: int, out: Path) -> Path:
 def write(task: str, version: int, questions: Sequence[QuestionText], out: Path) -> Path:
     """Write the questions of a run beside its results; return the file's path.
 
-    Other questions in an existing file stay, so that a run with `--limit` deletes none. If all questions are stored
-    already, nothing is written. The write is atomic.
+    Questions that the file has already are kept, so that a run with `--limit` deletes none. If it has all of them,
+    nothing is written. The write is atomic.
 
     Args:
         task: registered name of the task.
@@ -116,7 +116,7 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
 
 
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
-    """Read the questions of a task, id -> question; empty where no run has written any.
+    """Read the stored questions of a task, id -> question; empty if no run has written any.
 
     Args:
         folder: the results folder.
@@ -141,7 +141,10 @@ def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
 
 
 def _seal(task: str, version: int, questions: Iterable[QuestionText]) -> bytes:
-    """Digest in the file's metadata, which detects changed questions and renamed files."""
+    """Return a digest of task, version and questions, to store in the file.
+
+    The digest reveals changed questions and renamed files.
+    """
     return hashlib.sha256(f"{task}{SEPARATOR}v{version} {digest(questions)}".encode()).hexdigest().encode()
 
 

@@ -1,6 +1,6 @@
-"""Cells of a transfer matrix: results of methods trained on another task, or without the subject of the question.
+"""Cells of a transfer matrix: results of methods trained on another task, or without the tested question's subject.
 
-They are ordinary results in a separate folder. Example: `Corpus("atlas-oe", SUBJECT).label`.
+The cells are ordinary results in a separate folder. Example: `Corpus("atlas-oe", SUBJECT).label`.
 """
 
 from __future__ import annotations
@@ -12,88 +12,91 @@ from pathlib import Path
 from bench.results.row import ResultRow
 
 LEAVE_OUT = "leave_out"
-"""Key in `ResultRow.config`; the value says which part of the training data is left out for each question."""
+"""Key in `ResultRow.config` of results whose training left answers out; its value says which, for each test
+question."""
 SUBJECT = "subject"
-"""Value of LEAVE_OUT: the subject of the question."""
+"""Value of LEAVE_OUT: the training answers of the test question's subject are left out."""
 AT_RANDOM = "as many at random"
-"""Value of LEAVE_OUT: as many answers as the subject has, sampled from all subjects. A control of matched size: it
-measures the cost of fewer answers, not of a new subject."""
+"""Value of LEAVE_OUT: as many training answers as the subject has are left out, sampled from all subjects. This control
+has the same training size. It measures the cost of fewer answers, not that of a new subject."""
 FOLDER = "transfer"
-"""Folder of transfer cells below `results/`, reserved in `bench.results.files.RESERVED`."""
+"""Name of the folder of transfer results below `results/`; no model may use this name
+(`bench.results.files.RESERVED`)."""
 MATRIX = "--transfer.json"
-"""Suffix of the JSON file of the matrix, beside its cells."""
+"""File name suffix of the JSON file with the whole matrix, beside the results of its cells."""
 
 
 @dataclass(frozen=True, order=True)
 class Corpus:
-    """Training data of a method: the train and validation answers of a task."""
+    """Training data of a method: train and validation answers of one task, perhaps without a part."""
 
     task: str
     leaves_out: str = ""
-    """Part left out for each question: SUBJECT, AT_RANDOM, or empty."""
+    """Which training answers are left out for a test question: SUBJECT, AT_RANDOM, or empty for none."""
 
     @property
     def label(self) -> str:
-        """Name of the corpus in tables."""
+        """Name of the training data in tables."""
         words = {SUBJECT: "the subject"}
         return f"{self.task} without {words.get(self.leaves_out, self.leaves_out)}" if self.leaves_out else self.task
 
 
 @dataclass(frozen=True)
 class TransferCell:
-    """A cell of the transfer matrix."""
+    """One method, trained on one corpus and tested on one task."""
 
     method: str
     test: str
     """Name of the task whose test questions are predicted."""
     corpus: Corpus | None
-    """Training data; None for a method without labels, which has one cell for each test task."""
+    """Training data; None for a method without labels, which has only one cell for each test task."""
     row: ResultRow | None = None
-    """Result of the cell; None where the cell was not computed."""
+    """The result; None if the cell was not computed."""
     path: Path | None = None
-    """JSON file of the row."""
+    """Path of the result's JSON file."""
     missing: str = ""
-    """Reason why the cell has no numbers; empty where it has numbers."""
+    """Reason why the cell has no numbers; empty if it has."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Share of right answers in a corpus: in all of it, or in what is left of it for the fit of one subject."""
+    """Share of right answers among the training answers: among all, or among those left for one subject's questions."""
 
     corpus: Corpus
     subject: str
-    """Subject that was left out, or whose size was matched; empty where nothing was left out."""
+    """Subject whose answers were left out, or as many at random; empty if all training answers were used."""
     share: float
     n: int
-    """Number of answers."""
+    """Number of training answers over which the share is computed."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Design of a transfer matrix."""
+    """Design of a transfer matrix: its model, training corpora, test tasks, methods and seeds."""
 
     model: str
     preset: str
     corpora: tuple[Corpus, ...]
-    """Training corpora, the rows of the matrix."""
+    """Training corpora; each is one row of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
-    """Test task -> reference training task: that of --home, or the default one, if it is among the corpora."""
+    """Test task -> task of the reference corpus, to which transfer is compared: that of --home, or the default training
+    task. Test tasks whose reference is not among the corpora are absent."""
     learners: tuple[str, ...]
-    """Trained methods."""
+    """Names of the trained methods."""
     scaled: tuple[str, ...]
-    """Untrained methods whose scores are scaled to probabilities on the corpus's validation split."""
+    """Names of the untrained methods whose scores are scaled to probabilities on a corpus's validation split."""
     seeds: tuple[int, ...]
     forward_tokens: int = 0
-    """Token positions that the matrix fed to the model."""
+    """Number of token positions that were fed to the model for the matrix."""
     shares: tuple[Share, ...] = ()
-    """Shares of right answers in the corpora, for the first seed."""
+    """Shares of right answers in the training data, for the first seed."""
 
     def home(self, test: str) -> Corpus | None:
-        """Reference corpus of a test task; None where it is not among the corpora."""
+        """Return the reference corpus of a test task, to which transfer is compared; None if it isn't in the matrix."""
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Return the share of right answers in a whole corpus, whatever is left out of it for a subject."""
+        """Return the share of right answers in a whole corpus, with nothing left out."""
         matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
         return next(matching, None)

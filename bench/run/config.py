@@ -1,4 +1,4 @@
-"""Options of `bench run`: the fields of `RunConfig` have their names, types, defaults and help."""
+"""Options of `bench run`: the fields of `RunConfig`, with their names, types, defaults and help."""
 
 from __future__ import annotations
 

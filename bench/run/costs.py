@@ -1,6 +1,7 @@
 """Count the token costs of a result: positions fed to the model in each stage, the fewest possible, tokens generated.
 
-See bench/DESIGN.md, Costs belong to the request.
+Stages are the parts of reading: answers, query, continuations and samples. bench/DESIGN.md, section "Costs belong to
+the request", says why a cost does not depend on what the store has.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
 _ADAPTED = "adapter_predictions"
-"""Stage that reads through an adapter; it shares no prefixes with the other stages."""
+"""Stage that reads questions through a method's adapter; it shares no prefixes with stages of the frozen model."""
 
 
 @dataclass
@@ -34,40 +35,41 @@ class TokenCount:
     """Token counts of a run that begins with an empty store and reads some splits."""
 
     fed: Counter[str] = field(default_factory=Counter)
-    """Stage -> token positions fed to the model."""
+    """Stage of reading (such as answers or samples) -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
-    """Stage -> number of distinct token prefixes that no earlier split contains, nor an earlier stage of that split.
-    Their sum over stages is the fewest positions that any order of work feeds."""
+    """Stage of reading (such as answers or samples) -> number of distinct token prefixes that are new in this stage: no
+    earlier split has them, nor an earlier stage of the same split. Their sum over stages is the fewest positions that
+    any run can feed."""
     written: dict[Hashable, int] = field(default_factory=dict)
-    """Identity of each distinct text that the model generates -> its number of tokens, stop token included."""
+    """Identity of each distinct text that the model generates -> number of its tokens, stop token included."""
 
 
 @dataclass(frozen=True)
 class TokensAlone:
-    """Least tokens that a method needs when it runs alone.
+    """Fewest tokens that a method needs when it is the only method of a run.
 
-    A run feeds each token once for all its methods, so its own count says nothing about a single method.
+    A run with several methods feeds each token once for all of them, so its count says nothing about a single method.
     """
 
     forward: int
-    """Token positions fed to the model: the distinct prefixes that answers and the method's signals need, and the
-    training of its adapter."""
+    """Token positions fed to the model: the distinct prefixes that the answers and the method's signals need, and those
+    of the training of its adapter."""
     generated: int
-    """Tokens that the model generates: answers, replies and samples, each with its stop token.
+    """Tokens that the model generates: answers, replies to further user turns, and samples, each with its stop token.
 
-    Latency and the price of output follow this number, as each generated token takes a decoding step, while known
+    Latency and the price of output grow with this number. Each generated token takes a decoding step, while known
     tokens, such as those of a query, take one forward pass together. Texts that came with the questions are not
-    generated. Equal prompts share one greedy text; sampled letters take no decoding step, as all are drawn from the
-    logits at the prompt's end.
+    counted. Equal prompts share one greedy text. Sampled letters take no decoding step, as all are drawn from the
+    logits at the end of the prompt.
     """
 
     def fill_in(self, row: ResultRow) -> ResultRow:
-        """Return the result row with both counts filled in."""
+        """Return a copy of a result row with both counts filled in."""
         return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
 
 
 def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageTokens]:
-    """Return stage -> cost of reading these splits with an empty store: positions fed, and the fewest possible."""
+    """Return stage of reading -> cost with an empty store: token positions fed to the model, the fewest possible."""
     from bench.model.token_accounting import STAGES
 
     count = count_tokens(data_by_split, reader)
@@ -78,11 +80,11 @@ def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[st
 def tokens_alone(
     read: Sequence[tuple[SplitData, frozenset[Signal]]], adapted: Sequence[SplitData], reader: Reader
 ) -> TokensAlone:
-    """Count the tokens that a method needs when it runs alone.
+    """Count the tokens that a method needs when it is the only method of a run.
 
     Args:
-        read: pairs of a split and the signals that the method reads of it.
-        adapted: splits as they were read through the method's adapter; empty if it has none.
+        read: pairs of a split and the signals that the method reads there.
+        adapted: splits as the model read them with the method's adapter; empty if there is no adapter.
         reader: the reader that has read these splits.
     """
     splits: dict[object, SplitData] = {}
@@ -94,18 +96,24 @@ def tokens_alone(
 
 
 def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> frozenset[Signal]:
-    """Return what a run of one method alone would store of a split, given the signals that the method reads there."""
+    """Return the signals that a run of a single method would store for a split.
+
+    Args:
+        split_data: the split.
+        signals: signals that the method reads in this split.
+        reader: the reader of the split.
+    """
     return required_stored_signals(
         read_from_model(signals), split_data.task.format, reader.prompt_settings(split_data).max_new_tokens
     )
 
 
 def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
-    """Count, without a model, the tokens of a run that reads these splits with an empty store.
+    """Count, without running the model, the tokens of a run that reads these splits with an empty store.
 
     Such a run reads the splits in order, shard by shard, and all signals of a shard at once. The count is computed from
-    the texts: it does not depend on which forward passes were really made, on batches halved for lack of memory, or on
-    padding.
+    the texts. It depends neither on the forward passes that were really made, nor on padding, nor on batches that were
+    halved for lack of memory.
     """
     from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
 
@@ -131,9 +139,10 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
 
 
 def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputWithGenerations]]:
-    """Yield for each shard the model inputs of its questions, with the texts that the model generates for them.
+    """Yield, for each shard, the model inputs of its questions, with the texts that the model generates for them.
 
-    Answers that came with the questions, and those that are read again through an adapter, are fed, not generated.
+    Two kinds of answers count as fed instead of generated: answers that came with the questions, and answers that are
+    read again through an adapter.
     """
     from bench.model.token_accounting import InputWithGenerations
 

@@ -1,4 +1,4 @@
-"""Whether a method can run on a test split, decided from its signals and training split before any computation."""
+"""Decide before any computation whether a method can run on a test split, from its signals and training split."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def reason_infeasible(
     Args:
         method: the unfitted method.
         test: the test split.
-        tasks: name -> task, training tasks included.
-        train_on: what methods learn on for this test.
+        tasks: name -> task, for tests and training tasks.
+        train_on: task and split that methods learn on for this test.
         prompts: prompt tokeniser of the model; a signal may need tokens that its vocabulary lacks.
-        facts: function that returns the model's shapes; it is called only if needed, since it is slow.
+        facts: function that returns the model's shapes; it is slow, so it is called only if needed.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
@@ -58,7 +58,7 @@ def reason_infeasible(
 def reason_untrainable(
     method: ConfidenceMethod, train_on: TrainOn, tasks: Mapping[str, Task] | Mapping[str, type[Task]]
 ) -> str | None:
-    """Return why a method has no training data; None if it has some, needs none, or the training task is unknown."""
+    """Return why a method has no training data; None if it has some, needs none, or its training task is unknown."""
     source = train_on.split_of(method)
     task = tasks.get(source.task)
     if not method.trains() or task is None or source.split in task.card.splits:
@@ -83,12 +83,12 @@ def check_training_memory(
     Args:
         methods: name -> method.
         tests: test splits.
-        infeasible: pairs of method name and test split that can't run.
+        infeasible: pairs (name of a method, test split) for which the method can't run.
         lm: the model; its weights are not loaded.
         budget: most tokens of one forward pass of training; None: the device's default.
 
     Raises:
-        UserError: training an adapter needs more memory.
+        UserError: the training of an adapter needs more memory than the device has.
     """
     from bench.model.devices import training_budget
 
@@ -103,5 +103,5 @@ def check_training_memory(
 
 
 def has_validation(task: Task | type[Task]) -> bool:
-    """Return whether a task has a validation split, or a train split to hold one out from."""
+    """Return whether a task has a validation split, or a train split from which one can be held out."""
     return not {"validation", "train"}.isdisjoint(task.card.splits)

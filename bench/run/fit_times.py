@@ -1,8 +1,9 @@
 """Estimate the seconds of a fit: from recorded fits, else from a few training steps on synthetic signals.
 
-The time of a training step is the difference between two timed fits with different numbers of steps; that of a row,
-between two with different numbers of rows. How many steps a method wants is seen from the `EarlyStopping`s that it
-creates. An adapter is not trained for the estimate: the settings of its request say how long training will take.
+The time of a training step is the difference between two timed fits with different numbers of steps. The time of a row
+(a training answer) is the difference between two fits with different numbers of rows. The `EarlyStopping` objects that
+a method creates show how many steps it requests. An adapter is not trained for the estimate: the settings that its
+method passes to the trainer give the number of steps.
 """
 
 from __future__ import annotations
@@ -39,25 +40,27 @@ if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
 _ROWS, _MORE_ROWS = 40, 96
-"""Training rows of the smaller and of the larger timed fit: both more than a training batch."""
+"""Training rows of the smaller and of the larger timed fit; both exceed the batch size of training."""
 _STEPS, _MOST_STEPS = 2, 162
 _LONG_ENOUGH = 0.03
-"""The time of a step counts as reliable once further steps make a fit longer by this many seconds."""
+"""Seconds by which additional steps must lengthen a fit, so that the time of one step can be derived from the
+difference."""
 _WEIGHTS = {"cpu": 1 << 18}
-"""Kind of device -> most weights of the output head in a timed fit, whose time is scaled up; other kinds: `_MANY`."""
+"""Kind of device -> most weights of the output head in a timed fit, `_MANY` for kinds not listed. A larger head is
+timed with fewer rows of the vocabulary, and the time is scaled up."""
 _MANY = 1 << 26
 _LEAST_WORDS = 128
 
 
 def recorded_seconds(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
-    """Return the seconds of a stored fit with the required properties; None if there is none.
+    """Return the seconds of a stored fit that has the required properties; None if there is no such fit.
 
-    Of several, the fit with the nearest number of rows is taken.
+    If there are several, the one with the nearest number of rows (training and validation answers) is used.
 
     Args:
-        manifests: manifests of the stored fits.
-        required: entries that a manifest, or the dict `fields` in it, must have.
-        rows: number of training and validation answers; the time of a stored fit with fewer is scaled up in proportion.
+        manifests: manifests (recorded properties) of the stored fits.
+        required: property -> value, as it must be in a manifest or in the manifest's dict `fields`.
+        rows: number of rows of the planned fit; the time of a stored fit with fewer rows is scaled up in proportion.
     """
     matching = [fit for fit in manifests if "rows" in fit and required.items() <= {**fit, **fit["fields"]}.items()]
     if not matching:
@@ -69,36 +72,36 @@ def recorded_seconds(manifests: Iterable[Mapping[str, Any]], required: Mapping[s
 
 @dataclass(frozen=True)
 class AdapterTraining:
-    """Training settings of the adapter that a method requests."""
+    """Training settings of the adapter that a method trains."""
 
     steps: int
     batch_size: int
     points: int
-    """Number of checkpoints at which the validation loss is computed; 0: it is not."""
+    """Number of checkpoints at which the validation loss is computed; 0 if it is never computed."""
     frozen: bool
-    """Whether the examples have several columns of token sequences: the loss may then run the frozen model as well."""
+    """Whether each example has several token sequences: the loss may then also run the frozen model."""
 
 
 @dataclass(frozen=True)
 class FitTime:
-    """Seconds of a fit: a constant part, and parts that grow with rows and steps."""
+    """Time of a fit as a linear function: a constant, a part per row (answer), and a part per optimiser step."""
 
     once: float
-    """Seconds that depend on neither rows nor steps."""
+    """Seconds that depend neither on the number of rows nor on the number of steps."""
     row: float
     """Seconds per training or validation answer."""
     step: float
-    """Seconds per optimiser step, summed over all trainings that the fit consists of."""
+    """Seconds per optimiser step; if a fit consists of several trainings, the sum over one step of each."""
     steps: float
-    """Most optimiser steps of a training; the mean if the fit consists of several."""
+    """Largest number of optimiser steps of a training; the mean over trainings if the fit consists of several."""
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds of a fit on `rows` training and validation answers together."""
+        """Return the seconds of a fit on `rows` answers, the number of training and validation answers together."""
         return self.once + rows * self.row + self.steps * self.step
 
 
 class _AdapterRequestedError(Exception):
-    """Raised when a fit requests an adapter; holds the adapter's settings and the number of token-sequence columns."""
+    """Raised when a method asks to train an adapter; holds the settings and the number of sequences per example."""
 
 
 def _request_adapter(*, loss: str, examples: Any, settings: Mapping[str, Any], validation: object = None) -> AdapterRef:
@@ -108,14 +111,14 @@ def _request_adapter(*, loss: str, examples: Any, settings: Mapping[str, Any], v
 
 @dataclass(frozen=True, eq=False)
 class _ShortTraining(Context):
-    """Context that ends every training after a few steps."""
+    """Context of a fit that ends every training after at most `most` steps."""
 
     most: int = _STEPS
     requested: list[int] = field(default_factory=list)
-    """Number of steps that the method requested, for each training."""
+    """Number of steps that the method requested, for each of its trainings."""
 
     def early_stopping(self, limit: int, **settings: Any) -> EarlyStopping:
-        """Return an early stopping limited to `most` steps, and note in `requested` how many were requested."""
+        """Return an early stopping of at most `most` steps; append the requested number of steps to `requested`."""
         self.requested.append(limit)
         return super().early_stopping(min(limit, self.most), **settings)
 
@@ -133,7 +136,9 @@ class Widths:
 def measure_fit(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | AdapterTraining | str:
-    """Return the time of a method's fit; the settings of its adapter if it trains one; or why neither is known.
+    """Return the time of a method's fit, or what is known instead.
+
+    If the method trains an adapter, this is the settings of the training; if the time is unknown, the reason in words.
 
     Args:
         method: the unfitted method.
@@ -162,7 +167,7 @@ def measure_fit(
 
 
 _KNOWN: dict[tuple[object, ...], FitTime] = {}
-"""Arguments of `measure_fit` -> time of the fit: a cache for the other seeds and runs of this process."""
+"""Cache for further seeds and runs of this process: arguments of `measure_fit` -> time of the fit."""
 
 
 @cache
@@ -172,7 +177,7 @@ def _built_in() -> dict[str, type[ConfidenceMethod]]:
 
 
 class _CountingHead(OutputHead):
-    """Output head that counts how often its weights are accessed; all instances share the counter."""
+    """Output head that counts how often its weights are accessed; one counter for all instances."""
 
     reads: ClassVar[int] = 0
 
@@ -185,9 +190,10 @@ class _CountingHead(OutputHead):
 def _time_fit(
     make: Callable[[], ConfidenceMethod], fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime:
-    """Time fits on few and on more rows, with few and with more steps, and derive the parts of the time from them.
+    """Time fits that differ in rows or in steps; derive the constant, the time per row and the time per step.
 
-    A method that reads the output head gets one with a smaller vocabulary, and the time is scaled up to the model's.
+    If the method reads the output head, the fits use a head with a smaller vocabulary. The part of the time that
+    depends on the head is then scaled up to the model's vocabulary.
     """
     reads, words = make().reads(), widths.vocabulary
     if Unembedding() in reads.fit | reads.predict:
@@ -204,7 +210,12 @@ def _time_fit(
         return Batch(data.ids, columns, data.correct)
 
     def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
-        """Return the requested steps of each training, seconds of fit and prediction, and accesses of the head."""
+        """Fit a method on `learned` and predict; count what the fit requested.
+
+        Returns:
+            The requested number of steps of each training, the seconds of fit and prediction, and the number of
+                accesses to the weights of the output head.
+        """
         method, ctx = make(), _ShortTraining(0, fmt, widths.device, protocol, _request_adapter, most=most)
         before, start = _CountingHead.reads, time.perf_counter()
         method.fit(learned, ctx)

@@ -1,4 +1,4 @@
-"""Fit a method, or load the fit that an earlier run stored, with its training losses and the labels that it read."""
+"""Fit a method, or load the fit that an earlier run stored. A fit includes training losses and label counts."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 Fresh = Callable[[], ConfidenceMethod]
-"""Function that returns a new unfitted method."""
+"""Function that returns a new unfitted method with fixed constants."""
 FEW = 20
-"""With fewer validation answers, a method's validation loss is no evidence against it."""
+"""If a method has fewer validation answers than this, a large validation loss is not reported."""
 KIND = "fits"
 """Subfolder of the store that holds the fits."""
 _SAME = 1e-4
-"""Confidences that differ by no more than this count as equal."""
+"""Largest difference of two confidences that count as equal."""
 _ACCOUNT, _CURVE = "training.json", "curve.safetensors"
-"""Files of a stored fit beside those that the method's `save` writes."""
+"""Names of the two files that are stored beside those of the method's `save`: losses, and confidences at
+checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """Fits of a method with several configurations, of which the validation loss chose one."""
+    """Fits of a method with several configurations; the one with the smallest validation loss was chosen."""
 
     account: Tuning
     """Validation loss and seconds of each configuration, for the result row."""
@@ -61,20 +62,24 @@ class Tuned:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted method, and what is known of its fit."""
+    """A fitted method, with losses, label counts and seconds of its fit."""
 
     method: ConfidenceMethod
     training: Training
     labels: LabelsSeen
     curve: FloatArray | None
-    """`(points, m)`: confidences in the m validation answers at each checkpoint; for None see `training_account`."""
+    """`(points, m)`: confidences in the m validation answers at each checkpoint; `training_account` says when this is
+    None."""
     seconds: float
-    """Seconds that the fit took; if it was chosen among several configurations, the fits of all of them."""
+    """Seconds that the fit took. For a method with several configurations, the sum over all of them."""
     tuned: Tuned | None = None
-    """Fits of all configurations; None if validation did not choose among several."""
+    """Fits of the configurations that validation chose among; None if there was no such choice."""
 
     def complaint(self) -> str | None:
-        """Return a complaint if the validation loss is larger than that of a constant confidence; else None."""
+        """Return a complaint if the validation loss is larger than that of a constant confidence; else None.
+
+        The constant is the share of right training answers.
+        """
         nll, constant = self.training.validation_nll, self.training.base_rate_nll
         if nll is None or constant is None or 0 < self.labels.validation < FEW:
             return None
@@ -89,7 +94,7 @@ class Fitted:
 
 @dataclass
 class Fitter:
-    """Fits the methods of a run on one model."""
+    """Fits the methods of a run on one model, and stores the fits."""
 
     resolved: ResolvedRun
     lm: LanguageModel
@@ -99,23 +104,24 @@ class Fitter:
     seed: int
     """Seed of the run."""
     elsewhere: Elsewhere | None = None
-    """Trains adapters on other machines; None: they are trained on this one."""
+    """Trains adapters on other machines; None if adapters are trained on this machine."""
     puts_off: bool = False
-    """Whether a fit raises `DeferredTrainingError` instead of waiting for an adapter that is trained elsewhere."""
+    """Whether `fit` raises `DeferredTrainingError` while the method's adapter is trained elsewhere, instead of
+    waiting."""
     sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Method -> digest of its source code when the run began; that code runs, even if its file was edited since. None:
-    the class has no file, and its fits are not stored."""
+    """Method -> digest of its source code when the run began. Later edits of the file don't change the code that runs.
+    None for a class without a file: its fits are not stored."""
     _unusable: set[str] = field(default_factory=set)
-    """Store keys of the fits that could not be loaded, and are replaced by new fits."""
+    """Store keys of fits that could not be loaded; new fits replace them."""
 
     def fit(self, name: str, learned: SplitData, validation: SplitData | None, configuration: int = 0) -> Fitted:
-        """Fit a method, or load the same fit of an earlier run.
+        """Fit a method, or load the stored fit of an earlier run with the same data and constants.
 
         Args:
             name: name of the method.
             learned: training split.
-            validation: validation split for early stopping.
-            configuration: index of the method's configuration to fit; 0 has the preset's constants.
+            validation: validation split for early stopping; None: there is none.
+            configuration: index of the configuration to fit, with 0 for the preset's constants.
 
         Raises:
             DeferredTrainingError: the method's adapter is being trained elsewhere; call again once that is done.
@@ -127,14 +133,20 @@ class Fitter:
         return stored or self._fit_and_store(fresh, key, fields, learned, validation)
 
     def is_stored(self, name: str, learned: SplitData, validation: SplitData | None) -> bool:
-        """Return whether the store has the fit of a method with its preset's constants. Arguments as of `fit`."""
+        """Return whether the store has the fit of a method with its preset's constants.
+
+        Args:
+            name: name of the method.
+            learned: training split.
+            validation: validation split for early stopping.
+        """
         fields, _ = self._key_fields(name, learned, validation, 0)
         return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
 
     def _key_fields(
         self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
     ) -> tuple[dict[str, Any], Callable[[], ConfidenceMethod]]:
-        """Return the fields that a fit's store key is a hash of, and a function that returns the unfitted method."""
+        """Return the values whose hash is the store key of a fit, and a function that returns the unfitted method."""
         fresh = partial(self.resolved.new_method, name, configuration)
         method = fresh()
         seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
@@ -153,7 +165,7 @@ class Fitter:
         return fields, fresh
 
     def context(self, name: str, learned: SplitData, validation: Batch | None, seed: int) -> Context:
-        """Return the context that is passed to a method's `fit`.
+        """Return the context (seed, protocol, adapter trainer, validation answers) that is passed to a method's `fit`.
 
         Args:
             name: name of the method.
@@ -171,7 +183,7 @@ class Fitter:
         )
 
     def _load_stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
-        """Return the stored fit with this key; None if there is none, it can't be loaded, or its adapter is gone."""
+        """Return the stored fit with this key; None if it is missing, can't be loaded, or has lost its adapter."""
         from bench.model.adapter import fingerprint
 
         entry = self.store.get(KIND, key)
@@ -193,9 +205,9 @@ class Fitter:
         return None
 
     def _replace_later(self, name: str, key: str, reason: str) -> None:
-        """Mark a stored fit as unusable and note the reason, if any, for the user.
+        """Mark a stored fit as unusable, and note the reason for the user unless it is empty.
 
-        It stays in the store until the new fit is done, as loading may have failed for lack of memory.
+        The stored fit is deleted only when the new fit is done, since loading may have failed for lack of memory.
         """
         self._unusable.add(key)
         if reason:
@@ -265,13 +277,13 @@ class Fitter:
 
 
 def derived_seed(seed: int, *parts: str) -> int:
-    """Return a 63-bit seed: a hash of the run's seed and of names, e.g. method, model and training split of a fit."""
+    """Return a 63-bit seed: a hash of the run's seed and of `parts`, e.g. method, model and training split of a fit."""
     digest = hashlib.sha256("\0".join([str(seed), *parts]).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def _adapters(value: Any) -> Iterator[AdapterRef]:
-    """Yield the adapters in a value, e.g. in the dict of a method's fitted attributes and the dicts in it."""
+    """Yield the adapters among a method's fitted attributes, also those in nested dicts."""
     if isinstance(value, AdapterRef):
         yield value
     elif isinstance(value, Mapping):
@@ -285,11 +297,12 @@ def _adapters(value: Any) -> Iterator[AdapterRef]:
 def training_history(
     method: ConfidenceMethod, ctx: Context, train: Batch, validation: Batch | None
 ) -> tuple[Training, FloatArray | None]:
-    """Return the losses of a fit, and its curve: confidences in the m validation answers at each checkpoint.
+    """Return the losses of a fit; and its curve `(points, m)`: confidences in m validation answers at each checkpoint.
 
-    The curve has shape `(points, m)`. That of an adapter was recorded during its training. Other methods have one if
-    they have a single training with checkpoints, and the best checkpoint reproduces the fitted method's confidences;
-    it does not if the training is a part of the method, e.g. one member of an ensemble. Otherwise the curve is None.
+    The curve of an adapter was recorded during its training. Any other method has a curve if both conditions hold: it
+    has a single training with checkpoints, and the confidences at the best checkpoint equal those of the fitted method.
+    The second fails if the training is only a part of the method, e.g. one member of an ensemble. Without a curve, None
+    is returned for it.
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None
@@ -321,7 +334,7 @@ def training_history(
 
 
 def _predict_unlabelled(method: ConfidenceMethod, labelled: Batch) -> FloatArray:
-    """Return the confidences `(n,)` that a method predicts from a batch, without showing it the labels."""
+    """Return the confidences `(n,)` that a method predicts for a batch; the method doesn't get the labels."""
     unlabelled = Batch(labelled.ids, {signal: labelled[signal] for signal in method.reads().predict})
     return outputs_of(method, unlabelled, allow_nan=True)
 

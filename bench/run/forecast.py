@@ -1,4 +1,4 @@
-"""Format the plan of a run, with the estimated time of each step on this device."""
+"""Format the plan of a run, with the estimated time of each step (reading a split, fitting a method) on this device."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from bench.signals.split_data import SplitData
 from bench.store.usage import FITS
 
 _MINUTES, _HOURS = 600, 7200
-"""Seconds from which on times are shown in minutes, and in hours."""
+"""Smallest number of seconds that is shown in minutes, and smallest number that is shown in hours."""
 _BACKWARD = 3.0
-"""Time of a forward and backward pass relative to a forward pass; the frozen weights have no gradient."""
+"""Time of a forward and backward pass, as a multiple of a forward pass; the frozen weights need no gradient."""
 _LAUNCHED = 4.0
-"""Constant time of a forward and backward pass relative to that of a forward pass: it launches more operations."""
+"""Constant time of a forward and backward pass, for launching its operations, as a multiple of that of a forward
+pass."""
 _START = 10.0
-"""Rough seconds until the process that trains an adapter has loaded libraries and model."""
+"""Approximate seconds in which the process that trains an adapter loads libraries and model."""
 _BATCHES = 3
-"""Number of sampled training batches whose tokens are counted, to estimate those of a training step."""
+"""Number of training batches that are sampled to estimate the tokens of a training step."""
 
 
 def format_duration(seconds: float, sign: str = "about") -> str:
-    """Format seconds in one of three units.
+    """Format seconds as seconds, minutes or hours.
 
     >>> format_duration(0.2), format_duration(95), format_duration(700, "at most"), format_duration(9_000)
     ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
@@ -64,7 +65,7 @@ class Forecast:
     _forecasts: dict[TaskSplit, PassForecast] = field(default_factory=dict, init=False)
 
     def lines(self) -> list[str]:
-        """Return the lines of the plan, as they are printed."""
+        """Return the lines that describe the plan for the user."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
         reader, lines = self.grader.reader, []
@@ -128,9 +129,10 @@ class Forecast:
         return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
-        """Return the seconds that a step takes with an empty store, or why they are not known.
+        """Return the seconds of a step if nothing is stored; if the time is unknown, a text that says why.
 
-        Reading is estimated for one process. A fit takes at most this long, as its training may stop early.
+        The time of reading a split is that of one process. The time of a fit is an upper bound, as early stopping may
+        end the training before.
         """
         reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):
@@ -173,7 +175,7 @@ class Forecast:
         return f"{format_duration(seconds * share)}{condition}"
 
     def _forecast(self, split_data: SplitData) -> PassForecast:
-        """Return the forecast of the passes that read a split; it is computed once."""
+        """Return the expected forward passes for reading a split; computed once for each split."""
         where, reads = split_data.where, (step for step in self.prepared.steps if isinstance(step, Read))
         if where not in self._forecasts:
             signals = next((step.signals for step in reads if step.where == where), frozenset[Signal]())
@@ -187,7 +189,7 @@ class Forecast:
         return list(self.grader.reader.store.manifests(FITS))
 
     def _n_configurations(self, step: Fit) -> int:
-        """Return how many fits a step makes: one for each configuration that validation chooses among, else one."""
+        """Return the number of fits in a step: one for each configuration if validation chooses among them, else 1."""
         configurations = self.resolved.configurations.get(step.method)
         return 1 if configurations is None or self._selection(step) is None else len(configurations)
 
@@ -199,9 +201,9 @@ class Forecast:
     def _training_time(
         self, training: AdapterTraining, split_data: SplitData, rows: int, validation: int
     ) -> float | str:
-        """Return the seconds of training an adapter, or why they are not known.
+        """Return the seconds of training an adapter; if the time is unknown, a text that says why.
 
-        A training step feeds the distinct token prefixes of a batch, forward and backward.
+        A training step feeds the distinct token prefixes of a batch, in forward and backward passes.
         """
         lm = self.grader.reader.lm
         if isinstance(lm.speed, str):

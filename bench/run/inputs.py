@@ -1,4 +1,4 @@
-"""Collect the data that a cell is computed from out of the finished steps of a run: splits, fit, adapter, failure."""
+"""Collect what a cell is computed from: splits, fit and adapter of a method, or the exception of a failed step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
 _MIN_VALIDATION = 2
-"""Fewest validation answers by which a training step can be chosen."""
+"""Smallest number of validation answers that can choose a training step."""
 
 
 @dataclass(frozen=True)
 class AdaptedSplit:
-    """A split that was read again through a method's adapter, and the seconds that took."""
+    """A split that the model read again with a method's adapter, and the seconds that this reading took."""
 
     split_data: SplitData
     seconds: float
@@ -26,41 +26,41 @@ class AdaptedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Data that a method's confidences in the answers of one split are computed from."""
+    """Data from which a method's confidences in the answers of one split are computed."""
 
     predicted: SplitData
     """The split in whose answers the confidences are predicted."""
     learned: SplitData | None = None
-    """Training split; None where the method does not learn."""
+    """Training split; None if the method is untrained."""
     selection: SplitData | None = None
-    """Validation split that chooses the training step or scales the scores, if any."""
+    """Validation split on which the training step is chosen or the scores are scaled; None if neither is done."""
     fitted: Fitted | None = None
-    """The method's fit; None where the method does not learn, or the fit failed."""
+    """The method's fit; None if the method is untrained, or the fit failed."""
     adapted: SplitData | None = None
-    """The predicted split as it was read through the method's adapter, if it has one."""
+    """The predicted split as the model read it with the method's adapter; None without an adapter."""
     failure: BaseException | None = None
-    """Exception of an earlier step, such as the fit, because of which nothing can be predicted."""
+    """Exception of an earlier step, such as the fit, that makes a prediction impossible; None if there was none."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Stage (fit, adapter_predictions) -> its seconds; a fit that several cells share counts in each of them."""
+    """Stage (fit, adapter_predictions) -> seconds; if cells share a fit, each of them counts its full time."""
 
     @property
     def splits(self) -> list[SplitData]:
-        """The predicted split, then the training and the validation split where there are any."""
+        """The predicted split, the training split and the validation split, as far as there are any."""
         return [split_data for split_data in (self.predicted, self.learned, self.selection) if split_data is not None]
 
     @property
     def data_by_split(self) -> list[SplitData]:
-        """`splits`, as the frozen model read them, and the predicted split as read through an adapter, if any."""
+        """All of `splits` as the frozen model read them, and the predicted split as read with the adapter, if any."""
         return [*self.splits, *([self.adapted] if self.adapted is not None else [])]
 
     @property
     def tuned(self) -> Fitted | None:
-        """The fit that validation chose among several configurations; None without such a choice."""
+        """The fit that validation chose among several configurations; None if there was no such choice."""
         return self.fitted if self.fitted is not None and self.fitted.tuned is not None else None
 
     @property
     def adapters(self) -> list[AdapterRef]:
-        """Every adapter that was trained for these confidences, also those of configurations not chosen."""
+        """Every adapter that was trained for these confidences; also those of configurations that were not chosen."""
         if self.adapted is None or self.adapted.adapter is None:
             return []
         if self.fitted is None or self.fitted.tuned is None:
@@ -70,7 +70,7 @@ class Inputs:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """The complaint about the fit's validation loss; empty if there is none."""
+        """The complaint that the fit's validation loss is too large; empty if there is none."""
         return tuple(filter(None, [self.fitted.complaint() if self.fitted else None]))
 
     @property
@@ -80,29 +80,30 @@ class Inputs:
 
     @property
     def base_rate(self) -> float | None:
-        """Share of right answers among the training answers; None without any."""
+        """Share of right answers among the training answers; None if there are no training answers."""
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """Return the facts about the run by which a method's `skip` decides."""
+        """Return the facts about the run that a method's `skip` is called with."""
         learned = self.learned or self.predicted  # shapes follow the format of the training task
         return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)
 class StepResults:
-    """Results of the finished steps of a run; where a plugin raised an exception, the exception is the result."""
+    """Results of the finished steps of a run; the result of a step in which a plugin raised is the exception."""
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
-    """Validation splits on which training steps are chosen (early stopping)."""
+    """Validation splits that are used for early stopping, i.e. to choose training steps."""
     data_by_split: dict[TaskSplit, SplitData]
     fits: dict[Fit, Fitted | BaseException] = field(default_factory=dict)
     adapted: dict[tuple[str, TaskSplit], AdaptedSplit | BaseException | None] = field(default_factory=dict)
-    """Method and split -> the split as read through the method's adapter; None where it need not be read again."""
+    """(method, split) -> the split as read with the method's adapter. None if the confidences were recorded in
+    training."""
 
     def selection(self, name: str, learned: TaskSplit) -> SplitData | None:
-        """Return the validation split for early stopping of a method; None without one, or if it has too few answers.
+        """Return the validation split for early stopping of a method; None if there is none or it has too few answers.
 
         Args:
             name: name of the method.
@@ -113,12 +114,13 @@ class StepResults:
         return split_data if split_data is not None and split_data.usable.sum() >= _MIN_VALIDATION else None
 
     def inputs(self, name: str, test: TaskSplit, *, validation: bool = False) -> Inputs:
-        """Return the data that a method's confidences in a test split, or in the validation split, are computed from.
+        """Return the data from which a method's confidences in a test split are computed.
 
         Args:
             name: name of the method.
             test: test split.
-            validation: whether to predict the validation split on which the test's confidences are recalibrated.
+            validation: whether to predict, instead of the test split, the validation split that is used to recalibrate
+                the confidences in the test.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.split_of(method)

@@ -1,4 +1,4 @@
-"""Build the methods and the protocol of a run, with the constants of a preset, of `--set` and of `--tune`."""
+"""Build the methods and the protocol of a run, with constants from the preset, from `--set` and from `--tune`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,20 @@ MOST = 1_000
 
 
 MethodFactory = Callable[[type[ConfidenceMethod], Mapping[str, object]], ConfidenceMethod]
-"""Function that builds a method from its class and the constructor's arguments, and checks its declarations."""
+"""Function that builds a method from its class and the constructor's arguments, and checks the method's
+declarations."""
 
 
 def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
-    """Return a function that builds and checks methods; one of a plugin file is first built in a child process."""
+    """Return a function that builds a method and checks its declarations.
+
+    A method of a plugin file is first built in a child process, so that a crash there does not end the run.
+
+    Args:
+        isolation: isolation of the run.
+        methods: all methods that are known.
+        plugins: plugin files of the run.
+    """
     paths = {str(path): path for path in plugins}
     origins = {entry.name: paths.get(entry.origin) for entry in methods.entries()}
 
@@ -50,13 +59,13 @@ def build_methods(
     preset: str,
     overrides: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, ConfidenceMethod], dict[str, Mapping[str, object]]]:
-    """Build the methods of a run; return name -> method, and name -> the constants that the user set.
+    """Build the methods of a run; return name -> method, and name -> the constants that the user set for the method.
 
     Args:
-        make: builds a checked method.
+        make: function that builds and checks a method.
         classes: name -> class of the method.
         preset: name of the preset.
-        overrides: name of a method -> constant -> its value as text, from `--set`.
+        overrides: name of a method -> constant -> value as text, from `--set`.
 
     Raises:
         UserError: a method has no such preset or constant, or refuses a value.
@@ -81,12 +90,12 @@ def build_methods(
 
 @dataclass(frozen=True)
 class Configurations:
-    """Configurations that were sampled for one method; validation chooses one of them."""
+    """Configurations that were sampled for one method; validation chooses the best of them."""
 
     searched: Mapping[str, str]
     """Constant -> description of its search space."""
     values: tuple[Mapping[str, object], ...]
-    """For each configuration, in the order of sampling, constant -> value; the first one is the preset's own."""
+    """Constant -> value, for each configuration in the order of sampling; the first one has the preset's values."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -99,17 +108,17 @@ def sample_configurations(
     n: int | None,
     seed: int,
 ) -> dict[str, Configurations]:
-    """Sample the configurations of each method with a search space.
+    """Sample configurations for each method that declares a search space; return name -> configurations.
 
     Args:
-        make: builds a checked method.
+        make: function that builds and checks a method.
         methods: name -> method.
-        overridden: name -> constants that the user set, which are not searched.
+        overridden: name of a method -> constants that the user set, which are not searched.
         n: number of configurations for each method; None: no method is tuned.
         seed: seed of the run.
 
     Raises:
-        UserError: a method refuses its own search space.
+        UserError: a method refuses a value of its own search space.
     """
     result: dict[str, Configurations] = {}
     for name, method in methods.items() if n is not None else ():
@@ -127,7 +136,7 @@ def sample_configurations(
 
 
 def refuse_untunable(n: int | None, protocol: Protocol) -> None:
-    """Check that a run with this protocol can choose among n configurations (`--tune`); None: nothing is chosen.
+    """Check that a run with this protocol can choose among n configurations (`--tune`); nothing is checked for None.
 
     Raises:
         UserError: n is out of range, or the preset keeps the last training step and reads no validation answers.
@@ -151,14 +160,14 @@ def refuse_untunable(n: int | None, protocol: Protocol) -> None:
 
 
 def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Parse the texts of `--set` into owner -> field -> value as text; an owner is a method or `protocol`.
+    """Parse the texts of `--set`; return owner -> field -> value as text. An owner is a method or `protocol`.
 
     Args:
-        overrides: texts `OWNER.FIELD=VALUE`.
-        methods: names of the chosen methods; if there is only one, it is the default owner.
+        overrides: texts `OWNER.FIELD=VALUE`; with only one method, also `FIELD=VALUE`.
+        methods: names of the chosen methods.
 
     Raises:
-        UserError: a text is not written like this, or its owner was not chosen.
+        UserError: a text has another form, or its owner is not among the chosen methods.
     """
     parsed: dict[str, dict[str, str]] = {}
     for text in overrides:
@@ -177,10 +186,14 @@ def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[st
 
 
 def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, dict[str, object]]:
-    """Return a preset's protocol with the overrides (field -> text) applied, and the overrides as JSON values.
+    """Return a preset's protocol with some fields overridden, and these fields with their values as JSON values.
+
+    Args:
+        preset: name of the preset.
+        overrides: field -> value as text.
 
     Raises:
-        UserError: there is no such preset or field, or a value is not one that it can have.
+        UserError: there is no such preset or field, or a field can't have the value.
     """
     defaults = {key: value for key, value in vars(get_preset(preset)).items() if key != "preset"}
     changes = {key: convert("protocol", key, text, defaults) for key, text in overrides.items()}
@@ -189,10 +202,16 @@ def protocol_with(preset: str, overrides: Mapping[str, str]) -> tuple[Protocol, 
 
 
 def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any:
-    """Convert the text of an override to the type of the default that it replaces.
+    """Convert the text of an override to the type of the default value that it replaces.
+
+    Args:
+        owner: name of the method, or "protocol", for error messages.
+        key: name of the field.
+        text: new value as text.
+        defaults: field -> default value.
 
     Raises:
-        UserError: the owner has no such field, or the text is no value of the default's type.
+        UserError: the owner has no such field, or the text is not a valid value of the default's type.
     """
     if key not in defaults:
         hint = did_you_mean(key, defaults)
@@ -223,15 +242,15 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
 
 
 def _bound_missed(value: object, default: object, *, counted: bool) -> str:
-    """Return in words the bound that an overridden number violates; empty if it violates none.
+    """Return in words the bound that an overridden number violates; empty if the number is allowed.
 
-    Where the default is at least 0, the value must be, too; a count of a method (steps, rows of a batch) must stay
-    positive. The method checks all other bounds when it is built.
+    If the default is at least 0, the new value must be at least 0, too. A count (steps, rows of a batch) whose default
+    is positive must stay positive. The method checks all other bounds when it is built.
 
     Args:
         value: new value of the field.
         default: value that it replaces.
-        counted: whether a positive integer counts something, so that it must stay positive.
+        counted: whether positive integers of this owner are counts, as those of methods are.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

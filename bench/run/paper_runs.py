@@ -1,6 +1,7 @@
 """Reproduce a paper's grid of runs: which cells have results, and what the remaining runs cost.
 
-A grid is a file `grid.toml` in the folder of the paper's method. Example: `methods/ccps/grid.toml`.
+A grid (the methods, models, tasks and seeds of a paper) is a file `grid.toml` in the folder of the paper's method, such
+as `methods/ccps/grid.toml`.
 """
 
 from __future__ import annotations
@@ -22,45 +23,49 @@ from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decode_record
 
 NAME = "grid.toml"
-"""Name of the file with a grid, in the folder of a method."""
+"""Name of the file that describes a paper's grid of runs, in the folder of a method."""
 _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Computed cost of a run of one model and one seed with an empty store."""
+    """Cost of a run of one model with one seed and an empty store, computed in advance."""
 
     hours: float
-    """Hours on the grid's accelerator."""
+    """Hours on the accelerator that the grid names."""
     tokens: int
     """Token positions fed to the model."""
 
 
 @dataclass(frozen=True)
 class PaperGrid:
-    """Grid of a paper: its methods, models, tasks and seeds, and what a run costs."""
+    """A paper's grid of runs: methods, models, tasks and seeds, and the cost of a run."""
 
     reference: str
-    """The paper: arXiv:... or doi:..."""
+    """The paper, as `arXiv:...` or `doi:...`."""
     preset: str
     methods: tuple[str, ...]
-    """Names of methods, and of groups of methods."""
+    """Names of methods, and names that stand for several methods (such as `trained`)."""
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     judge: str
-    """Kind of judge of open answers."""
+    """Kind of judge that grades open answers: match, openai or hf."""
     judge_model: str
     characters: int
-    """Mean characters of an open question with two answers, for the judge's price."""
+    """Mean number of characters of an open question with two answers, for estimating the judge's price."""
     accelerator: str
-    """Accelerator for which `computed` gives the hours."""
+    """Accelerator on which `computed` gives the hours of a run."""
     computed: Mapping[str, Computed]
-    """Model -> cost of a run of it, where that is known."""
+    """Model -> cost of a run; models whose cost is unknown are missing."""
 
 
 def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperGrid:
-    """Read the grid of a method's paper.
+    """Read the grid of runs from the file beside a method.
+
+    Args:
+        name: name of the method.
+        methods: all methods that are known.
 
     Raises:
         UserError: there is no such method, it has no grid, or the grid is invalid.
@@ -82,23 +87,23 @@ def read_grid(name: str, methods: registry.Registry[ConfidenceMethod]) -> PaperG
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRuns:
-    """Completed and remaining runs of a grid."""
+    """The runs of a paper's grid, and how many cells of each have results."""
 
     grid: PaperGrid
     methods: Mapping[str, ConfidenceMethod]
     """Name -> method, for the methods of the grid."""
     tasks: Mapping[str, Task]
-    """Name -> task, for the tasks of the grid and those that methods learn on."""
+    """Name -> task, for the tasks of the grid and the training tasks."""
     models: tuple[str, ...]
-    """Models of the grid that the user asked for."""
+    """Models of the grid for which the user asked."""
     judge: str
-    """Kind of judge of open answers: match, openai or hf."""
+    """Kind of judge that grades open answers: match, openai or hf."""
     out: Path
     """Folder of results."""
 
     @cached_property
     def runs(self) -> list[Run]:
-        """One run for each model and seed, in the order of the grid."""
+        """The runs of the grid, one for each model and seed, in the grid's order."""
         requested = {(method, task) for method in self.methods for task in self.grid.tasks}
         completed = {
             (row.model, row.seed, row.method, row.task)
@@ -114,7 +119,7 @@ class PaperRuns:
 
     @cached_property
     def n_judge_calls(self) -> tuple[int, int]:
-        """Number of judge calls in one run: answers to grade, and the most samples to compare with the answer."""
+        """Number of judge calls in one run to grade answers, and largest number to compare samples with answers."""
         if self.judge == "match":
             return 0, 0
         open_tasks = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]
@@ -126,7 +131,7 @@ class PaperRuns:
 
     @cached_property
     def price(self) -> tuple[float, str] | None:
-        """Highest price of the judge in one run (USD), and the date of the prices; None where they are not known."""
+        """Highest price of the judge in one run (USD), and the date of the price list; None if no price is known."""
         if self.judge != "openai":
             return None
         calls = zip(self.n_judge_calls, (prompt.GRADING, prompt.COMPARING), strict=True)
@@ -136,22 +141,22 @@ class PaperRuns:
 
 @dataclass(frozen=True)
 class Run:
-    """One `bench run`: all methods and tasks of a grid on one model with one seed."""
+    """One `bench run` of a paper's grid: all methods and tasks on one model with one seed."""
 
     of: PaperRuns
     model: str
     seed: int
     there: int
-    """Number of cells that have results."""
+    """Number of cells of this run that have results."""
 
     @property
     def cells(self) -> int:
-        """Number of cells."""
+        """Number of cells of this run: methods times tasks."""
         return len(self.of.methods) * len(self.of.grid.tasks)
 
     @property
     def done(self) -> bool:
-        """Whether all cells have results."""
+        """Whether all cells of this run have results."""
         return self.there == self.cells
 
     def arguments(self, more: Sequence[str] = ()) -> list[str]:
@@ -167,13 +172,17 @@ class Run:
         return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
-        """Return the command line that makes this run. Arguments as of `words`."""
+        """Return the `bench` command line that makes this run.
+
+        Args:
+            more: further options, which override those of the grid.
+        """
         return shlex.join(["bench", *self.arguments(more)])
 
     def record(self) -> dict[str, object]:
         """Return the number of cells and the cost of the run as JSON values.
 
-        The cost is that of the whole run, or 0 if all cells have results; if some have, it is an upper bound.
+        The cost is that of the whole run; it is an upper bound if some cells have results, and 0 if all have.
         """
         computed, price = self.of.grid.computed.get(self.model), self.of.price
         graded, compared = self.of.n_judge_calls

@@ -2,9 +2,9 @@
 
 questions -> prompts -> answers and signals (once, shared by all methods) -> fit -> predict -> score -> results
 
-A run keeps no record of its progress. Reading and fitting look into the store first (`bench.signals.reader` for
-answers and signals, `bench.run.fitting` for fits), so that a stopped run that is started again repeats neither.
-Predictions and results are computed anew in every run.
+A run keeps no record of its progress. Answers, signals and fits are looked up in the store first, so that a run that is
+started again repeats none of them (`bench.signals.reader`, `bench.run.fitting`). Predictions and results are computed
+anew in every run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from bench.store.sources import plugin_digest
 from bench.training.trainer import DeferredTrainingError
 
 _RUN_LOCK = threading.RLock()
-"""Held during a run, as all threads share standard streams, torch's settings and the model's weights."""
+"""Lock that a thread holds during a run: all threads share the standard streams, torch's settings and the model's
+weights."""
 
 
 @dataclass
@@ -57,11 +58,11 @@ class RunReport:
     """Plan, results and notes of a run."""
 
     plan: list[str]
-    """Lines of the plan."""
+    """Lines that describe the steps of the run."""
     rows: list[ResultRow] = field(default_factory=list)
-    """One row for each cell: a method, or a recalibrated version of it, on a task."""
+    """One result row for each cell: a method, or a recalibrated version of it, on a task."""
     paths: list[Path] = field(default_factory=list)
-    """Written JSON files."""
+    """Paths of the written JSON files, one for each row."""
     heads: list[Path] = field(default_factory=list)
     """Folders of the written heads."""
     notes: list[str] = field(default_factory=list)
@@ -69,7 +70,7 @@ class RunReport:
     forward_tokens: int = 0
     """Token positions that this run fed to the model; 0 if everything was stored."""
     stopped: list[str] = field(default_factory=list)
-    """Message of each seed that an error stopped."""
+    """Error message of each seed whose run was stopped by an error."""
 
     @property
     def any_failed(self) -> bool:
@@ -85,13 +86,13 @@ def run(
 ) -> RunReport:
     """Run the chosen methods on a model over tasks, score them and write the results.
 
-    If several threads of a process call it, the runs wait for each other.
+    If several threads of a process call this function, the runs wait for each other.
 
     Args:
         config: options of the run.
         progress: reports how far the run is.
-        classes: methods without a file, e.g. of a notebook, which `config` names too; they run in this process.
-        opened: holds the loaded model, for further runs that differ in their seed alone.
+        classes: method classes without a file, e.g. of a notebook; `config` names them, and they run in this process.
+        opened: holds the loaded model, for further runs that differ only in their seed.
 
     Raises:
         UserError: an option, file or model is invalid.
@@ -105,14 +106,14 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class OpenRun:
-    """A resolved run with its resources and log."""
+    """A run whose options are resolved, with its model, store, tasks and log, ready for computation."""
 
     resolved: ResolvedRun
     resources: Resources
     log: RunLog
 
     def notes(self, *, failed: bool) -> list[str]:
-        """Return notes on plugins for the user; if a cell `failed`, also where the tracebacks are."""
+        """Return notes on plugins for the user; if a cell has `failed`, one names the file with the tracebacks."""
         where = (
             [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.has_text else []
         )
@@ -126,7 +127,17 @@ def open_run(
     classes: Sequence[type[ConfidenceMethod]] = (),
     opened: ModelHandle | None = None,
 ) -> Iterator[OpenRun]:
-    """Open everything that a run needs, and close it afterwards. Arguments and errors as of `run`."""
+    """Context with all that a run needs (model, store, tasks, log), which is closed at the end.
+
+    Args:
+        config: options of the run.
+        progress: reports how far the run is.
+        classes: method classes without a file, e.g. of a notebook, which `config` names.
+        opened: holds the loaded model, for further runs that differ only in their seed.
+
+    Raises:
+        UserError: an option, file or model is invalid.
+    """
     log = RunLog.create(config.cache or cache_folder())
     with (
         _RUN_LOCK,
@@ -209,8 +220,8 @@ def in_order(
 
     Args:
         steps: steps of the run, in topological order.
-        trainings: trainings on other machines; None: adapters are trained on this one, and no step is deferred.
-        fitter: fits the methods; this function sets whether it defers a fit whose adapter is still being trained.
+        trainings: trainings on other machines; None: adapters are trained on this machine, and no step is deferred.
+        fitter: fits the methods; its `puts_off` is set here, so that fits don't wait for adapters in training.
         results: results of the finished steps.
         progress: reports how far the trainings are.
     """
@@ -243,7 +254,7 @@ def in_order(
 
 @dataclass(frozen=True)
 class CellWriter:
-    """Writes the cells of a run, the texts of each test's questions once, and the heads that the user requested."""
+    """Writes the cells of a run, the question texts of each test (once), and the heads that the user requested."""
 
     out: Path
     letters: str
@@ -252,7 +263,7 @@ class CellWriter:
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
-        """Write a cell and its head; add their paths, and the cell's row as read from its file, to the report."""
+        """Write a cell, and its head if requested; add the paths of both, and the cell's row, to the report."""
         test, task = inputs.predicted, inputs.predicted.task
         if test.has_external_prompts:  # questions of a release are not written
             self.digests[test.where] = None
@@ -268,7 +279,7 @@ class CellWriter:
 
 
 def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
-    """Log the run's decisions: revisions, device, dtype, budgets, engine, cache, and stored shards."""
+    """Log what the run has chosen: revisions, device, dtype, budgets, engine, cache; and how many shards are stored."""
     reader = resources.reader
     lm = reader.lm
     commit = f"commit {lm.files.commit}" if lm.files.commit else f"weights {lm.files.weights[:12]}"

@@ -1,4 +1,4 @@
-"""Plan a run as ordered steps: each split is read once, with the signals of all methods; then fits and predictions."""
+"""Plan a run as ordered steps: read each split once, with the signals of all methods, before fits and predictions."""
 
 from __future__ import annotations
 
@@ -17,29 +17,34 @@ class TrainOn:
 
     task: str
     split: Split = "train"
-    """Split that is used as the train split; a method that is fitted on validation ignores it."""
+    """Split that takes the place of the train split; it has no effect on a method that is fitted on validation."""
 
     def __str__(self) -> str:
         return f"{self.task}:{self.split}"
 
     @property
     def validation(self) -> TaskSplit:
-        """The validation split of the task, for recalibration, scaling and early stopping."""
+        """The validation split of this task, used for recalibration, scaling and early stopping."""
         return TaskSplit(self.task, "validation")
 
     def split_of(self, method: ConfidenceMethod) -> TaskSplit:
-        """Return the split that a method is fitted on."""
+        """Return the split of this task that a method is fitted on."""
         return TaskSplit(self.task, self.split if method.fit_on == "train" else method.fit_on)
 
     def selection(self, method: ConfidenceMethod, selecting: Collection[TaskSplit]) -> TaskSplit | None:
-        """Return the validation split for early stopping of a method, if it is in `selecting`; else None."""
+        """Return the validation split for early stopping of a method; None if the method uses none.
+
+        Args:
+            method: the method; it uses none if it is untrained, or fitted on the validation split itself.
+            selecting: validation splits on which the run does early stopping.
+        """
         chooses = method.trains() and self.validation in selecting and self.split_of(method) != self.validation
         return self.validation if chooses else None
 
 
 @dataclass(frozen=True)
 class Read:
-    """Step: generate the answers of a split and compute these signals, except for shards that are in the store."""
+    """Step of a run: generate the answers of a split and compute signals; shards in the store are loaded instead."""
 
     where: TaskSplit
     signals: frozenset[Signal]
@@ -47,7 +52,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Fit:
-    """Step: fit a method on a split."""
+    """Step of a run: fit a method on a split."""
 
     method: str
     where: TaskSplit
@@ -55,7 +60,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Adapt:
-    """Step: read the self-check query after each answer of a split through the adapter that a method trained."""
+    """Step of a run: read the self-check query after each answer of a split, with the adapter that a method trained."""
 
     method: str
     where: TaskSplit
@@ -65,7 +70,7 @@ class Adapt:
 
 @dataclass(frozen=True)
 class Predict:
-    """Step: predict a method's confidences in the answers of a test split."""
+    """Step of a run: predict a method's confidences in the answers of a test split."""
 
     method: str
     where: TaskSplit
@@ -83,14 +88,15 @@ def plan(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> list[Step]:
-    """Return the steps of a run in topological order.
+    """Return the steps of a run in topological order: each step comes after all steps that it needs.
 
     Args:
         methods: name -> method.
         tests: test splits.
-        learn_on: test task -> task and split that methods learn on for it.
-        infeasible: pairs of method and test split that can't run; nothing is read or fitted for them.
-        validated: pairs of method and validation split that the method also predicts, for recalibration or scaling.
+        learn_on: test task -> task and split that methods learn on for this test.
+        infeasible: pairs (name of a method, test split) for which the method can't run: nothing is read or fitted.
+        validated: pairs (name of a method, validation split) whose answers the method also predicts, for recalibration
+            or scaling.
         selecting: validation splits for early stopping.
     """
     needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
@@ -128,7 +134,16 @@ def signals_needed(
     validated: Collection[tuple[str, TaskSplit]] = (),
     selecting: Collection[TaskSplit] = (),
 ) -> dict[TaskSplit, frozenset[Signal]]:
-    """Return split -> signals that the methods together need from the model. Arguments as of `plan`."""
+    """Return split -> signals that the model must compute there for all methods together.
+
+    Args:
+        methods: name -> method.
+        tests: test splits.
+        learn_on: test task -> task and split that methods learn on for this test.
+        infeasible: pairs (name of a method, test split) for which the method can't run.
+        validated: pairs (name of a method, validation split) whose answers the method also predicts.
+        selecting: validation splits for early stopping.
+    """
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
     for name, method in methods.items():
         for test in tests:

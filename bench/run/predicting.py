@@ -1,4 +1,4 @@
-"""Predict the confidences in a split's answers, scale scores on validation, and read a split through an adapter."""
+"""Predict confidences in a split's answers, scale scores on validation answers, read splits again with an adapter."""
 
 from __future__ import annotations
 
@@ -25,49 +25,52 @@ from bench.signals.split_data import SplitData
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """A method's confidences in the answers of a split."""
+    """A method's confidences in the answers of one split."""
 
     confidence: FloatArray
-    """`(n,)`: one for each question of the split; NaN for scores that could not be scaled."""
+    """`(n,)`: confidence for each question of the split; all NaN if the method outputs scores that could not be
+    scaled."""
     seconds: float
     score: FloatArray | None = None
-    """`(n,)`: scores, -infinity where there is no answer; None if the method outputs confidences."""
+    """`(n,)`: scores, -infinity where the answer is empty; None if the method outputs confidences."""
     scaled_by: int = 0
-    """Number of validation labels by which the scores were scaled."""
+    """Number of validation labels to which the map from scores to confidences was fitted."""
     note: str = ""
     """Note on how the scores were scaled, or why they could not be; empty without scores."""
     oddities: Mapping[str, int] = field(default_factory=dict)
-    """Oddity in words, as the method reports it -> number of answers that have it."""
+    """Description of unusual answers (e.g. "replies without a number"), as the method reports it -> their number."""
     scale: Scale | None = None
-    """Map from scores to confidences; None without scores, or if they could not be scaled."""
+    """Map from scores to confidences; None if the method outputs confidences, or its scores could not be scaled."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Outcome of a prediction that was not made, with the reason."""
+    """Outcome of a prediction that was not made; holds the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts with the methods of a run."""
+    """Predicts confidences with the methods of a run."""
 
     resolved: ResolvedRun
     infeasible: Mapping[tuple[str, TaskSplit], str]
-    """Method and test split -> why the method can't run there."""
+    """(method, test split) -> why the method can't run there."""
     batches: BatchBuilder
     progress: Progress
 
     def predict(self, name: str, inputs: Inputs) -> Prediction | Skipped:
-        """Predict a method's confidences in a test split; skip it if it can't run there or its `skip` gives a reason.
+        """Predict a method's confidences in a test split.
+
+        The result is `Skipped` if the method is infeasible on this split, or if its `skip` returns a reason.
 
         Args:
             name: name of the method.
             inputs: splits and fitted method for this test.
 
         Raises:
-            Exception: whatever the method raises here, or raised when it was fitted.
+            Exception: any exception that the method raises here, or raised in its fit.
         """
         reason = self.infeasible.get((name, inputs.predicted.where))
         if reason is None:
@@ -95,11 +98,11 @@ class Predictor:
         return Prediction(confidence, seconds + scaling_seconds, score, len(correct), note, oddities, scale)
 
     def confidences(self, name: str, inputs: Inputs) -> Prediction:
-        """Return a method's confidences in all answers of a split; that in an empty answer is set by the protocol.
+        """Return a method's confidences in all answers of a split; the protocol sets the confidence in empty answers.
 
         Raises:
-            ContractError: the method's confidences are no probabilities, or not one for each answer.
-            Exception: whatever the method raises here, or raised when it was fitted.
+            ContractError: the method's output is no probabilities, or not one for each answer.
+            Exception: any exception that the method raises here, or raised in its fit.
         """
         predicted, seconds, oddities = self.timed_output(name, inputs)
         confidence = np.full(
@@ -109,11 +112,16 @@ class Predictor:
         return Prediction(confidence, seconds, oddities=oddities)
 
     def timed_output(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
-        """Return a method's output `(m,)` for the usable answers of a split, its seconds, and its counts of oddities.
+        """Return a method's output for the m usable answers of a split, with seconds and counts.
+
+        Usable are answers that are not blank, to questions that are not left out.
+
+        Returns:
+            The output `(m,)`, the seconds of the prediction, and description -> number of unusual answers.
 
         Raises:
             ContractError: the method's output has a wrong type, shape or range.
-            Exception: whatever the method raises here, or raised when it was fitted.
+            Exception: any exception that the method raises here, or raised in its fit.
         """
         if inputs.failure is not None:
             raise inputs.failure
@@ -133,9 +141,9 @@ class Predictor:
         return values[split_data.usable], seconds, dict(oddities)
 
     def read_adapted(self, name: str, split_data: SplitData, fitted: Fitted | BaseException) -> AdaptedSplit | None:
-        """Read a split again through the adapter that a method trained.
+        """Read a split again with the adapter that a method trained.
 
-        Return None for a validation split whose confidences were recorded during training.
+        Return None for a validation split if its confidences were recorded during training.
 
         Args:
             name: name of the method.
@@ -143,7 +151,7 @@ class Predictor:
             fitted: the fitted method, or the exception of its fit, which is raised again.
 
         Raises:
-            ContractError: the fitted method has no attribute `adapter_` with an adapter.
+            ContractError: the fitted method has no adapter in its attribute `adapter_`.
         """
         if isinstance(fitted, BaseException):
             raise fitted
@@ -158,7 +166,7 @@ class Predictor:
 
 
 def reason_unscalable(correct: BoolArray) -> str | None:
-    """Return why scores can't be scaled on answers with these labels `(m,)`; None if they can."""
+    """Return why scores can't be scaled with these labels `(m,)` of answers; None if they can."""
     if not correct.size:
         return "there are no labelled validation answers"
     if correct.all() or not correct.any():
@@ -167,5 +175,5 @@ def reason_unscalable(correct: BoolArray) -> str | None:
 
 
 def empty_answer_confidence(inputs: Inputs, rule: EmptyRule) -> float:
-    """Return the confidence in an empty answer by the protocol's rule: 0, or the share of right training answers."""
+    """Return the confidence in an empty answer: 0 or the share of right training answers, as the protocol says."""
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

@@ -1,4 +1,4 @@
-"""Prepare a run: open model, tasks and store, plan its steps, load questions and build prompts."""
+"""Prepare a run: open model, tasks and store; plan the steps; load the questions and build the prompts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 Reasons = Mapping[tuple[str, TaskSplit], str]
-"""Method and test split -> why the method can't run there."""
+"""(name of a method, test split) -> why the method can't run there."""
 _SAMPLE = 2_500
-"""Prompts of a large split that a dry run builds to estimate the whole."""
+"""Number of prompts of a large split that a dry run builds; costs of the whole split are estimated from them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +44,15 @@ class Resources:
     """Data source, tasks, model, store and judge of a run."""
 
     source: FolderSource | HubSource
-    """Where the rows of the tasks come from: a folder or the Hub."""
+    """Source from which the tasks load their rows: a folder or the Hub."""
     tasks: Mapping[str, Task]
-    """Name -> task, for every task that is read, training tasks included."""
+    """Name -> task, for all tests and training tasks of the run."""
     reader: Reader
-    """Holds the model and the store."""
+    """Reads splits; holds the model and the store."""
     grader: Grader
-    """Holds the judge."""
+    """Grades answers; holds the judge."""
     trainings: Trainings | None = None
-    """Trains adapters on other machines; None: they are trained on this one."""
+    """Trains adapters on other machines; None if adapters are trained on this machine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,18 +63,19 @@ class Prepared:
     selecting: frozenset[TaskSplit]
     """Validation splits for early stopping."""
     data_by_split: dict[TaskSplit, SplitData]
-    """Every split that is read, with prompts."""
+    """Split -> its questions with prompts, for every split that the run reads."""
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> source of its rows, or of its released answers -> description of that source, e.g. its revision."""
+    """Split -> source of its questions or released answers -> description of that source, e.g. its revision."""
     notes: tuple[str, ...]
-    """Notes for the user: what follows from a missing validation split, how many answers have no question, ..."""
+    """Notes for the user, e.g. on the effects of a missing validation split."""
     infeasible: Reasons
-    """Method and test split -> why the method can't run there, e.g. as a file of answers lacks some."""
+    """(name of a method, test split) -> why the method can't run there; e.g. a file of answers lacks the answers of its
+    training split."""
 
 
 @dataclass(frozen=True, eq=False)
 class _LoadedPlan:
-    """Steps of a run with the questions of their splits."""
+    """Steps of a run, and the loaded questions of the splits that they read."""
 
     steps: list[Step]
     loaded: Mapping[TaskSplit, LoadedSplit]
@@ -85,7 +86,7 @@ class _LoadedPlan:
 
 @dataclass
 class ModelHandle:
-    """Holds a loaded model, so that further runs that differ in their seed alone need not load it again."""
+    """Holds a loaded model for further runs that differ only in their seed, so that it is loaded once."""
 
     lm: LanguageModel | None = None
 
@@ -93,7 +94,9 @@ class ModelHandle:
 def open_resources(
     config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: ModelHandle | None = None
 ) -> Resources:
-    """Load the model and build the tasks; unless it is a dry run, check that results and cache can be written.
+    """Load the model, build the tasks, and open store and judge.
+
+    Unless this is a dry run, check that the folders of results and of the store can be written.
 
     Raises:
         UserError: model, task, judge or folder is invalid.
@@ -126,7 +129,7 @@ def open_resources(
 
 
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Return (method, test split) -> why the method can't run there."""
+    """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
@@ -139,7 +142,7 @@ def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[s
 
 
 def open_pair_models(config: RunConfig, device: str) -> PairModels:
-    """Open the models that compare samples with each other (`--nli`, `--similarity`); their weights are not loaded yet.
+    """Open the models that compare samples with each other (`--nli`, `--similarity`), without loading their weights.
 
     Raises:
         UserError: a model is missing, or was trained for another purpose.
@@ -157,12 +160,12 @@ def open_pair_models(config: RunConfig, device: str) -> PairModels:
 
 
 def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, limit: int | None) -> Prepared:
-    """Plan the steps of a run, load their questions and build the prompts.
+    """Plan the steps of a run, load the questions of all splits, and build the prompts.
 
     Args:
-        resolved: the run.
+        resolved: the run with its names looked up.
         resources: model, store, tasks and judge of the run.
-        infeasible: method and test split -> why the method can't run there.
+        infeasible: (name of a method, test split) -> why the method can't run there.
         limit: largest number of test questions; None: all of them.
 
     Raises:
@@ -239,10 +242,11 @@ def _load_plan(
     validation: frozenset[TaskSplit],
     limit: int | None,
 ) -> _LoadedPlan:
-    """Plan the steps of a run and load their questions.
+    """Plan the steps of a run and load the questions of its splits.
 
-    If a validation split can't be loaded, the plan goes without early stopping and scaling on it, unless the user asked
-    for recalibration, which needs it. If a file of answers lacks what a method needs, the plan excludes the method.
+    If a validation split can't be loaded, there is no early stopping and scaling on this split. With recalibration,
+    which needs the split, this is an error. A method is infeasible if a file of answers lacks answers or samples that
+    the method needs.
     """
     tests = resolved.test_splits
     selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
@@ -305,7 +309,7 @@ def _format_mapping(about: Mapping[str, str]) -> str:
 
 
 def _without_samples(resolved: ResolvedRun, loaded: Mapping[TaskSplit, LoadedSplit], infeasible: Reasons) -> Reasons:
-    """Return (method, test split) -> why not, for methods that need more samples than the file of answers has."""
+    """Return (name of a method, test split) -> reason, where a method needs more samples than a file of answers has."""
     release = resolved.release
     if not isinstance(release, AnswerFile):
         return {}

@@ -1,4 +1,4 @@
-"""Build further cells with recalibrated confidences, by maps fitted on a method's confidences in validation answers."""
+"""Build further cells with recalibrated confidences, by maps that are fitted on confidences in validation answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Builds, for each cell of a run, further cells in which its confidences are recalibrated."""
+    """Builds, for each cell of a run, one more cell per recalibrator (e.g. isotonic), with recalibrated confidences."""
 
     resolved: ResolvedRun
     made: StepResults
@@ -36,11 +36,11 @@ class Recalibration:
     rows: RowBuilder
 
     def versions(self, scored: ScoredRow, inputs: Inputs) -> Iterator[ScoredRow]:
-        """Yield a recalibrated cell for each recalibrator of the run; none if the method's own cell has no metrics.
+        """Yield a recalibrated cell for each recalibrator of the run; nothing if the method's own cell has no metrics.
 
         Args:
             scored: the method's own cell.
-            inputs: splits and fitted method of that cell.
+            inputs: splits and fitted method of this cell.
         """
         row, confidence = scored.row, scored.confidence
         if confidence is None or not self.resolved.recalibrate:
@@ -69,9 +69,9 @@ class Recalibration:
             yield cell
 
     def _validation_confidence(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
-        """Return confidences in the validation answers `(m,)`, labels `(m,)`, and the tokens needed alone.
+        """Return a method's confidences in m validation answers `(m,)`, their labels `(m,)`, and token counts.
 
-        The tokens are those of a method that runs alone and predicts both the test and the validation split.
+        The token counts are those of a run with this method alone that predicts the test and the validation split.
         """
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted
@@ -80,10 +80,11 @@ class Recalibration:
         return confidence, split_data.correct[split_data.usable], alone
 
     def _predict_validation(self, name: str, validation: Inputs) -> FloatArray:
-        """Return confidences `(m,)` in the usable validation answers.
+        """Return a method's confidences `(m,)` in the usable validation answers: not blank, to questions not left out.
 
-        If the answers were used to fit the method, choose its step or scale its scores, that is done again fold by
-        fold, so that no confidence depends on the label of its own answer.
+        These answers may have been used to fit the method, choose its training step or scale its scores. Then this use
+        is repeated for each fold with the answers of the other folds. So no confidence depends on the label of its own
+        answer.
         """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed
@@ -125,12 +126,12 @@ class Recalibration:
 
 
 def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlabelled: Batch, seed: int) -> FloatArray:
-    """Return confidences `(n,)` in a method's training answers, each by a fit on the other folds.
+    """Return confidences `(n,)` in a method's training answers, each by a fit on the folds without this answer.
 
     Args:
-        fit: returns a new method fitted on some of the answers.
-        labelled: answers with labels, for `fit`.
-        unlabelled: the same answers, for `predict`.
+        fit: fits a new method on some of the answers, and returns it.
+        labelled: the n answers with labels, for `fit`.
+        unlabelled: the same answers without labels, for `predict`.
         seed: seed of the division into folds.
     """
     return _by_folds(
@@ -140,6 +141,8 @@ def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlab
 
 def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> FloatArray:
     """Return confidences `(n,)` in validation answers, each at the checkpoint that is best on the other folds.
+
+    The best checkpoint has the smallest negative log-likelihood.
 
     Args:
         curve: `(points, n)` confidences at each checkpoint of the training.
@@ -156,12 +159,13 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
 
 
 def _by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
-    """Return confidences `(n,)` in answers with these labels, predicted fold by fold.
+    """Return confidences `(n,)` in answers, predicted fold by fold.
 
     Args:
-        correct: `(n,)` labels.
+        correct: `(n,)` labels of the answers, by which the folds are stratified.
         seed: seed of the division into folds.
-        fit: returns the confidences in a fold; gets masks `(n,)` of all other folds, and of this one.
+        fit: returns the confidences in one fold; it gets masks `(n,)` of the answers in all other folds, and in this
+            one.
     """
     fold = stratified_folds(correct, seed=seed)
     confidence = np.empty(len(correct))

@@ -1,11 +1,12 @@
 """`bench check --results DIR --rerun CELL`: run a committed cell again with its settings, and compare the results.
 
-The files of a result don't show whether its confidences were forged; a rerun does. It may differ from the result by no
-more than:
+The files of a result don't show whether its confidences were forged; a rerun does. Two kinds of tolerance are used:
 
-- EXACT in every confidence, if the method neither learns nor samples and the machine is like that of the result;
-- otherwise, in each of the paper's metrics, by the metric's range over results of other seeds in the folder, but at
-  least LEAST and at most MOST; with fewer than two other seeds by _MACHINES, as trained probes do between machines.
+- If the method neither learns nor samples, and the rerun is on the same kind of machine, each confidence may differ by
+  EXACT.
+- Otherwise, each of the paper's metrics may differ by its range over results of other seeds in the folder. This
+  tolerance is at least LEAST and at most MOST. With fewer than two other seeds it is _MACHINES, the difference that
+  trained probes show between machines.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ from bench.run.pipeline import run
 EXACT = 1e-4
 """Largest tolerated difference of a confidence on a machine of the same kind."""
 _MACHINES = 0.02
-"""Largest tolerated difference of a metric if there are too few other seeds to take its range from."""
+"""Largest tolerated difference of a metric, if the results of too few other seeds are there to derive a tolerance."""
 LEAST = 0.01
-"""Smallest tolerance of a metric, even if its range over other seeds is narrower."""
+"""Smallest tolerance of a metric, used if its range over other seeds is narrower."""
 _COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
-"""The paper's metrics over all questions, without RMSCE: it changes twice as much as the confidences."""
+"""The paper's metrics that are compared. RMSCE is omitted, since it changes twice as much as the confidences."""
 MOST = 0.05
-"""Largest tolerance of a metric, since other seeds may be forged as well."""
+"""Largest tolerance of a metric, used if its range over other seeds is wider, since other seeds may be forged as
+well."""
 OTHERS = 2
-"""Least number of other seeds whose range is used as tolerance."""
+"""Smallest number of other seeds from whose results a tolerance is derived."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,12 @@ class Rerun:
     """Outcome of running a cell again."""
 
     file: str
-    """The cell's path below the folder of results."""
+    """Path of the cell's JSON file, relative to the folder of results."""
     reproduced: bool
     reason: str
-    """Why the cell counts as reproduced or not."""
+    """Reason why the cell counts as reproduced, or as not reproduced."""
     notes: tuple[str, ...] = ()
-    """Notes on how the results differ, for a maintainer."""
+    """Notes for a maintainer on the differences between the result and its rerun."""
 
 
 def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Progress | None = None) -> Rerun:
@@ -101,7 +103,11 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
 
 
 def final_verdicts(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> list[SubmissionVerdict]:
-    """Return the verdicts on result files; the problems of the file that was run again follow from the outcome."""
+    """Return the verdicts on result files, with the verdict on the rerun file updated.
+
+    If the file was reproduced, the problems that only a rerun can settle are removed; else the failed rerun is added as
+    a problem.
+    """
     updated = []
     for verdict in verdicts:
         problems = verdict.problems
@@ -114,7 +120,7 @@ def final_verdicts(verdicts: Sequence[SubmissionVerdict], outcome: Rerun) -> lis
 
 
 def _read_cell(path: Path) -> SubmittedCell:
-    """Read a cell and its records; the metrics are computed from the records again."""
+    """Read a cell and its per-question records; compute its metrics anew from the records."""
     row = files.read(path)
     if row.status != "ok":
         raise UserError(f"result {path} is {row.status}; expected one with numbers")
@@ -123,7 +129,7 @@ def _read_cell(path: Path) -> SubmittedCell:
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
-    """Return the configuration of a run of only this row's method, which computes its cell again."""
+    """Return the configuration of a run that computes a cell again: its row's method alone, with its row's settings."""
     method, _, kind = row.method.partition(RECALIBRATED)
     text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "dtype")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
@@ -141,7 +147,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
 
 
 def _tolerances(before: SubmittedCell, after: SubmittedCell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
-    """Return metric -> tolerance, or None if every confidence must agree; and the reason in words."""
+    """Return metric -> tolerance (None instead if every confidence must agree), and the reason in words."""
     method = BuiltIns(*registry.built_in()).method(before.row.method)
     plain = method is not None and not method.trains() and not is_stochastic(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):
@@ -188,7 +194,7 @@ def _percent(value: float | None) -> str:
 
 
 def _notes(before: SubmittedCell, after: SubmittedCell) -> Iterator[str]:
-    """Yield notes on the differences, for a maintainer."""
+    """Yield notes for a maintainer on the differences between a result and its rerun."""
     if before.records.id == after.records.id:
         one, other = before.records.confidence, after.records.confidence
         difference = _differences(before.records, after.records)
@@ -206,15 +212,15 @@ def _notes(before: SubmittedCell, after: SubmittedCell) -> Iterator[str]:
 
 
 def _metric_mean(row: ResultRow, name: str) -> float | None:
-    """Return a metric's mean over questions; None where it is undefined or the row has unscaled scores only."""
+    """Return a metric's value over all questions; None if it is undefined, or if the scores have no scale."""
     return row.metrics[name].of("questions") if name in row.metrics else None
 
 
 def _differences(one: QuestionRecords, other: QuestionRecords) -> FloatArray:
     """Return the absolute differences `(n,)` between the confidences of two runs of a cell.
 
-    Scores that were not mapped to probabilities are divided by the largest first. The differences are infinite if only
-    one of the runs mapped its scores.
+    If neither run mapped its scores to probabilities, scores are compared, divided by the largest absolute score of the
+    first run. If only one of the runs mapped its scores, the differences are infinite.
     """
     p, q = one.probabilities, other.probabilities
     if p is not None and q is not None:
@@ -230,7 +236,7 @@ def _differences(one: QuestionRecords, other: QuestionRecords) -> FloatArray:
 
 
 def _machine(row: ResultRow) -> str:
-    """Describe the accelerator, else the processor, and the torch version of a result, as far as recorded."""
+    """Describe the machine of a result: accelerator (or processor if there is none) and torch version, as recorded."""
     parts = {}
     for name in ("hardware", "packages"):
         section = row.provenance.get(name)

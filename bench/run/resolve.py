@@ -41,38 +41,40 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A `RunConfig` with its names looked up and its options checked."""
+    """The options of a run after names are looked up, presets applied, and everything checked."""
 
     model: ModelSpec
     preset: str
     protocol: Protocol
     methods: Mapping[str, ConfidenceMethod]
     tasks: Mapping[str, type[Task]]
-    """Every task that is read, training tasks included."""
+    """Name -> class of the task, for all tests and training tasks."""
     tests: tuple[str, ...]
     learn_on: Mapping[str, TrainOn]
-    """Test task -> task and split that methods learn on for it."""
+    """Test task -> task and split on which methods learn for this test."""
     cache: Path
     deviations: Mapping[str, Mapping[str, object]]
-    """Method or "protocol" -> overridden field -> its value."""
+    """Name of a method, or "protocol" -> constant that the user overrode -> its value."""
     unusual: Mapping[str, object]
-    """Option -> value, for options that differ from the defaults and can change results."""
+    """Option -> value, for options that differ from their defaults and can change any result."""
     recalibrate: tuple[str, ...]
-    """Names of recalibrators; every method gets a further row for each."""
+    """Names of recalibrators (e.g. isotonic); each gives a further row for every method."""
     judging: Mapping[str, object]
-    """Option of the judge -> value, if it differs from the default; can change results of open tasks only."""
+    """Option of the judge -> value, for values that differ from the default. They can change results of open tasks
+    only."""
     relating: Mapping[By, str] = field(default_factory=dict)
-    """Relation between samples -> name in results of the model that finds it; can change results of open tasks only."""
+    """Relation between samples (entailment, similarity) -> name in results of the model that computes it. These models
+    can change results of open tasks only."""
     release: Release | AnswerFile | None = None
-    """Source of the answers; None: the model generates them."""
+    """Published answers, or a file of answers; None if the model generates the answers."""
     answers: str = RunConfig.answers
-    """Source of the answers, as results name it."""
+    """Source of the answers, as results record it."""
     training_budget: int | None = None
     """Value of `--training-budget`; None: the device's default."""
     tune: int | None = None
-    """Number of configurations of each method with a search space; None: only the preset's constants are fitted."""
+    """Number of configurations for each method with a search space; None if no method is tuned."""
     configurations: Mapping[str, Configurations] = field(default_factory=dict)
-    """Method with a search space -> its configurations."""
+    """Name of a method that is tuned -> its configurations."""
     scale_training: bool = False
     """Whether `--limit` keeps the same share of the training questions as of the test questions."""
     notes: Sequence[str] = field(default_factory=tuple)
@@ -81,11 +83,11 @@ class ResolvedRun:
 
     @property
     def test_splits(self) -> list[TaskSplit]:
-        """The test split of each tested task."""
+        """The test split of each task that is tested."""
         return [TaskSplit(name, "test") for name in self.tests]
 
     def new_method(self, name: str, configuration: int = 0) -> ConfidenceMethod:
-        """Return a new unfitted method with the constants of a configuration."""
+        """Return a new unfitted method with the constants of a configuration; index 0 has the preset's constants."""
         method = self.methods[name]
         searched = self.configurations[name].values[configuration] if name in self.configurations else {}
         return type(method)(**{**method.params(), **searched})
@@ -93,7 +95,7 @@ class ResolvedRun:
     def deviations_of(self, name: str) -> dict[str, object]:
         """Return `method.field` or `protocol.field` -> value, for the constants that the user set for a method.
 
-        `scale_training` is among them if it changes what the method learns from.
+        If `--scale-training` changes what the method learns from, the key `scale_training` is included.
         """
         constants = {
             f"{owner}.{key}": value
@@ -103,19 +105,20 @@ class ResolvedRun:
         return {**constants, **({"scale_training": True} if self.scale_training and self.uses_labels(name) else {})}
 
     def uses_labels(self, name: str) -> bool:
-        """Return whether a method uses labels: it is trained, or its scores are scaled."""
+        """Return whether a method uses labels: to train, or to scale its scores."""
         return self.methods[name].trains() or self.methods[name].output == "score"
 
     def training_of(self, name: str) -> dict[str, object]:
-        """Return the options on which the training of a method's adapter depends; empty if it trains none.
+        """Return option -> value, for the options on which the training of a method's adapter depends.
 
-        The only one is `training_budget`, if the user set it: dropout differs with the forward passes.
+        The only such option is `training_budget` if the user set it: the size of forward passes changes what dropout
+        drops. Without it, or if the method trains no adapter, the dict is empty.
         """
         named = self.training_budget is not None and uses_trained_adapter(self.methods[name])
         return {"training_budget": self.training_budget} if named else {}
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
-        """Return option -> value, for the options by which a method's cell on a task differs from a default run's."""
+        """Return option -> value, for the options by which a method's cell on a task differs from one with defaults."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         relating = {}
         if self.tasks[task].format is Format.OPEN:  # only the models whose relations the method reads
@@ -133,20 +136,20 @@ class ResolvedRun:
 
 
 _OPTIONS: Mapping[By, str] = {"entailment": "nli", "similarity": "similarity"}
-"""Relation between samples -> option that names its model."""
+"""Relation between samples -> option of `bench run` that names the model which computes it."""
 _LARGEST = 2**63 - 1
-"""Largest value of an option: the maximum of a 64-bit integer."""
+"""Largest allowed value of a numeric option: the maximum of a signed 64-bit integer."""
 
 
 def resolve(
     config: RunConfig, isolation: Isolation | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> ResolvedRun:
-    """Look up everything that a run configuration names, and check it.
+    """Look up everything that a run configuration names, and check the configuration.
 
     Args:
         config: options of the run.
         isolation: protects the run from plugins; the caller closes it.
-        classes: method classes without a file, e.g. of a notebook, which the configuration names too.
+        classes: method classes without a file, e.g. of a notebook; `config` names them like all other methods.
 
     Raises:
         UserError: a name is unknown, or an option invalid.
@@ -246,7 +249,10 @@ def _check_numbers(config: RunConfig) -> None:
 
 
 def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
-    """Return all tasks, with those of question files, and the value of `--train-on`, a file replaced by its task."""
+    """Return all known tasks, those of question files included, and the value of `--train-on`.
+
+    If the value names a question file, the file is replaced by its task.
+    """
     tasks, train_on = registry.tasks(config.plugins), config.train_on
     name, _, split = (train_on or "").rpartition(":")
     train_source = name if split in SPLITS else train_on or ""  # FILE[:SPLIT], or a task
@@ -261,7 +267,7 @@ def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
 
 
 def judge_options(config: RunConfig) -> JudgeOptions:
-    """Return the options of a run's judge."""
+    """Return the options of the judge that grades the open answers of a run."""
     device = f"cuda:{config.devices[0]}" if config.devices else config.device
     return JudgeOptions(
         config.judge, config.judge_model, config.judge_url, device, config.dtype, config.trust_remote_code

@@ -1,4 +1,4 @@
-"""Build the result rows of a run: metadata, metrics, costs and notes of each cell, or the reason of a failure."""
+"""Build the result rows of a run: each has metadata, metrics, costs and notes of a cell, or the reason of a failure."""
 
 from __future__ import annotations
 
@@ -39,36 +39,38 @@ from bench.training.trainer import training_cost
 
 @dataclass(frozen=True, eq=False)
 class ScoredRow:
-    """A result row with the records and confidences that its metrics are computed from."""
+    """A result row with the per-question records and the confidences from which its metrics are computed."""
 
     row: ResultRow
     records: QuestionRecords | None = None
-    """One record for each counted question; None if the cell has no metrics."""
+    """One record for each question that is counted; None if the cell has no metrics."""
     confidence: FloatArray | None = None
-    """`(n,)`: confidence for each question of the test split, also for excluded ones; None where `records` is."""
+    """`(n,)`: confidence for each question of the test split, also for questions that are left out; None if the cell
+    has no metrics."""
     scale: Scale | None = None
-    """Map by which scores became confidences; None if the method outputs confidences, or scores could not be scaled."""
+    """Map from scores to confidences; None if the method outputs confidences, or its scores could not be scaled."""
     recalibrator: Recalibrator | None = None
-    """Map by which the confidences were recalibrated; None if they were not."""
+    """Map that recalibrated the confidences; None if they are not recalibrated."""
 
 
 @dataclass
 class RowBuilder:
-    """Builds the rows of a run."""
+    """Builds the result rows of a run."""
 
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
     origins: Mapping[TaskSplit, Mapping[str, str]]
-    """Split -> source of its rows -> description of that source, e.g. its revision."""
+    """Split -> source of its questions -> description of this source, e.g. its revision."""
     judge: Judge
-    """Judge of open answers; its name may be complete only after its first verdict."""
+    """Judge of open answers; its name may become complete only with its first verdict."""
     _costs: dict[object, dict[str, StageTokens]] = field(default_factory=dict)
     _token_counts: dict[object, TokensAlone] = field(default_factory=dict)
-    """What is read of each split -> token counts: a cache that methods share if they differ only in the layer."""
+    """Splits with the signals read there -> token counts. This cache serves methods that read the same, or differ only
+    in the layer of hidden states."""
 
     def build_cell(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
-        """Build the cell of a method with its metrics, or with the reason why there are none.
+        """Build the cell of a method with its metrics; if there are none, with the reason.
 
         Args:
             name: name of the method.
@@ -92,7 +94,7 @@ class RowBuilder:
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
 
     def _with_method_numbers(self, row: ResultRow, inputs: Inputs, result: Prediction) -> ScoredRow:
-        """Complete a row with the metrics of a prediction, and with the method's parameter and token counts."""
+        """Complete a result row with the metrics of a prediction, the method's parameter count and its token counts."""
         facts = inputs.facts(self.reader.lm.facts)
         method = self.resolved.methods[row.method] if inputs.tuned is None else inputs.tuned.method
         n_parameters = int(method.n_parameters(facts))
@@ -105,7 +107,7 @@ class RowBuilder:
         return replace(scored, scale=result.scale)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
-        """Build the result row of a method, still without metrics."""
+        """Build the result row of a method with everything but its metrics."""
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
         counted = np.flatnonzero(test.included)
         correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE
@@ -183,7 +185,14 @@ class RowBuilder:
     def with_numbers(
         self, row: ResultRow, test: SplitData, confidence: FloatArray, score: FloatArray | None = None
     ) -> ScoredRow:
-        """Complete a row with the metrics of confidences and scores, each `(n,)`: one per question of the split."""
+        """Complete a result row with the metrics of a test.
+
+        Args:
+            row: the row.
+            test: test split.
+            confidence: `(n,)`, one for each question of the split.
+            score: `(n,)`, one for each question; None if the method outputs confidences.
+        """
         counted = np.flatnonzero(test.included)  # without excluded questions
         records = QuestionRecords(
             id=[test.questions[row].id for row in counted],
@@ -208,7 +217,7 @@ class RowBuilder:
         return ScoredRow(row, records, confidence)
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
-        """Return notes for readers of a cell: on its chat template, signals, forward passes and training."""
+        """Return notes for readers of a cell: on chat template, signals, forward passes and training."""
         reads = self.resolved.methods[files.base_of(name)].reads()
         read = [(signal, inputs.predicted) for signal in reads.predict]
         read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
@@ -219,7 +228,13 @@ class RowBuilder:
         return [*self.reader.lm.chat.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
-        """Count the tokens that a method needs if it runs alone; `others`: splits that it predicts beside the test."""
+        """Count the tokens that a method needs when it is the only method of a run.
+
+        Args:
+            name: name of the method.
+            inputs: splits and fitted method of the cell.
+            *others: splits besides the test split that the method predicts; None is ignored.
+        """
         reads = self.resolved.methods[name].reads()
         splits = [split_data for split_data in (inputs.predicted, inputs.adapted, *others) if split_data is not None]
         read = [(split_data, reads.predict) for split_data in splits if split_data.adapter is None]
@@ -241,7 +256,7 @@ class RowBuilder:
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
-    """Return notes for readers of a cell: on its forward passes and training."""
+    """Return notes for readers of a cell: on its forward passes, and on the training of its method."""
     manifests = [
         entry.manifest for split_data in inputs.data_by_split for shard in split_data.bundles for entry in shard
     ]

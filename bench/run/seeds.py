@@ -1,7 +1,7 @@
-"""Run several seeds of one configuration in turn; an error of one does not stop the others.
+"""Run one configuration with several seeds in turn; if the run of one seed fails, the others are still made.
 
-Signals other than samples don't depend on the seed: they are in the store after the run of the first seed. The runs
-share the loaded model.
+Signals other than samples don't depend on the seed, so that after the first run they are in the store. The runs share
+the loaded model.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from bench.run.preparation import ModelHandle
 
 
 def run_seeds(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
-    """Run configurations that differ in their seeds alone; lines of the plan name the seed if there are several.
+    """Run configurations that differ only in their seeds, and return a joint report.
+
+    If there are several, each line of the plan begins with its seed.
 
     Raises:
-        UserError, ContractError: the only run raised it, or all runs raised the same one.
+        UserError, ContractError: the only run raised it, or all runs raised the same error.
     """
     joint, opened, errors = RunReport([]), ModelHandle(), []
     several = len(configs) > 1

@@ -1,8 +1,8 @@
 """Tune a method's constants: fit each configuration, and choose the fit with the smallest validation loss.
 
-The loss is the negative log-likelihood of the validation labels, at the best training step of each configuration, as
-in early stopping (docs/methods.md §0.20); among equal losses the earlier configuration is chosen. Test answers are
-never used.
+The loss is the negative log-likelihood of the validation labels, at each configuration's best training step, as in
+early stopping (docs/methods.md §0.20). Among equal losses, the earlier configuration is chosen. Test answers are never
+used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.training.trainer import DeferredTrainingError
 
 
 def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
-    """Fit a method with its preset's constants or, if it is tuned, with each configuration, and return the best fit.
+    """Fit a method with its preset's constants; if it is tuned, fit each configuration and return the best fit.
 
     Args:
         fitter: fits the methods of the run.
@@ -31,7 +31,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
 
     Raises:
         DeferredTrainingError: adapters are being trained elsewhere; call again once that is done.
-        Exception: the method raised it with its preset's constants; a configuration that raises counts as failed.
+        Exception: the fit with the preset's constants raised it. If another configuration raises, it counts as failed.
     """
     configurations = fitter.resolved.configurations.get(name)
     if configurations is None or validation is None:
@@ -75,7 +75,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
 
 
 def tuning_account(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning | None:
-    """Return how a cell's method was tuned, or why it was not; None in a run without `--tune`.
+    """Return how a cell's method was tuned, or why it was not tuned; None in a run without `--tune`.
 
     Args:
         resolved: the run.
@@ -96,7 +96,7 @@ def tuning_account(resolved: ResolvedRun, name: str, inputs: Inputs) -> Tuning |
 
 
 def tuning_notes(tuned: Tuned) -> Iterator[str]:
-    """Yield a note if some configurations were duplicates or failed."""
+    """Yield one note for readers if some configurations were duplicates or failed; else nothing."""
     configurations = tuned.account.configurations
     losses = {repr(c.values): c.validation_nll for c in configurations}
     failures = [c.failure for c in configurations if c.validation_nll is None]
@@ -110,7 +110,7 @@ def tuning_notes(tuned: Tuned) -> Iterator[str]:
 
 
 def reason_untuned(resolved: ResolvedRun, name: str) -> str | None:
-    """Return why a method has no configurations to choose among; None if it has some."""
+    """Return why a method is not tuned; None if it has configurations to choose among."""
     method = resolved.methods[name]
     if name in resolved.configurations:
         return None

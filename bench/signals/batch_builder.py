@@ -25,12 +25,12 @@ class BatchBuilder:
     reader: Reader
 
     def batch(self, split_data: SplitData, signals: frozenset[Signal], *, labels: bool) -> Batch:
-        """Return the usable questions of a split with these signals, in the split's order.
+        """Return a batch of the split's usable questions (answered and not left out), in the split's order.
 
         Args:
             split_data: the graded split.
             signals: columns of the batch.
-            labels: whether the batch has labels (`correct`).
+            labels: whether the batch has labels (`correct`), as it has for `fit`.
 
         Raises:
             ContractError: the batch has no labels, and a signal reveals the right answer.
@@ -42,9 +42,10 @@ class BatchBuilder:
     def pieces(
         self, split_data: SplitData, signals: frozenset[Signal], adapted: SplitData | None = None
     ) -> Iterator[tuple[IntArray, Batch]]:
-        """Yield the usable questions of a split, some shards at a time: their indices, and an unlabelled batch of them.
+        """Yield unlabelled batches of a split's usable questions (answered and not left out), with their indices.
 
-        All signals of a large split are never in memory together. Batch boundaries depend on the split alone.
+        Each batch spans some shards, so that memory never holds all signals of a large split. Batch boundaries depend
+        on the split alone.
 
         Args:
             split_data: the graded split.

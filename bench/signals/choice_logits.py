@@ -26,20 +26,20 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
     declares = ChoiceLogits
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return why open questions don't have the signal: they have no option letters; None for choice questions."""
+        """Return a reason for open questions, which have no option letters; None for choice questions."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
     def continuations(self) -> Continuations:
-        """Nothing after the prompt: its end alone is read."""
+        """Nothing: the model reads no token after the prompt, since the logits are those at the prompt's last token."""
         return Continuations()
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with a digest of the letters' token ids."""
+        """Return the signal's name in store keys, with a digest of the letters' token ids."""
         return f"{super().name(settings, seed)} {digest_arrays([settings.letter_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values` `(k,)` of each question, -inf for letters that the question does not show."""
+        """Return each question's logits of the letters, `values` `(k,)`; -inf for letters that it does not show."""
         logits = batch.logits(range(len(batch.items)), batch.settings.letter_ids)
         return [
             [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
@@ -47,14 +47,14 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         ]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return the output head's logits of the letters, from the states at the prompt's end."""
+        """Return synthetic logits of the letters: the output head's for the synthetic states at the prompt's end."""
         logits = np.asarray(data.prompt_end_states @ data.output_head[: data.letters].T, dtype=np.float32)  # (n, k)
         logits[np.arange(data.letters) >= data.options[:, None]] = -np.inf
         return logits
 
 
 def _mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
-    """Set the logits of all letters but the first `options` to -inf, in place."""
+    """Set the logits of all letters after the first `options` to -inf, in place."""
     logits[options:] = float("-inf")
     return logits
 

@@ -1,8 +1,9 @@
-"""Base classes of signal definitions, which say how a signal is named, computed, loaded, and synthesized for checks.
+"""Base classes of signal definitions, each of which names, computes, loads and synthesizes one signal.
 
 Each signal class of `bench.api` has a module in this package, whose constant `DEFINITION` is its definition class: a
-subclass of `PassDefinition` if the signal comes from forward passes, else of `SignalDefinition`; then the signal may be
-computed from other signals, its `sources`. `definitions` imports all modules of this package to find these classes.
+subclass of `PassDefinition` if the signal comes from forward passes of the model, else of `SignalDefinition`. Signals
+without own passes may be computed from stored signals, their `sources`. `definitions` imports all modules of this
+package to find the definition classes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ S = TypeVar("S", bound=Signal)
 
 @dataclass(frozen=True)
 class SignalDefinition(ABC, Generic[S]):
-    """How one signal is computed, loaded and synthesized; each signal class has its own subclass."""
+    """Definition of one signal: how it is computed, loaded and synthesized. Each signal class has its own subclass."""
 
     declares: ClassVar[type[Signal]]
     """Signal class of `bench.api` that this class defines."""
@@ -40,11 +41,11 @@ class SignalDefinition(ABC, Generic[S]):
     signal: S
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return why the signal does not exist for tasks of a format; None if it does."""
+        """Return why tasks of a format don't have the signal; None if they have it."""
         return None
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the signal does not exist for a task on this model; None if it does."""
+        """Return why a task does not have the signal on the model of `prompts`; None if it does."""
         return self.unsupported(task.format)
 
     def reads_answer(self, fmt: Format) -> bool:
@@ -87,12 +88,12 @@ class SignalDefinition(ABC, Generic[S]):
 
     @abstractmethod
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic values of the signal, which tell right from wrong answers, for the contract checks."""
+        """Return synthetic values of the signal that depend on `correct`, for checks of methods without a model."""
 
 
 @dataclass(frozen=True)
 class PassDefinition(SignalDefinition[S]):
-    """Definition of a signal that comes from forward passes; the extractor uses it as a `SignalSpec`."""
+    """Definition of a signal that comes from forward passes; a `SignalSpec` for the extractor, which runs them."""
 
     @property
     @abstractmethod
@@ -100,22 +101,25 @@ class PassDefinition(SignalDefinition[S]):
         """What the model has to read after the prompt for this signal; it determines the signal's cost."""
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the answer's tokens have to be read."""
+        """Return whether the model has to read the answer's tokens for this signal."""
         return self.continuations.answer > AnswerSpan.PROMPT_END
 
     @property
     def depths(self) -> frozenset[float]:
-        """Depths of the hidden states that the signal reads, as fractions of the layers; 1.0 need not be listed."""
+        """Depths of the hidden states that the signal reads, as fractions of the layers.
+
+        The last layer, 1.0, is always read and need not be listed.
+        """
         return frozenset()
 
     @property
     def ragged(self) -> bool:
-        """Whether questions differ in their number of rows in the stored arrays; if not, each has one row."""
+        """Whether a question may have several rows in the stored arrays, e.g. one per token; if not, it has one."""
         return False
 
     @property
     def unanswered(self) -> Arrays | None:
-        """Arrays for a question with an empty answer, if they are known without a forward pass; else None."""
+        """Arrays for a question with an empty answer; None if they need a forward pass."""
         return None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
@@ -160,13 +164,13 @@ def definition(signal: Signal) -> SignalDefinition[Any]:
 
 
 def pass_definitions(signals: Iterable[Signal]) -> dict[Signal, PassDefinition[Any]]:
-    """Return signal -> definition for those signals that come from forward passes, sorted by the signals' names."""
+    """Return signal -> definition for those of the signals that come from forward passes, sorted by signal."""
     pairs = ((signal, definition(signal)) for signal in sorted(signals, key=repr))
     return {signal: spec for signal, spec in pairs if isinstance(spec, PassDefinition)}
 
 
 def read_from_model(signals: Iterable[Signal]) -> frozenset[Signal]:
-    """Return the signals that need forward passes of the frozen model: those with sources that need no adapter."""
+    """Return those signals that are computed from forward passes of the frozen model, without a method's adapter."""
     pairs = ((signal, definition(signal)) for signal in signals)
     return frozenset(signal for signal, spec in pairs if spec.sources(Format.OPEN, 1) and not spec.needs_adapter)
 
@@ -177,16 +181,19 @@ def uses_adapter(signals: Iterable[Signal]) -> bool:
 
 
 def required_stored_signals(signals: Iterable[Signal], fmt: Format, max_new_tokens: int) -> frozenset[Signal]:
-    """Return the stored signals from which these signals are computed."""
+    """Return the stored signals from which the given signals are computed."""
     source_groups = (definition(signal).sources(fmt, max_new_tokens) for signal in signals)
     return frozenset(source.signal for sources in source_groups for source in sources)
 
 
 def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[Continuations]:
-    """Return what the model has to read after the prompts for each signal; an empty item still needs the prompts."""
+    """Return what the model has to read after the prompts, one distinct item for each need of the signals.
+
+    An empty item stands for signals that need only the prompts.
+    """
     return frozenset(each.continuations for each in pass_definitions(signals).values())
 
 
 def continuations_of(signals: Iterable[Signal]) -> Continuations:
-    """Return the union of what the model has to read after the prompts for these signals."""
+    """Return the union of what the model has to read after the prompts for the given signals."""
     return Continuations.union(each.continuations for each in pass_definitions(signals).values())

@@ -25,7 +25,7 @@ def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str
 
     Args:
         folder: an empty folder.
-        measured: the extractor's output for the shard.
+        measured: answers and signals of the shard, as computed by the forward passes.
         names: signal -> its name in store keys.
     """
     from safetensors.numpy import save_file as save_numpy
@@ -76,7 +76,7 @@ def load_rows(
     Args:
         bundles: the store entries of each shard.
         names: the signal's name in the store keys of each shard.
-        places: `(m,)` positions of the questions in the concatenated shards, in this order; None: all.
+        places: `(m,)` positions in the concatenated shards of the questions to load, in the wanted order; None: all.
 
     Raises:
         KeyError: a shard has no such signal.
@@ -113,7 +113,10 @@ def load_rows(
 
 
 def _value_indices(offsets: IntArray, rows: IntArray) -> IntArray:
-    """Return where the values of these rows are in a ragged array with these offsets."""
+    """Return the indices of the values of some rows in a ragged array, row after row.
+
+    Row i of the array has the values from `offsets[i]` to `offsets[i + 1]`.
+    """
     lengths = offsets[rows + 1] - offsets[rows]
     before = np.cumsum(lengths) - lengths
     return np.repeat(offsets[rows] - before, lengths) + np.arange(lengths.sum())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FollowupDefinition(PassDefinition[Followup]):
-    """Definition of `Followup`, stored as `values`: logits `(n, words)` float32, or the replies' ids with `offsets`."""
+    """Definition of `Followup`, stored as `values`: logits `(n, words)` float32, or token ids with `offsets`."""
 
     declares = Followup
 
@@ -41,12 +41,12 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     @property
     def ragged(self) -> bool:
-        """Whether replies are stored as ids, which differ in length."""
+        """True if replies are stored as token ids, which differ in number; False for logits of the first word."""
         return bool(self.signal.say)
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN logits, or an empty reply, for a question with an empty answer."""
+        """NaN logits or an empty reply, for a question with an empty answer."""
         import torch
 
         if self.signal.say:
@@ -54,7 +54,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return {"values": torch.full((len(self.signal.words),), float("nan"))}
 
     def note(self, split_data: SplitData) -> str:
-        """Return a remark that quotes the wording; empty for the self-check query."""
+        """Return a remark that quotes the user turn's wording; empty for the self-check query."""
         return f'it asks after the answer: "{self.signal.wording}"' if self.signal.wording else ""
 
     @property
@@ -62,11 +62,14 @@ class FollowupDefinition(PassDefinition[Followup]):
         return not self.signal.wording and not self.signal.say
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return this definition, or that of `QueryLogits`, under which the self-check query is stored."""
+        """Return the definition of the stored signal: `QueryLogits` for the self-check query, else this one."""
         return (QueryLogitsDefinition(QueryLogits()) if self._is_self_check else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the user turn can't follow the answer, or which word is not one token; None if all is well."""
+        """Return why the signal does not exist on this model; None if it does.
+
+        It needs a user turn that can follow the answer, and words of one token each.
+        """
         if not self.signal.wording:
             return prompts.query_unsupported_reason(task)
         try:
@@ -90,12 +93,12 @@ class FollowupDefinition(PassDefinition[Followup]):
         return replace(settings, others=turns, words={**settings.words, **word_ids})
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with a digest of the token ids of the user turn and of the words."""
+        """Return the signal's name in store keys, with a digest of the token ids of the user turn and of the words."""
         words = [] if self.signal.say else [settings.words[self.signal.words]]
         return f"{super().name(settings, seed)} {digest_arrays([settings.turns[self.signal.wording], *words])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values` of each question: logits `(words,)`, or the token ids `(t,)` of the reply."""
+        """Return the array `values` of each question: logits `(words,)`, or the token ids `(t,)` of the reply."""
         import torch
 
         if not self.signal.say:
@@ -124,7 +127,10 @@ class FollowupDefinition(PassDefinition[Followup]):
         )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return logits or replies: after right answers the last word is likelier, or a larger percentage is said."""
+        """Return synthetic logits or replies.
+
+        After right answers the last word has a larger logit, or the reply states a larger percentage.
+        """
         if self.signal.say:
             percent = 100 / (1 + np.exp(-2 * data.certainty))
             return np.asarray([f"{value:.0f}%" for value in percent], dtype=np.object_)

@@ -1,7 +1,8 @@
-"""Forecast the seconds that reading a split will take, from the passes counted over some shards and the model's speed.
+"""Forecast of the seconds that the model's forward passes over a split will take.
 
-The length of open answers is estimated by generating a few with the model if it is small. A large model is not loaded
-for that: each of its answers is assumed to be as long as the geometric mean of an option's length and the length limit.
+The passes over some shards are counted without running them, and timed by the model's measured speed. The length of
+open answers is estimated by generating a few with the model, if it is small. A large model is not loaded for that: its
+answers are assumed to be as long as the geometric mean of an option's length and the length limit.
 """
 
 from __future__ import annotations
@@ -29,32 +30,33 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
     Texts = Mapping[UserTurn | Samples | None, Sequence[Ids]]
-    """All texts that the model generates for a question: see `KnownInput.written`."""
+    """Token ids of all texts that the model generates for one question: user turn -> its reply, `Samples` -> the
+    sampled answers, None -> the greedy answer."""
 
 _SHARDS, _QUESTIONS = 3, 1024
-"""Passes are counted over at most this many shards, fewer if these have more than this many questions."""
+"""Largest number of shards whose passes are counted, and of the questions in them; at least one shard is counted."""
 _OPTIONS = 64
-"""Number of questions whose options are tokenised, to know how long options are."""
+"""Number of questions whose options are tokenised, to estimate an option's length in tokens."""
 _DISTINCT_SHARE = 0.5
-"""Share of the tokens of an assumed sample that differ from all other texts of the question at the same position."""
+"""Assumed share of a sample's tokens that no other text of the question has at the same position."""
 _NODE_SECONDS = 1.5e-5
-"""Seconds of Python for each token node added to the continuation tree."""
+"""Seconds that Python needs to add one token of an answer, sample or option to the prefix tree."""
 _PROMPTS = 4
 """Number of prompts for which a small model generates answers."""
 _SMALL_MODEL_BYTES = 1 << 27
-"""Largest weight files of a model that counts as small, in bytes."""
+"""Largest size in bytes of the weight files of a model that counts as small."""
 
 
 @dataclass(eq=False)
 class PassForecast:
-    """Forecast of the forward passes by which signals of a split are read."""
+    """Forecast of the forward passes that compute the signals of a split."""
 
     reader: Reader
     split_data: SplitData
-    """An opened split."""
+    """Split whose prompts are tokenised; answers and signals need not be there."""
     signals: frozenset[Signal]
     adapted: bool = False
-    """Whether the answers are stored and the split is read again with an adapter."""
+    """Whether the split is read a second time, with an adapter, when its answers are stored."""
 
     @cached_property
     def prompt_settings(self) -> PromptSettings:
@@ -69,7 +71,7 @@ class PassForecast:
 
     @cached_property
     def _choice_lengths(self) -> list[int]:
-        """Token counts of the options of some questions, as the model would generate them."""
+        """Length in tokens of each option of some questions, as the model would generate it."""
         rows = self.split_data.shards[0].rows
         some = [self.split_data.questions[row] for row in rows[:: math.ceil(len(rows) / _OPTIONS)]]
         return [len(ids) for options in self.reader.prompts.options(self.split_data.task, some) for ids in options]
@@ -86,7 +88,10 @@ class PassForecast:
 
     @cached_property
     def _texts(self) -> Sequence[Texts]:
-        """Texts that the model is assumed to generate for some questions; the other questions reuse them in turn."""
+        """Texts that the model is assumed to generate for some questions.
+
+        Further questions are assumed to have the same texts in turn.
+        """
         continuations, limit = continuations_of(self._definitions), self.prompt_settings.max_new_tokens
         replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in continuations.turns}
         if self.split_data.task.format is Format.OPEN and not self.split_data.released:
@@ -103,7 +108,7 @@ class PassForecast:
         return assumed
 
     def seconds(self, speed: Speed) -> float:
-        """Return the seconds in which one process reads the split with an empty store."""
+        """Return the seconds that one process needs for the split if the store is empty."""
         from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, InputWithGenerations
 
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
@@ -133,7 +138,10 @@ class PassForecast:
 def generate_texts(
     lm: LanguageModel, prompts: Sequence[Ids], settings: PromptSettings, samplings: frozenset[Samples]
 ) -> list[Texts]:
-    """Generate answers and samples for a few prompts with a small model; return [] for a large or a broken model."""
+    """Generate answers and samples for a few prompts with a small model.
+
+    Return [] if the model is large or can't be run.
+    """
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import ARCHITECTURE_ERRORS
     from bench.model.sampling import uniform_numbers

@@ -40,25 +40,26 @@ if TYPE_CHECKING:
 Pairs = Sequence[tuple[str, str]]
 
 _CHUNK = 2_048
-"""Number of pairs in one store entry; at most so many are lost when a run is killed."""
+"""Number of pairs in one store entry, and so the largest number that a killed run has to compare again."""
 _FILE = "relations.safetensors"
 
 
 @dataclass(frozen=True)
 class PairModels:
-    """Models that compare two texts, as the options of a run name them; None without the option."""
+    """Models that compare two texts; None without the option (`--nli`, `--similarity`) that names the model."""
 
     nli: PairModel | None = None
     similarity: PairModel | None = None
 
     def model(self, by: By) -> PairModel | None:
-        """Return the model that computes a relation; None if equality of the normalised texts replaces it."""
+        """Return the model that computes a relation; None if equality of the normalised texts stands in for it."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
     def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
-        """Return how the texts of k pairs are related: `(k, 3)` probabilities for entailment, else `(k,)`.
+        """Return how the texts of k pairs are related, float32; stored relations are loaded, missing ones are computed.
 
-        See `Related`. Relations that are in the store are loaded, others are computed and stored.
+        Shape `(k, 3)` for entailment (probabilities of contradiction, neutrality, entailment), else `(k,)`. See
+        `Related`.
 
         Raises:
             UserError: the model can't be loaded.
@@ -88,7 +89,10 @@ class PairModels:
 
 
 def match_relations(by: By, pairs: Pairs) -> FloatArray:
-    """Return how k pairs are related if equality of normalised texts decides: `(k, 3)` or `(k,)`, see `Related`."""
+    """Return the relations of k pairs by equality of the normalised texts, float32, shaped as in `PairModels.relate`.
+
+    Equal texts have similarity 1 or entail each other with probability 1; others have similarity 0 or are neutral.
+    """
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
 
@@ -99,9 +103,9 @@ class Grader:
 
     reader: Reader
     judge: Judge
-    """Decides whether open answers are right, and whether samples agree."""
+    """Judge that decides whether open answers are right, and whether two answers mean the same."""
     pair_models: PairModels = field(default_factory=PairModels)
-    """Models that relate samples."""
+    """Models that compare samples with each other and with the answer."""
 
     def grade(self, split_data: SplitData) -> SplitData:
         """Return the split with graded answers; those on which the judge has no verdict are left out and counted.
@@ -127,7 +131,7 @@ class Grader:
         return self._compare_samples(replace(split_data, answers=answers))
 
     def parsed(self, split_data: SplitData) -> SplitData:
-        """Return the split with parsed answers, for questions without a gold answer: all answers are labelled wrong.
+        """Return the split with parsed answers, all labelled wrong since the questions have no gold answer.
 
         A failure on samples is recorded in `SplitData.agreements`, as in `grade`.
         """
@@ -184,7 +188,7 @@ class Grader:
         return agree
 
     def _related_by(self, split_data: SplitData, signal: Any) -> str:
-        """Return the name of what relates a signal's samples: a model, the judge, or `match` (equality of texts)."""
+        """Return the name of what compares a signal's samples: a model, the judge, or `match` for equality of texts."""
         if split_data.task.format is Format.CHOICE:
             return MatchJudge.name
         if signal.by == "judge":
@@ -193,7 +197,7 @@ class Grader:
         return MatchJudge.name if model is None else model.name
 
     def _relation(self, split_data: SplitData, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
-        """Return how the texts of k pairs are related: `(k, 3)` probabilities for entailment, else `(k,)`.
+        """Return how the texts of k pairs are related, shaped as in `PairModels.relate`.
 
         Each pair is given as (index of its question in the split, text, text).
         """
@@ -220,7 +224,7 @@ class Grader:
 
 
 def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
-    """Return the text of each question as its prompt shows it, without exemplars, for a judge or model."""
+    """Return the text of each question as its prompt shows it, without exemplars, for a judge or a text-pair model."""
     task = split_data.task
     with plugin_errors(f"task {task.name!r}, style_of"):
         return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

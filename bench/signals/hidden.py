@@ -1,4 +1,4 @@
-"""Signal `Hidden`: hidden states along the prompt, the answer, its options, and its samples."""
+"""Signal `Hidden`: hidden states at tokens of the prompt, the answer, the options or the samples."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ _CONTINUATIONS = {
     At.QUERY_END: Continuations(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
 _PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
-"""Position -> the text whose tokens the states predict, one state for each token."""
+"""Position of hidden states -> the text that they predict, one state per token."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
 class HiddenDefinition(PassDefinition[Hidden]):
-    """Definition of `Hidden`, stored as `values`: `(n, d)`, `(n, N, d)`, or `(sum of t_i, d)` with `offsets`.
+    """Definition of `Hidden`, stored as `values` in the model's dtype; means over tokens in float32.
 
-    States are stored in the model's dtype, means over tokens in float32.
+    `(n, d)` for one state per question, `(n, N, d)` for one per sample, `(sum of t_i, d)` with `offsets` for one per
+    token.
     """
 
     declares = Hidden
@@ -60,7 +61,10 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return _CONTINUATIONS[self.signal.at]
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the states depend on the answer; the state that predicts a letter comes before it."""
+        """Return whether the states depend on the model's answer.
+
+        In choice tasks the state that predicts the answer's letter does not: it lies before the letter.
+        """
         of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
         return super().reads_answer(fmt) and not of_letter
 
@@ -71,27 +75,34 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def ragged(self) -> bool:
-        """Whether a question has one row for each token: true of states that predict tokens, unless pooled."""
+        """True if a question has one row for each token of a text; False for one state, or a mean, per question."""
         return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return this definition and those of the samples; for letters that of the state at the prompt's end."""
+        """Return the definitions of the stored signals from which the states are taken.
+
+        States of samples need the samples, too. All option letters of a choice task are predicted by the state at the
+        prompt's end, so that this state's definition is returned for them.
+        """
         if self.signal.at is At.SAMPLE_END:
             return (self, *sample_sources(self.signal.samples, max_new_tokens))
         lettered = self.signal.at in OPTIONS and fmt is Format.CHOICE
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the self-check query can't follow the answer on this model; None if it can, or isn't needed."""
+        """Return why the model can't read the self-check query after the answer; None if it can, or need not."""
         return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with the seed of the samples, or a digest of the query's token ids."""
+        """Return the signal's name in store keys.
+
+        States of samples add the seed, states after the self-check query a digest of its token ids.
+        """
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([settings.suffix])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return `values` of each question: `(d,)`, `(t_i, d)` for predicted tokens, or `(N, d)` for samples."""
+        """Return each question's states, `values`: `(d,)`, `(t_i, d)` for one per token, or `(N, d)` for samples."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
             ends, first = batch.turn_end_states(_QUERY, depth), batch.states(depth, [0])
@@ -125,7 +136,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return batch.predicting_nodes(i)
 
     def column(self, split: StoredSplit) -> Column:
-        """Return the states, float32: `(n, d)`, `(n, N, d)`, or a `Ragged` with a row for each predicted token."""
+        """Return the states, float32: `(n, d)`, `(n, N, d)` for samples, or a `Ragged` with a row per token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
@@ -136,7 +147,10 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return states that lie further along one direction if the answer is right, and fit the output head."""
+        """Return synthetic states, which lie further along one direction if the answer is right.
+
+        Those of the last layer that predict tokens match the output head: it gives these tokens large logits.
+        """
         last = self.signal.depth == 1.0
         if self.ragged:
             text = data.texts[_PREDICTED_TEXTS[self.signal.at]]

@@ -24,7 +24,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
     declares = QueryLogits
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the self-check query can't follow the answer on this model; None if it can."""
+        """Return why the model can't read the self-check query after the answer; None if it can."""
         return prompts.query_unsupported_reason(task)
 
     @property
@@ -39,22 +39,22 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     @property
     def unanswered(self) -> Arrays:
-        """Two NaN, for a question with an empty answer."""
+        """Array of two NaN, for a question with an empty answer."""
         import torch
 
         return {"values": torch.full((2,), float("nan"))}
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with a digest of the token ids of the query and of the verdicts no and yes."""
+        """Return the signal's name in store keys, with a digest of the token ids of the query and of no and yes."""
         return f"{super().name(settings, seed)} {digest_arrays([settings.suffix, settings.verdict_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values` `(2,)` of each question: the logits of no and yes."""
+        """Return the array `values` `(2,)` of each question: the logits of no and yes."""
         logits, missing = batch.word_logits(UserTurn(), batch.settings.verdict_ids), self.unanswered["values"]
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return logits that favour yes for right answers; they are the same with and without an adapter."""
+        """Return synthetic logits that favour yes for right answers, the same with and without an adapter."""
         half_logit = 0.75 * data.certainty
         base = data.rng.standard_normal(len(half_logit))
         return np.stack([base - half_logit, base + half_logit], axis=1).astype(np.float32)  # (n, 2): no, yes

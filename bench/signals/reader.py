@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from bench.signals.forecast import Texts
 
 _MAX_ATTEMPTS = 3
-"""Number of attempts after which a shard is computed even if another run has stored some of its signals meanwhile."""
+"""Number of attempts to find a shard unchanged by other runs. After them the shard is computed, even if another run has
+stored some of its signals."""
 
 _StoreLookup = tuple[list[Entry], ShardTask | None]
-"""Store entries of a shard, and the task that computes what they lack; None if they are complete."""
+"""Store entries of a shard, and the task that computes what is missing; the task is None if nothing is."""
 
 
 @dataclass
@@ -53,13 +54,13 @@ class Reader:
     seed: int = 0
     """Seed of the samples; answers and all other signals don't depend on it."""
     sample: int | None = None
-    """Number of prompts of a large split that are tokenised, for a plan without a run; None: all."""
+    """Number of prompts of a large split that are tokenised if a run is only planned; None: all."""
     engine: Engine | None = None
-    """Engine that computes missing shards; None: this process does."""
+    """Engine that computes missing shards; None: they are computed in this process."""
     forward_tokens: int = 0
     """Token positions fed to the model for this reader; answers and signals from the store cost none."""
     peak_memory_mb: float = 0.0
-    """Peak memory of any process that computed shards for this reader."""
+    """Largest peak memory of any process that computed shards for this reader, in MB."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -73,7 +74,10 @@ class Reader:
 
     @cached_property
     def arithmetic(self) -> dict[str, object]:
-        """Settings that decide which tokens share a forward pass; empty in float32, where no answer depends on them."""
+        """Settings that decide which tokens share a forward pass.
+
+        Empty in float32, where answers don't depend on them.
+        """
         if str(self.lm.dtype) == "torch.float32":
             return {}
         limits = default_batch_limits(*self.lm.devices)
@@ -82,7 +86,10 @@ class Reader:
 
     @property
     def nondefault_budget(self) -> dict[str, object]:
-        """The token budget, if it can change an answer and is not the device's default; else an empty dict."""
+        """The token budget of a forward pass as a dict; empty if it is the device's default, or in float32.
+
+        In float32 answers don't depend on the budget.
+        """
         is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if is_usual else {"token_budget": self.budget}
 
@@ -94,7 +101,7 @@ class Reader:
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
     ) -> SplitData:
-        """Return a split with its prompts tokenised, not read yet.
+        """Return a split with its prompts tokenised; answers and signals are added by `read`.
 
         Args:
             where: name of the split.
@@ -114,7 +121,7 @@ class Reader:
         return settings
 
     def stored(self, split_data: SplitData) -> StoredSplit:
-        """Return access to the stored answers and signals of a split that was read."""
+        """Return access to the stored answers and signals of a split that `read` returned."""
         return StoredSplit(split_data, self.lm, self.prompts, self.prompt_settings(split_data), self.seed)
 
     def items(
@@ -151,7 +158,7 @@ class Reader:
     # --- answers and signals ------------------------------------------------------------------------------------------
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
-        """Return the number of shards whose answers, or some of these signals, are not in the store."""
+        """Return the number of shards for which the store lacks answers or some of the given signals."""
         settings = self.prompt_settings(split_data, signals)
         sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
         names = self._names(split_data, sources, settings)
@@ -163,11 +170,17 @@ class Reader:
         return missing
 
     def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
-        """Return a forecast of the passes that read an opened split; `adapted`: that read it again with an adapter."""
+        """Return a forecast of the forward passes for an opened split.
+
+        With `adapted` it is for reading the answered split again with an adapter.
+        """
         return PassForecast(self, split_data, signals, adapted)
 
     def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Return the seconds in which one process reads a split with an empty store; None if the speed is unknown."""
+        """Return the seconds that one process needs for a split with an empty store; None at unknown model speed.
+
+        `adapted` as in `forecast`.
+        """
         speed = self.lm.speed
         return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
 
@@ -181,10 +194,10 @@ class Reader:
         return self._probe_texts[key]
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
-        """Return the split with its answers and stored signals; compute and store those that are missing.
+        """Return the split with its answers and signals from the store; missing ones are computed and stored first.
 
         Args:
-            split_data: an opened split.
+            split_data: a split that `open` returned.
             signals: the signals that methods read.
         """
         split_data = replace(split_data, requested=signals)
@@ -224,7 +237,7 @@ class Reader:
         return replace(split_data, signals=sources, names=names, bundles=bundles, answer_ids=answers)
 
     def read_adapted(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
-        """Return the split with the same answers, and the self-check query computed with an adapter."""
+        """Return the split with its answers, and with an adapter's logits after the self-check query."""
         names, keys = self._adapted(split_data, adapter)
         resolved = replace(adapter, folder=adapter.folder.resolve())
 
@@ -241,12 +254,16 @@ class Reader:
         return replace(split_data, signals=frozenset(names), names=names_by_shard, bundles=bundles, adapter=adapter)
 
     def has_adapted(self, split_data: SplitData, adapter: AdapterRef) -> bool:
-        """Return whether the store has all that `read_adapted` would compute."""
+        """Return whether the store already has all signals that `read_adapted` would compute."""
         _, keys = self._adapted(split_data, adapter)
         return all(self.store.get(kind, key) is not None for kind, key in keys)
 
     def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
-        """Return signal -> name for signals computed with an adapter, and each shard's (kind, key) in the store."""
+        """Return names and store folders of signals computed with an adapter.
+
+        The first item maps each signal to its name in store keys; the second gives (kind, key) of each shard's store
+        entry.
+        """
         settings = self.prompt_settings(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
         (base_name,) = (spec.name(settings, self.seed) for spec in pass_definitions(signals).values())
@@ -256,7 +273,7 @@ class Reader:
         return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
     def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
-        """Return the store entries of each shard; compute and store what they lack.
+        """Return the store entries of each shard; missing answers and signals are computed and stored first.
 
         Args:
             stage: name of the stage on the progress bar.
@@ -273,7 +290,7 @@ class Reader:
                 release_free_memory()
 
             def missing(*, recompute: bool) -> Iterator[ShardTask]:
-                """Yield a task for each incomplete shard; the store is looked up when the task is requested."""
+                """Yield a task for each incomplete shard; the store is searched only when the task is requested."""
                 for i in range(len(shards)):
                     if i not in complete:
                         stored_entries[i], task = look_up(i)
@@ -299,8 +316,8 @@ class Reader:
     ) -> list[dict[Signal, str]]:
         """Return, for each shard, a mapping from signal to its name in store keys.
 
-        A name ends with digests of those inputs of the signal that the prompts don't determine: right and wrong
-        options, and the question ids, which the random generator of the samples depends on.
+        A name ends with digests of inputs that the prompts don't determine: right options, wrong options, and, for
+        samples, the question ids, which seed the random generator.
         """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(settings, self.seed) for signal, spec in definitions.items()}
@@ -338,7 +355,7 @@ class Reader:
         names: Mapping[Signal, str],
         answers: list[Ids] | None,
     ) -> ShardTask:
-        """Return the task that computes signals of a shard; the caller adds samples that are stored already.
+        """Return the task that computes signals of a shard.
 
         Raises:
             UserError: after the longest prompt and answer the model's context has no room for a user turn.
@@ -365,11 +382,14 @@ class Reader:
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
-        """Return whether a conversation with a user turn after the answer begins with the prompt's token ids."""
+        """Return whether a conversation with a user turn after the answer begins with the prompt's own token ids."""
         return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
     def _kind(self, shard: Shard, settings: PromptSettings) -> str:
-        """Return the part of the store for a shard: a digest of weights, dtype, attention, prompts and decoding."""
+        """Return the folder of the store for a shard's entries, named by a digest.
+
+        The digest is of weights, dtype, attention, prompts, decoding and, below float32, the batch settings.
+        """
         from bench.model.extractor import VERSION
 
         fields = {

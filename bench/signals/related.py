@@ -1,4 +1,4 @@
-"""Signal `Related`: relations among samples and the answer, by entailment, similarity, judge or equality."""
+"""Signal `Related`: how samples and the answer are related, by entailment, similarity, a judge or equality."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RelatedDefinition(SignalDefinition[Related]):
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
-        """Return a remark that names the model or judge that related the samples."""
+        """Return a remark that names the model or judge that compared the samples."""
         return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray:
-        """Return the relations, shaped as in `Related`, in the order of the shards; 0 for unusable questions."""
+        """Return the relations, shaped as in `Related`, in shard order; 0 for questions that methods don't get."""
         split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
         pair_indices: list[IntArray] = []
@@ -45,11 +45,11 @@ class RelatedDefinition(SignalDefinition[Related]):
         return padded[np.stack(pair_indices)].reshape(len(pair_indices), n_texts, n_texts, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
-        """Return the relations, shaped as in `Related`, as computed when the split was graded."""
+        """Return the relations that were computed when the split was graded, shaped as in `Related`."""
         return raise_if_failed(split.split_data.relations[self.signal])[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return made-up relations: the similarity, or probability of entailment, is high for equal texts alone."""
+        """Return synthetic relations: similarity or probability of entailment is high for equal texts alone."""
         answers = data.texts[Of.ANSWER].ids
         sampled = data.samples(self.signal.samples)
         texts = [[*(ids for ids, _ in group), answers[i]] for i, group in enumerate(sampled)]

@@ -39,11 +39,11 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
         return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:
-        """Return `(n, N)` bool, whether each sample agrees, as computed when the split was graded."""
+        """Return `(n, N)` bool, computed when the split was graded: whether each sample agrees with the answer."""
         return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
-        """Return `(n, N)` bool: samples agree with right answers more often than with wrong ones."""
+        """Return synthetic agreement, `(n, N)` bool: samples agree with right answers more often."""
         return data.sample_agreement(self.signal.samples)
 
 

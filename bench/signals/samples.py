@@ -27,7 +27,7 @@ _CHUNK = 64
 
 
 class SamplesDefinition(PassDefinition[Samples]):
-    """Definition of `Samples`, stored as token ids, `values` with `offsets`; each sample is terminated by -1."""
+    """Definition of `Samples`, stored as token ids in `values`, with `offsets` per question; -1 ends each sample."""
 
     declares = Samples
 
@@ -47,11 +47,11 @@ class SamplesDefinition(PassDefinition[Samples]):
         return (*sample_sources(self.signal, max_new_tokens), *scores)
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with the seed of the samples."""
+        """Return the signal's name in store keys, with the seed of the samples."""
         return f"{self.signal!r} seed {seed}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values` of each question: the sampled token ids, each sample terminated by -1."""
+        """Return each question's sampled token ids, `values`; -1 ends each sample."""
         import torch
 
         return [
@@ -63,14 +63,14 @@ class SamplesDefinition(PassDefinition[Samples]):
         ]
 
     def column(self, split: StoredSplit) -> Ragged:
-        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question, with sample indices as `owner`."""
+        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` is the sample of each token."""
         ids = list(sampled_ids(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.settings.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return samples that agree more often, with likelier tokens, where the answer is right."""
+        """Return synthetic samples; where the answer is right, more agree with it, and their tokens are likelier."""
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).synthesize(data)
         ids = [[ids for ids, _ in sampled] for sampled in data.samples(self.signal)]
         return self._records(ids, scores.values["log_probability"], data.limit)
@@ -78,7 +78,10 @@ class SamplesDefinition(PassDefinition[Samples]):
     def _records(
         self, ids: Sequence[Sequence[npt.NDArray[Any]]], log_probabilities: FloatArray, limit: int | None
     ) -> Ragged:
-        """Build the signal's values; `limit` is the length limit, None for external samples: they count as ended."""
+        """Build the signal's values from token ids and log-probabilities.
+
+        A sample as long as `limit` tokens counts as cut off; None: samples come from a file and count as complete.
+        """
         joined = join_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
         records["id"], records["log_probability"] = joined.values, log_probabilities
@@ -88,14 +91,17 @@ class SamplesDefinition(PassDefinition[Samples]):
 
 
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-    """Return what samples are read from: their stored ids, or, if of one token, the states at the prompts' ends."""
+    """Return the definitions of the stored signals from which samples are computed.
+
+    Samples of one token are drawn from the hidden states at the prompts' ends, longer ones are stored as token ids.
+    """
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
     return (first,) if max_new_tokens == 1 else (SamplesDefinition(samples),)
 
 
 def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
-    """Concatenate the token ids of each question's texts, int64; `owner` is the index of a token's text."""
+    """Concatenate the token ids of each question's texts, int64; `owner` numbers the texts of a question from 0."""
     flat = [np.asarray(ids, dtype=np.int64) for group in texts for ids in group]
     sizes = [sum(map(len, group)) for group in texts]
     owners = [k for group in texts for k, ids in enumerate(group) for _ in range(len(ids))]
@@ -104,7 +110,7 @@ def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 
 
 def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
-    """Yield the token ids of each question's samples, in the order of the split's rows."""
+    """Yield the token ids of each question's samples, in the order of `split.rows`."""
     if split.settings.max_new_tokens == 1:
         for letters, _ in sample_letters(split, sampling):
             yield from letters
@@ -113,7 +119,7 @@ def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
 
 
 def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
-    """Yield the token ids of each question's samples, from the stored arrays of a shard."""
+    """Yield the token ids of each question's samples, from a shard's stored `values` and `offsets`."""
     for row in np.split(arrays["values"], arrays["offsets"][1:-1]):
         samples = np.split(row, np.flatnonzero(row < 0) + 1)[:-1]
         yield [sample[:-1].astype(np.int32) for sample in samples]
@@ -122,8 +128,7 @@ def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]
 def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list[list[Ids]], torch.Tensor]]:
     """Sample letters, one token each, from the stored states at the prompts' ends.
 
-    Yields, for some questions at a time, the ids of each question's samples, and the logits `(questions, v)` float32
-    from which they were sampled.
+    Yields (token ids of each question's samples, logits `(questions, v)` float32) for some questions at a time.
     """
     import torch
 
@@ -148,7 +153,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
 
 
 def decode_samples(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:
-    """Yield the texts of each question's samples, stripped; equal ids are decoded once."""
+    """Yield the decoded texts of each question's samples, stripped of white space; equal token ids are decoded once."""
     decoded: dict[bytes, str] = {}
     for sample_ids in sampled_ids(split, samples):
         for ids in sample_ids:

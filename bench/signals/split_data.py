@@ -33,17 +33,18 @@ class Agreement:
     """Whether the samples of a signal agree with the answers."""
 
     agree: BoolArray
-    """`(n, N)` in the order of the shards: whether sample j agrees with the greedy answer (docs/methods.md §2.14)."""
-    modal_share: float
-    """Share of a question's samples that are in the largest group of equal ones, mean over questions
+    """`(n, N)`, questions in the order of the shards: whether each of the N samples agrees with the greedy answer
     (docs/methods.md §2.14)."""
+    modal_share: float
+    """Share of a question's samples in its largest group of equal samples, as a mean over questions (docs/methods.md
+    §2.14)."""
 
 
 def raise_if_failed(value: T | BaseException) -> T:
-    """Return a value computed from samples, unless its computation failed.
+    """Return a value computed from samples; if the computation failed, raise its recorded exception.
 
     Raises:
-        Exception: the recorded failure, which fails the methods that read the samples.
+        Exception: the recorded exception; methods that read the samples then fail with it.
     """
     if isinstance(value, BaseException):
         raise value
@@ -59,16 +60,17 @@ class SplitData:
     questions: list[Question]
     shards: list[Shard]
     released: Mapping[str, Released] = field(default_factory=dict)
-    """Question id -> answer from the authors' release or a user's file, in place of a generated one."""
+    """Question id -> answer from the authors' release or a user's file, used instead of a generated answer."""
     left_out: frozenset[str] = frozenset()
-    """Ids of questions excluded from fitting and scoring: contaminated ones, and those without a verdict."""
+    """Ids of questions excluded from fitting and scoring: repeated test questions, if the run drops them, and questions
+    without a verdict."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Description -> count, for the results, e.g. how many questions are excluded and why."""
+    """Description -> number of questions, for the results, e.g. how many questions are excluded and why."""
 
     requested: frozenset[Signal] = frozenset()
     """Signals that the methods of the run read."""
     signals: frozenset[Signal] = frozenset()
-    """Stored signals from which the requested ones are computed."""
+    """Stored signals from which the signals in `requested` are computed."""
     names: list[dict[Signal, str]] = field(default_factory=list)
     """Stored signal -> its name in store keys, for each shard."""
     bundles: list[list[Entry]] = field(default_factory=list)
@@ -82,13 +84,14 @@ class SplitData:
     n_undecided: int = 0
     """Number of open answers on which the judge has no verdict."""
     compared_by: str = ""
-    """Name of the judge that compared samples with the answer, where there are samples."""
+    """Name of the judge that compared samples with the answers; empty without samples."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
-    """Signal -> agreement of its samples with the answers, or the exception raised while it was computed."""
+    """Signal -> agreement of its samples with the answers, or the exception that computing it raised."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
-    """Signal -> relations of its samples, in the order of the shards, or the exception raised while computing."""
+    """Signal -> relations of its samples, in the order of the shards, or the exception that computing them raised."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
-    """Signal -> name of what related the samples: a model with its revision, the judge, or `match`."""
+    """Signal -> name of what compared its samples: a model with its revision, the judge, or `match` for equality of
+    texts."""
 
     @property
     def has_external_labels(self) -> bool:
@@ -102,12 +105,12 @@ class SplitData:
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:
-        """Key of this split among those that a run has read: the split's name, and the fingerprint of its adapter."""
+        """Key of this split within a run: the split's name, and the fingerprint of its adapter, if any."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
     def order(self) -> IntArray:
-        """`(n,)`: each question's position in the concatenated shards."""
+        """`(n,)`: position of each question in the concatenated shards."""
         return np.argsort(self.rows, kind="stable")
 
     @property
@@ -122,7 +125,7 @@ class SplitData:
 
     @property
     def answered(self) -> BoolArray:
-        """`(n,)` bool: whether the answer is not blank; blank answers never enter `fit` or `predict`."""
+        """`(n,)` bool: whether the answer has text; questions with a blank answer never enter `fit` or `predict`."""
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
@@ -132,7 +135,7 @@ class SplitData:
 
     @property
     def usable(self) -> BoolArray:
-        """`(n,)` bool: whether the question is answered and not in `left_out`; `fit` and `predict` get these alone."""
+        """`(n,)` bool: whether a question is answered and not in `left_out`; others never enter `fit` or `predict`."""
         return self.answered & self.included
 
     @property
@@ -147,7 +150,7 @@ class SplitData:
         return key_of({"questions": [repr(question) for question in self.questions], "prompts": prompts})
 
     def digest(self) -> str:
-        """Return a digest of answers, labels and signals, for the cache keys of fits."""
+        """Return a digest of answers, labels and signals, for the cache keys of fitted methods."""
         files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
         judge: dict[str, object] = {"samples compared by": self.compared_by} if self.compared_by else {}
         if self.related_by:
@@ -166,7 +169,8 @@ class StoredSplit:
     seed: int
     """Seed of the samples."""
     selected_rows: IntArray | None = None
-    """`(m,)` indices of the selected questions in the split, in this order; None: all, in the order of the shards."""
+    """`(m,)` indices of the selected questions in the split, in the wanted order; None: all questions in the order of
+    the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """Load the arrays of a stored signal for the selected questions, in the order of `rows`."""
@@ -197,19 +201,19 @@ class StoredSplit:
 
     @cached_property
     def samples(self) -> list[list[Ids]] | None:
-        """Token ids of each question's samples from a release or a file; None if the model samples."""
+        """Token ids of each question's samples from a release or a file; None if the model generates samples."""
         shard_samples = [shard.samples for shard in self.split_data.shards]
         joined = [sampled for part in shard_samples for sampled in part or ()]
         return None if None in shard_samples else [joined[place] for place in self.positions]
 
     @cached_property
     def options(self) -> list[list[Ids]]:
-        """Token ids of each question's options as the model would generate them: letters, or texts."""
+        """Token ids of each question's options as the model would generate them: letters in choice tasks, or texts."""
         return self.prompts.options(self.split_data.task, self.questions)
 
     @cached_property
     def unlabelled(self) -> list[list[int]]:
-        """Indices of each question's options in an order that does not reveal the right one: see `Of.OPTIONS`.
+        """Indices of each question's options, ordered so that the right one is not revealed (see `Of.OPTIONS`).
 
         Raises:
             UserError: a question has only one option.
@@ -226,10 +230,10 @@ class StoredSplit:
 
 
 CompareSamples = Callable[[SplitData, Sequence[Sequence[str]]], BoolArray]
-"""Function that tells which samples agree with the answer, `(n, N)` bool, given a graded split and, in the order of its
-shards, the texts of each question's samples."""
+"""Function that returns which samples agree with the answer, `(n, N)` bool. Arguments: a graded split, and the texts of
+each question's samples in the order of the split's shards."""
 
 
 RelateTexts = Callable[[SplitData, Any, Sequence[tuple[int, str, str]]], FloatArray]
-"""Function that relates the texts of k pairs, given a graded split, a `Related` signal and the pairs, each as (index of
-the question, text, text). Returns `(k, 3)` probabilities for entailment, else `(k,)`: see `Related`."""
+"""Function that returns how the texts of k pairs are related: `(k, 3)` probabilities for entailment, else `(k,)` (see
+`Related`). Arguments: a graded split, a `Related` signal, and k triples (index of the question, text, other text)."""

@@ -1,10 +1,10 @@
-"""Synthetic signals: random values of every signal, which tell right from wrong answers, for checks and estimates.
+"""Synthetic signals: random values that tell right from wrong answers, to check methods without a model.
 
 Each question has a latent certainty: +1 where its answer is right and -1 where it is wrong, plus noise. Every signal
-depends on it as a model's would: with higher certainty the answer's token leads the others by more, hidden states lie
-further along one direction, and the self-check favours yes. Signals are consistent: the answer's tokens are those that
-the output head predicts from the hidden states, up to noise; the gold answer is the answer itself where it is right,
-else the answer is one of the wrong options.
+depends on it: with higher certainty the answer's token leads the others by more, hidden states lie further along one
+direction, and the self-check favours yes. Signals are consistent: up to noise, the output head predicts the answer's
+tokens from the hidden states. The gold answer equals the answer where the answer is right; elsewhere the answer equals
+one of the wrong options.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 _EMPTY_SHARE = 0.02
-"""Share of empty samples among those that don't agree with the answer."""
+"""Share of samples that are empty, among the samples that don't agree with the answer."""
 LETTERS = 4
-"""Options of a choice question (some have one fewer); their letters are the token ids 0 to 3."""
+"""Number of options of a choice question, though some have one fewer; the option letters are the token ids 0 to 3."""
 LONGEST = 5
-"""Length of the longest open answer in tokens."""
+"""Length limit of open answers in tokens."""
 _CORRECT_SHARE = 0.6
 """Share of right answers."""
 _NOISE = 0.8
-"""Standard deviation of the certainty around +1 and -1: as a score of the answers it has an AUROC of about 0.96."""
+"""Standard deviation of the noise on the certainty; the certainty then tells right from wrong with an AUROC of 0.96."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Token ids after the prompts, and the last hidden state that predicts each of them."""
+    """Token ids of texts after the prompts, and the last layer's hidden state that predicts each token."""
 
     ids: Ragged
-    """(t_i,) token ids for each question; WRONG has several texts one after the other."""
+    """`(t_i,)` token ids for each question. All wrong options of a question are in one row, one after the other."""
     states: FloatArray
-    """(sum of t_i, d), a state for each token"""
+    """`(sum of t_i, d)`: the hidden state that predicts each token."""
 
 
 @dataclass(frozen=True)
@@ -50,36 +50,36 @@ class SyntheticQuestions:
 
     rng: np.random.Generator
     certainty: FloatArray
-    """(n,) latent certainty of each answer"""
+    """`(n,)` latent certainty of each answer, see the module."""
     prompts: Ragged
-    """Prompt tokens, of random length."""
+    """Token ids of the prompts, of random length."""
     options: IntArray
-    """(n,) number of options of each question."""
+    """`(n,)` number of options of each question."""
     texts: Mapping[Of, Texts]
-    """The texts of ANSWER, GOLD and WRONG."""
+    """Answers, gold answers and wrong options, with their hidden states."""
     letters: int = LETTERS
-    """Largest number of options of a question; their letters are the token ids from 0 on."""
+    """Largest number of options of a question; the option letters are the token ids from 0 on."""
     limit: int = 1
     """Length limit of answers in tokens: 1 in choice tasks."""
     seed: int = 0
     model: ModelFacts = MODEL
-    """Facts of the imitated model: hidden size and vocabulary."""
+    """Hidden size and vocabulary size of the imitated model."""
 
     @property
     def prompt_end_states(self) -> FloatArray:
-        """(n, d): the states at the prompt's end."""
+        """`(n, d)`: the last layer's states at the prompt's end."""
         answers = self.texts[Of.ANSWER]
         return answers.states[answers.ids.offsets[:-1]]
 
     @property
     def output_head(self) -> FloatArray:
-        """A copy of the output head's weight: see `output_weight`."""
+        """Copy of the output head's weight matrix, `(v, d)`: see `output_weight`."""
         return output_weight(self.model).copy()
 
     def samples(self, samples: Samples) -> list[list[tuple[IntArray, FloatArray]]]:
-        """Return the samples of every question: ids, `(t,)` each, and the states that predict them, `(t, d)` each.
+        """Return each question's samples as (token ids `(t,)`, hidden states that predict them `(t, d)`).
 
-        With higher certainty more samples equal the answer; one in fifty of those that don't is empty.
+        With higher certainty more samples equal the answer. Of the other samples one in fifty is empty.
         """
         rng, answers = self._rng(samples), self.texts[Of.ANSWER]
         by_question = []
@@ -109,7 +109,10 @@ class SyntheticQuestions:
 
     @cached_property
     def unlabelled(self) -> list[list[tuple[IntArray, FloatArray]]]:
-        """Token ids of every question's options, with the states that predict them; options are sorted by their ids."""
+        """Options of every question as (token ids, hidden states that predict them).
+
+        They are sorted by token ids, so that their order does not reveal the right one.
+        """
         gold, wrong = self.texts[Of.GOLD], self.texts[Of.WRONG]
         assert wrong.ids.owner is not None  # noqa: S101  # for the type checker
         rows = []
@@ -122,18 +125,20 @@ class SyntheticQuestions:
         return rows
 
     def layer_states(self, place: str, certainty: FloatArray) -> FloatArray:
-        """Return hidden states, (m, d), of a layer and position, which depend on certainty along their own direction.
+        """Return hidden states, `(m, d)`, of a layer and position.
+
+        They depend on certainty along one direction, which differs between layers and positions.
 
         Args:
             place: name of the layer and position.
-            certainty: (m,) certainty of the question that each state belongs to.
+            certainty: `(m,)` certainty of each state's question.
         """
         noise = self.rng.standard_normal((len(certainty), self.model.hidden_size))
         return np.asarray(2.0 * certainty[:, None] * direction(place, self.model) + noise, dtype=np.float32)
 
 
 def last_states(rng: np.random.Generator, tokens: IntArray, certainty: FloatArray, model: ModelFacts) -> FloatArray:
-    """Return last states, `(m, d)`, that predict these tokens, by a larger margin with higher certainty."""
+    """Return last-layer states, `(m, d)`, that predict the given tokens, by a larger margin at higher certainty."""
     length = np.maximum(4.0 + 2.0 * certainty, 0.5)
     noise = 0.1 * rng.standard_normal((len(tokens), model.hidden_size))
     along = 0.5 * certainty[:, None] * direction("last", model)
@@ -141,14 +146,20 @@ def last_states(rng: np.random.Generator, tokens: IntArray, certainty: FloatArra
 
 
 def phrase(rng: np.random.Generator, first: FloatArray, longest: int, model: ModelFacts) -> tuple[IntArray, FloatArray]:
-    """Return a random phrase: its token ids, and states that predict them poorly; the first state is `first`."""
+    """Return the token ids of a random phrase, and hidden states that predict these tokens poorly.
+
+    The first state is `first`, since all phrases after a prompt share it.
+    """
     tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
     return tokens, np.concatenate([first, last_states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
 
 
 @lru_cache(maxsize=1)
 def output_weight(model: ModelFacts) -> FloatArray:
-    """Return the output head's weight, (v, d): rows of norm 1, so a state along row t has its largest logit at t."""
+    """Return the output head's weight, `(v, d)`, with rows of norm 1.
+
+    A state in the direction of row t has its largest logit at token t.
+    """
     rows = np.random.default_rng(0).standard_normal((model.vocab_size, model.hidden_size))
     weight = np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
     weight.flags.writeable = False  # cached: all callers share one array
@@ -167,7 +178,9 @@ def direction(place: str, model: ModelFacts) -> FloatArray:
 def planted(
     signals: Iterable[Signal], n: int, *, seed: int, fmt: Format = Format.CHOICE, correct: BoolArray | None = None
 ) -> Batch:
-    """Return a labelled synthetic batch of n questions with these signals; `correct` (n,) replaces the random labels.
+    """Return a labelled synthetic batch of n questions with the given signals.
+
+    Labels are `correct` `(n,)`, or random if it is None.
 
     Batches with different seeds come from one distribution: a method fitted on one can predict on another.
     """
@@ -186,7 +199,7 @@ def make_batch(
     longest: int = LONGEST,
     longest_option: int = LONGEST,
 ) -> Batch:
-    """Return a batch like `planted` does, for a model with these dimensions.
+    """Return a labelled synthetic batch as `planted` does, for a model with the sizes in `model`.
 
     Open answers have at most `longest` tokens, and the other options of open questions at most `longest_option`.
     """
@@ -228,7 +241,7 @@ def make_batch(
 
 
 _cached_batch = lru_cache(maxsize=256)(make_batch)
-"""`make_batch` with a cache: most checks of a method, and of methods with the same signals, use the same batches."""
+"""`make_batch` with a cache, since most checks of methods use the same batches."""
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

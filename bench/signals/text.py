@@ -1,4 +1,4 @@
-"""Signal `Text`: texts of questions, options, answers and samples; they don't tell which option is right."""
+"""Signal `Text`: texts of questions, options, answers and samples, without telling which option is right."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class TextDefinition(SignalDefinition[Text]):
     declares = Text
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the text is the answer, the one text that depends on what the model answers."""
+        """Return whether the text is the model's answer; questions, options and samples don't depend on it."""
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals that give the samples' token ids; none for other texts."""
+        """Return the definitions of the stored signals with the samples' token ids; none if no samples are read."""
         return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
-        """Return the texts as `str` in arrays of dtype object, with the shapes that `Text` states.
+        """Return the texts as `str` in arrays of dtype object; shapes are in the docstring of `Text`.
 
         Raises:
             UserError: options are requested, and a question has only one.
@@ -54,7 +54,7 @@ class TextDefinition(SignalDefinition[Text]):
             )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return texts of words named after token ids, e.g. `w3 w17`."""
+        """Return synthetic texts, whose words are named after token ids, e.g. `w3 w17`."""
         if self.signal.of is Of.SAMPLES:
             return object_array([[_words(ids) for ids, _ in sampled] for sampled in data.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:

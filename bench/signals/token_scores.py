@@ -31,17 +31,17 @@ CHUNK = 256
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Definition of `TokenScores`, stored as the fields of its dtype, `(sum of t_i, ...)` each, with `offsets`.
+    """Definition of `TokenScores`, stored as one array `(sum of t_i, ...)` per field of its dtype, with `offsets`.
 
-    The letters of a choice question are scored and stored together, in their order; the right answer and the wrong
-    options of an open question are stored as two signals.
+    Question i has t_i scored tokens. The letters of a choice question are stored together, in their order. The right
+    answer and the wrong options of an open question are two stored signals.
     """
 
     declares = TokenScores
 
     @property
     def continuations(self) -> Continuations:
-        """What the model reads after the prompt: each text up to the state that predicts its last token."""
+        """What the model reads after the prompt: answer, samples or options, each without its last token."""
         return {
             Of.ANSWER: Continuations(AnswerSpan.ANSWER_PREDICTING),
             Of.SAMPLES: Continuations(samples=frozenset({self.signal.samples})),
@@ -57,11 +57,15 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def unanswered(self) -> Arrays | None:
-        """Arrays without rows for an empty answer; None for other texts, which are scored in any case."""
+        """Arrays without rows for an empty answer; None for options and samples, which are scored in any case."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return what scores are read from: letters are stored together, one-token samples as prompt-end states."""
+        """Return the definitions of the stored signals from which the scores are taken.
+
+        Scores of option letters are parts of one stored signal. Scores of one-token samples are computed from hidden
+        states at the prompts' ends.
+        """
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
             ids = sample_sources(self.signal.samples, max_new_tokens)
@@ -74,12 +78,15 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return TokenScoresDefinition(replace(self.signal, of=of))
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the name in store keys, with the seed of the samples, or a digest of the letters' token ids."""
+        """Return the signal's name in store keys.
+
+        Scores of samples add the seed, scores of option letters a digest of the letters' token ids.
+        """
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([settings.letter_ids])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.of, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return the scores of each question: fields of `TokenScores.dtype`, `(t_i, ...)` each, from float32 logits.
+        """Return each question's scores from float32 logits: an array `(t_i, ...)` per field of `TokenScores.dtype`.
 
         Raises:
             UserError: `top` is larger than the vocabulary.
@@ -150,7 +157,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return Ragged(np.concatenate(values), ids.offsets, ids.owner)
 
     def stored(self, split: StoredSplit) -> Ragged:
-        """Return the stored scores of this signal, without `owner`."""
+        """Return the stored scores of this signal as a `Ragged` without `owner`, the index of each token's text."""
         arrays = split.arrays(self.signal)
         return Ragged(self._records(arrays), arrays["offsets"])
 
@@ -172,7 +179,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return replace(join_texts(texts), values=np.concatenate(values))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return the output head's scores of the synthetic states: tokens are likelier with higher certainty."""
+        """Return synthetic scores by the output head; tokens are likelier at higher certainty of the answer."""
         import torch
 
         texts = data.texts.get(self.signal.of)
@@ -194,7 +201,10 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
-    """Return, for each question, the indices of the options that `of` means, in the order of their scores."""
+    """Return the indices of each question's options that `of` selects, in the order in which their scores are returned.
+
+    `of` selects all options, the right one, or the wrong ones.
+    """
     if of is Of.OPTIONS:
         return split.unlabelled
     pairs = [(range(len(question.choices)), question.gold) for question in split.questions]
@@ -202,13 +212,13 @@ def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
 
 
 def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: Sequence[int] | None = None) -> Arrays:
-    """Compute the fields of `TokenScores.dtype`, on the logits' device.
+    """Compute the fields of `TokenScores.dtype` for m tokens, on the logits' device.
 
     Args:
-        logits: `(k, v)` float32.
-        ids: `(m,)` the tokens, on the same device.
+        logits: `(k, v)` float32, with vocabulary size v.
+        ids: `(m,)` token ids, on the same device.
         signal: selects the optional fields.
-        rows: `(m,)` the row of `logits` that predicts each token; by default row i predicts token i.
+        rows: `(m,)` index of the row of `logits` that predicts each token; by default row i predicts token i.
     """
     import torch
 
@@ -228,7 +238,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: 
 
 
 def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
-    """Compute KL(uniform || p) in nats, `(k,)`, over the tokens of nonzero probability, from `(k, v)` values log p."""
+    """Compute KL(uniform || p) in nats, `(k,)`, from log p `(k, v)`, over the tokens whose probability is not 0."""
     possible = log_probabilities.isfinite()
     count = possible.sum(dim=-1)
     return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()

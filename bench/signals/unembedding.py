@@ -25,11 +25,11 @@ class UnembeddingDefinition(SignalDefinition[Unembedding]):
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """Return the frozen model's head with a copy of its final norm, in which writes would not be detected."""
+        """Return the frozen model's head; the final norm is a copy, so that writes to it leave the model unchanged."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
     def synthesize(self, data: SyntheticQuestions) -> OutputHead:
-        """Return the head that predicts the synthetic answers from the synthetic states."""
+        """Return the synthetic output head, which predicts the answers' tokens from the synthetic hidden states."""
         import torch
 
         weight = torch.from_numpy(data.output_head)

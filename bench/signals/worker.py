@@ -1,6 +1,6 @@
 """`Worker`, which locks a shard, runs the model's forward passes on it, and writes answers and signals to the store.
 
-Its input, a `ShardTask`, consists of token ids and names, so that a worker process loads neither tasks nor plugins.
+Its input, a `ShardTask`, has token ids and names of signals. A worker process needs neither tasks nor plugins.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ShardTask:
     """Index of the shard in its split."""
     split: str
     kind: str
-    """Part of the store that has the shard's entries, e.g. `readings/<digest>`."""
+    """Folder of the store with the shard's entries, e.g. `readings/<digest>`."""
     held: tuple[str, ...] | None
-    """Keys of the shard's store entries when this task was made; if they differ later, another run has written entries,
-    and nothing is computed. None: compute anyway."""
+    """Keys of the shard's store entries when this task was made. If the store has other keys later, another run has
+    written entries, and nothing is computed. None: compute in any case."""
     items: Sequence[ModelInput]
     settings: PromptSettings
     names: Mapping[Signal, str]
@@ -53,7 +53,7 @@ class ShardTask:
     seed: int
     """Seed of the samples."""
     stage: str | None = None
-    """Name under which all costs are counted, e.g. `adapter_predictions`; None: each stage has its own name."""
+    """Name under which all costs are counted, e.g. `adapter_predictions`; None: costs are counted by stage."""
     adapter: AdapterRef | None = None
     """Adapter that is active in the forward passes."""
 
@@ -63,18 +63,18 @@ class TaskResult:
     """Outcome of a `ShardTask`; the computed arrays are in the store."""
 
     key: str | None = None
-    """Key of the written store entry; None if nothing was computed, e.g. as another run has written entries."""
+    """Key of the written store entry; None if nothing was computed, e.g. since another run has written entries."""
     entry: Entry | None = None
-    """The written store entry; None if another process wrote it."""
+    """The written store entry; None if nothing or another process wrote it."""
     forward_tokens: int = 0
-    """Token positions fed to the model."""
+    """Number of token positions that this task fed to the model."""
     peak_memory_mb: float = 0.0
-    """Peak memory of the worker process so far; 0 if the task ran in the main process."""
+    """Peak memory of the worker process so far, in MB; 0 if the task ran in the main process."""
     started: float = 0.0
-    """Unix time in seconds on the worker's machine; so is `ended`."""
+    """Unix time in seconds at which the task started, on the worker's machine; `ended` is when it ended."""
     ended: float = 0.0
     is_claimed: bool = False
-    """Whether another run is computing the shard."""
+    """Whether another run is computing the shard, so that this task was not run."""
 
 
 Outcomes = Generator[tuple[ShardTask, TaskResult], None, None]
@@ -84,24 +84,24 @@ class Engine(Protocol):
     """Runs shard tasks, in this process or in others."""
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """Run tasks and yield their results in any order; the next task is taken when a worker is free.
+        """Run tasks and yield (task, result) in any order; the next task is requested when a worker is free.
 
         Raises:
             UserError: a task failed.
         """
 
     def rest(self) -> None:
-        """Release the devices until there are tasks again."""
+        """Release what the workers hold on the devices, e.g. an adapter; the next task loads it again."""
 
     def close(self) -> None:
         """Stop all workers."""
 
 
 def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks: Iterable[ShardTask]) -> Outcomes:
-    """Run tasks; those whose shard another run is computing come last, after waiting for that run.
+    """Run tasks; if another run is computing a task's shard, wait for it only after all other tasks.
 
     Args:
-        run: function that runs some tasks; with `wait` it waits for other runs instead of skipping their shards.
+        run: function that runs tasks; with `wait=True` it waits for other runs, else it skips the shards they compute.
         tasks: all tasks.
     """
     busy_tasks = []
@@ -128,7 +128,7 @@ class Worker:
     _adapter: AdapterRef | None = field(default=None, init=False)
 
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
-        """Run tasks one after the other (see `Engine`); those whose shard another run is computing come last."""
+        """Run tasks one after the other; a task whose shard another run is computing comes last (see `Engine.work`)."""
 
         def run(batch: Iterable[ShardTask], *, wait: bool) -> Iterator[tuple[ShardTask, TaskResult]]:
             yield from ((task, self.do(task, wait=wait)) for task in batch)
@@ -150,7 +150,7 @@ class Worker:
 
         Args:
             task: the signals to compute for one shard.
-            wait: whether to wait for another run that is computing the shard; else return with `is_claimed` set.
+            wait: whether to wait if another run is computing the shard; if not, the result has `is_claimed` set.
 
         Raises:
             UserError: the store can't be written, or the shard can't be read on this device.
@@ -175,7 +175,10 @@ class Worker:
         return replace(result, started=started, ended=time.time())
 
     def do_for_remote(self, task: ShardTask, *, wait: bool) -> TaskResult:
-        """Run a task as `do` and return its outcome for another process, which loads the entry from the store."""
+        """Run a task as `do` does, and return a result without the store entry.
+
+        The process that gets the result loads the entry from the store by its key.
+        """
         result = self.do(task, wait=wait)
         release_free_memory()
         return replace(result, entry=None, peak_memory_mb=peak_memory_mb(*self.lm.devices))
@@ -221,22 +224,22 @@ class Worker:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Plain value from which another process or machine builds a worker."""
+    """Picklable description from which another process or machine builds a worker."""
 
     model: ModelSpec
     options: LoadOptions
     cache: Path
     """Folder of the store, which all workers share."""
     threads: int
-    """CPU threads of a forward pass, on which the last bits of its results depend."""
+    """CPU threads of a forward pass; they affect the last bits of its results."""
     expected: Mapping[str, str]
-    """Software and hardware where the run was started: see `describe_environment`."""
+    """Software and hardware of the run's main process, which a worker's must equal: see `describe_environment`."""
     witness: str = ""
-    """File in the run's store; a worker that does not find it has another store. Empty: not checked."""
+    """Name of a file in the run's store; a worker that doesn't find it sees another store. Empty: not checked."""
 
     @classmethod
     def of(cls, lm: LanguageModel, store: Store, threads: int, witness: str = "") -> WorkerSpec:
-        """Return the spec of a worker with this model and this store."""
+        """Return the description of a worker with the given model and store."""
         spec, device = lm.spec, lm.device
         source = str(Path(spec.source).resolve()) if spec.local else spec.source
         model = replace(spec, source=source, revision=lm.files.commit or spec.revision)
@@ -266,13 +269,13 @@ class WorkerSpec:
 
 
 def describe_environment(lm: LanguageModel) -> dict[str, str]:
-    """Describe what the bits of signals depend on besides the task: package versions, model, dtype, device."""
+    """Return package versions, model, dtype and device, on which the exact bits of signals depend."""
     device = "any" if str(lm.dtype) == "torch.float32" else device_class(*lm.devices)
     return {**_versions(), "model": lm.fingerprint, "dtype": str(lm.dtype), "device": device}
 
 
 def _versions() -> dict[str, str]:
-    """Return package versions; for this package also a digest of its sources, which can differ within a version."""
+    """Return package versions; for confbench also a digest of its sources, which can differ within a version."""
     versions = {}
     for name in ("confbench", *_PACKAGES):
         try:

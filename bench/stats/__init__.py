@@ -1,7 +1,7 @@
-"""Uncertainty of a comparison: intervals that name their estimand, paired tests, ranks, tests of calibration.
+"""Statistics of a comparison of methods: confidence intervals, paired tests, ranks, and tests of calibration.
 
-Pure numpy functions of each question's confidence, correctness and subject name. Example:
-`summary({"ccps": p, "litcab": q}, correct, subjects).comparisons["brier"][0].p_corrected`.
+Inputs are numpy arrays: each question's confidence, correctness and subject name. Example: `summary({"ccps": p,
+"litcab": q}, correct, subjects).comparisons["brier"][0].p_corrected`.
 """
 
 from bench.stats.calibration import calibrated_p

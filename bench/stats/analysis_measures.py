@@ -1,4 +1,7 @@
-"""The table of numbers that a plugin's analysis returns, validated, with its model, task, preset and seeds."""
+"""Validation of the table of numbers that a plugin's analysis returns.
+
+The validated table is stored with its model, task, preset and seeds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from bench.api.analyses import Kind, Value
 
 NUMBERS: frozenset[str] = frozenset(get_args(Kind)) - {"text"}
 _MARKS = 2
-"""Most kinds of marks in a figure of strips: as many as a reader can distinguish without colour."""
+"""Largest number of kinds of underlines in a page of coloured texts: as many as can be told without colour."""
 
 
 @dataclass(frozen=True)
@@ -27,28 +30,30 @@ class AnalysisMeasures:
     preset: str
     seeds: tuple[int, ...]
     n: int
-    """Number of questions with an answer."""
+    """Number of test questions that have an answer."""
     measures: Measures
-    """The table: every row has the key of every column, and no number is infinite or NaN."""
+    """The table itself. Every row has a value for every column, and no number is infinite or NaN."""
 
     @property
     def name_key(self) -> str:
-        """Key of the first column, whose texts name the rows."""
+        """Key of the table's first column, whose texts name the rows."""
         return self.measures.columns[0].key
 
     @property
     def figure_column(self) -> MeasureColumn | None:
-        """Column that the figure plots; None where the analysis has no figure."""
+        """The table's column that the figure plots; None if the analysis has no figure."""
         return next((c for c in self.measures.columns if c.key == self.measures.drawn), None)
 
     @property
     def shown_rows(self) -> Sequence[Mapping[str, Value]]:
-        """Rows that a printed table shows."""
+        """Rows of the table that are printed; files have all rows."""
         return self.measures.rows[: self.measures.shown]
 
 
 def validate_measures(who: str, measures: Measures) -> Measures:
-    """Validate the table of an analysis; return it with every column's key in every row, None for infinities and NaN.
+    """Validate the table that an analysis returned, and return it with a value for every column in every row.
+
+    Missing values, infinities and NaN become None.
 
     Args:
         who: method and analysis, for error messages.

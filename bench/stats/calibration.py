@@ -1,4 +1,4 @@
-"""Monte Carlo test of calibration: is an ECE larger than calibrated confidences would show by chance?
+"""Monte Carlo test of calibration: is the ECE larger than expected by chance if confidences are calibrated?
 
 Labels are redrawn from the confidences. Example: `calibrated_p(confidence, correct, subjects)` is large for calibrated
 confidences, even where a small sample makes their ECE large (docs/methods.md §0.17).
@@ -17,20 +17,20 @@ from bench.stats.settings import Settings
 from bench.stats.strata import checked_runs, strata_of
 
 VALUES_AT_ONCE = 4_000_000
-"""Most uniform random numbers held in memory at a time; the result does not depend on this limit."""
+"""Largest number of uniform random numbers held in memory at a time; p values do not depend on this limit."""
 
 
 def calibrated_p(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str], settings: Settings | None = None
 ) -> float:
-    """Return the p value of an ECE under the null that the confidences are calibrated.
+    """Return the p value of an ECE under the null hypothesis that the confidences are calibrated.
 
     In each draw, the label of every question is redrawn as Bernoulli(confidence). The p value is (1 + number of draws
     whose ECE is at least as large as the observed one) / (1 + number of draws), after the consistency resampling of
     Bröcker and Smith (2007). Above 0.05, the ECE does not differ significantly from that of a calibrated method.
 
     Args:
-        confidence: shape (n,), or (k, n) for k seeds, whose ECEs are averaged; within a draw all seeds use the same
+        confidence: shape (n,), or (k, n) for k seeds, whose ECEs are averaged. Within a draw all seeds use the same
             uniform random numbers.
         correct: shape (n,), bool.
         subjects: subject name of each question, n of them.
@@ -38,9 +38,10 @@ def calibrated_p(
             subjects.
 
     Raises:
-        ValueError: as `bench.metrics.accuracy`.
+        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
-    Both confidences are 1, so no draw has a mistake, and the observed one gives the smallest possible p value:
+    In this example both confidences are 1, so redrawn labels are all right. The observed mistake makes the observed ECE
+    larger than that of every draw, which gives the smallest possible p value:
 
     >>> calibrated_p([1.0, 1.0], [False, True], ["art", "art"])
     0.001
@@ -54,7 +55,7 @@ def calibrated_p(
     bins = [np.equal.outer(bin_of(p, settings.bins), np.arange(settings.bins)).astype(np.float32) for p in runs]
 
     def summed_ece(labels: Sequence[BoolArray]) -> FloatArray:
-        """Return the ECE of each draw, summed over runs, (draws,), given the labels of each run, (draws, n)."""
+        """Return the ECE of each draw, summed over seeds, shape (draws,), given the labels (draws, n) for each seed."""
         total = np.zeros(len(labels[0]))
         for p, redrawn, onehot in zip(runs, labels, bins, strict=True):
             for start, end in zip(ends - strata.sizes, ends, strict=True):

@@ -1,8 +1,8 @@
 """Comparison of methods on the same questions: paired differences, simultaneous tests, ranks.
 
-All pairs within a block (a group of methods that are ranked together) are tested at once by single-step max-t, which
-controls the family-wise error: a difference is significant where its absolute t statistic exceeds the 95 % quantile of
-the largest one among the pairs under the null. Example:
+A block is a group of methods that are ranked together. All pairs of a block are tested at once by single-step max-t,
+which controls the family-wise error rate. A difference is significant if its absolute t statistic exceeds a critical
+value: the 95 % quantile, under the null hypothesis, of the largest absolute t statistic among the pairs. Example:
 `ranks(["a", "b"], compare("auroc", {"a": a, "b": b}, sampling, [["a", "b"]], Settings()))["b"]` is 2 where a is better.
 """
 
@@ -33,36 +33,39 @@ class Comparison(Generic[K]):
     first: K
     second: K
     difference: float
-    """Value of the first method minus that of the second; a root metric whose square is below 0 counts as 0."""
+    """Metric of the first method minus that of the second. A root metric whose square is estimated below 0 counts as
+    0."""
     fixed: Interval
-    """Interval of the difference over other questions of the same subjects."""
+    """Confidence interval of the difference for other questions of the same subjects."""
     clustered: Interval
-    """Interval of the difference over other subjects like these."""
+    """Confidence interval of the difference for other subjects like the tested ones."""
     p: float | None
-    """Two-sided p value of the null of no difference, uncorrected, over other questions of the same subjects and these
-    trained seeds; None without a test, 1 where nothing varies or too few questions differ."""
+    """Two-sided p value, uncorrected, of the null hypothesis of no difference. None without a test. The population is
+    other questions of the same subjects; trained seeds are fixed. The value is 1 if the difference does not vary or too
+    few questions differ."""
     p_corrected: float | None = None
-    """`p` corrected for all pairs of its family: those of the methods' block, or all pairs if they share no block."""
+    """The p value `p`, corrected for all pairs of methods in the block, a group of methods ranked together. If the two
+    methods share no block, `p` is corrected for all pairs of methods."""
     error: float | None = None
     """Standard error of the difference; None without an interval."""
     critical: float | None = None
-    """Smallest significant absolute difference, in standard errors, corrected like `p_corrected`; None without a test,
-    or where no difference of any size would be significant."""
+    """Smallest absolute difference that would be significant, in standard errors, after correction as for
+    `p_corrected`. None without a test, or if no difference of any size would be significant."""
 
     def decided(self, alpha: float) -> tuple[K, K] | None:
-        """Return (better, worse) method if the difference is significant at level alpha, else None."""
+        """Return the pair (better method, worse method) if the difference is significant at level alpha, else None."""
         if self.p_corrected is None or self.p_corrected >= alpha or not self.difference:
             return None
         is_first = (self.difference > 0) is bool(METRICS[self.metric].higher_is_better)
         return (self.first, self.second) if is_first else (self.second, self.first)
 
     def winner(self, alpha: float) -> K | None:
-        """Return the significantly better method; None where the difference is not significant at level alpha."""
+        """Return the method that is significantly better at level alpha; None if the difference is not significant."""
         pair = self.decided(alpha)
         return pair and pair[0]
 
     def reversed(self) -> Comparison[K]:
-        """Return the same comparison with the two methods exchanged."""
+        """Return the comparison with the two methods exchanged, so that the difference changes its sign."""
         return replace(
             self, first=self.second, second=self.first, difference=-self.difference, fixed=self.fixed.reversed(),
             clustered=self.clustered.reversed(),
@@ -82,12 +85,12 @@ def compare(
         metric: one of `bench.stats.influence.TESTED`.
         methods: method -> its metric value and influences; None where the metric is undefined.
         sampling: sampling design of the questions.
-        blocks: groups of methods that are ranked together. The pairs within a block are one family of tests; a pair of
-            methods that share no block belongs to the family of all pairs.
+        blocks: groups of methods that are ranked together. P values are corrected over the pairs within a block. For
+            two methods without a common block they are corrected over all pairs.
         settings: level and draws; 1 - level is the family-wise error rate of critical values.
 
     Returns:
-        A comparison of each pair, in the order of `methods`.
+        One comparison for each pair, in the order of `methods`.
     """
     defined = {name: influence for name, influence in methods.items() if influence is not None}
     pairs = list(combinations(defined, 2))
@@ -147,7 +150,7 @@ def compare(
 
 
 def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
-    """Return the two-sided, uncorrected p value of each difference by Student's t; 1 where its standard error is 0."""
+    """Return the two-sided, uncorrected p value of each difference by Student's t; 1 where the standard error is 0."""
     from scipy.special import stdtr
 
     varies = spread.error > np.maximum(TINY, REL_TINY * np.abs(difference))
@@ -159,22 +162,23 @@ def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
 def max_t(
     p: FloatArray, weights: FloatArray, spread: StandardErrors, settings: Settings
 ) -> tuple[FloatArray, FloatArray]:
-    """Correct the p values of m differences for their family by single-step max-t (Hothorn, Bretz and Westfall, 2008).
+    """Correct the p values of m differences by single-step max-t (Hothorn, Bretz and Westfall, 2008).
 
-    The t statistic of each difference is replaced by the normal deviate of the same p value, because degrees of freedom
-    differ between differences. The corrected p value is the share of draws in which the largest absolute deviate of all
-    differences is at least as large; draws are normal, with the correlations of the differences. A single difference
-    needs no correction.
+    Degrees of freedom differ between differences. So each t statistic is replaced by the normal deviate with the same p
+    value. Draws are normal, with the correlations of the differences. A corrected p value is the share of draws whose
+    largest absolute deviate is at least as large as the observed deviate. A single difference needs no correction.
 
     Args:
         p: shape (m,), uncorrected.
-        weights: shape (m, k), weight of each of k methods' values in each difference.
+        weights: shape (m, k): each difference as a weighted sum of the metric values of k methods.
         spread: covariance (k, k) of the k values, and standard errors (m,) of the differences.
         settings: number of draws, their seed, and the level.
 
     Returns:
-        Corrected p values, none below its uncorrected one, and the critical absolute t of each difference, both (m,).
-        The critical value is NaN where the standard error is 0, or with too few draws for any significance.
+        Corrected p values, each at least as large as the uncorrected one, and the critical absolute t of each
+            difference,
+        both (m,). The critical value is NaN where the standard error is 0, or if draws are too few for any
+            significance.
     """
     from scipy.special import ndtr, ndtri, stdtrit
 
@@ -194,7 +198,7 @@ def max_t(
 
 
 def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
-    """Draw k normal errors with a given covariance (k, k), `settings.draws` times; shape (settings.draws, k)."""
+    """Draw vectors of k normal errors with a given covariance (k, k); returns (settings.draws, k)."""
     values, vectors = np.linalg.eigh(covariance)
     vectors *= np.where(vectors.sum(axis=0) < 0, -1, 1)  # a sign that does not depend on the order of methods
     draws = np.random.default_rng(settings.seed).standard_normal((settings.draws, values.size))
@@ -203,7 +207,7 @@ def normal_draws(covariance: FloatArray, settings: Settings) -> FloatArray:
 
 
 def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: float = 0.05) -> dict[K, int]:
-    """Rank methods: the rank of a method is 1 plus the number of the others that are significantly better.
+    """Rank methods: the rank of a method is 1 plus the number of methods that are significantly better.
 
     Args:
         methods: methods to rank together.
@@ -211,7 +215,7 @@ def ranks(methods: Sequence[K], comparisons: Sequence[Comparison[K]], *, alpha: 
         alpha: level of significance.
 
     Returns:
-        Method -> rank; empty where a pair of these methods could not be tested, or where there is no pair.
+        Method -> rank; empty if a pair of these methods could not be tested, or if there is no pair.
     """
     tested = [pair for pair in comparisons if pair.first in methods and pair.second in methods]
     expected = max(1, len(methods) * (len(methods) - 1) // 2)

@@ -1,11 +1,13 @@
 """Risk control: find the lowest confidence threshold above which the error rate is certified, by Learn-then-Test.
 
-Fixed-sequence testing (Angelopoulos et al., 2021): thresholds are fixed before any label is read, and tested from the
-strictest down, each at the full level, until one fails; the last one that passed is certified. A false certificate
-needs the first threshold with too high a risk to pass, so the family-wise error is at most 1 - level, even where the
-risk is not monotone. The p value is that of the binomial test, exact for independent, identically distributed answers:
-among m selected answers with error rate R, mistakes are binomial(m, R). Example:
-`guard(grid, values, correct, risk=0.05, level=0.9).threshold`.
+Fixed-sequence testing (Angelopoulos et al., 2021): a grid of thresholds is fixed before any label is read. They are
+tested from the strictest down, each at the full level, until one fails; the last one that passed is certified. A wrong
+certificate requires that the first threshold with too high an error rate passes. So the family-wise error is at most 1
+- level, even if the error rate is not monotone in the threshold.
+
+The p value is that of the binomial test: among m selected answers with error rate R, mistakes are binomial(m, R). The
+test is exact for independent, identically distributed answers. Example: `guard(grid, values, correct, risk=0.05,
+level=0.9).threshold`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 
 STEPS = 50
-"""Most steps between the thresholds of a grid: each step takes in at least 2 % of the unlabelled answers."""
+"""Largest number of steps between the thresholds of a grid: each step adds at least 2 % of the unlabelled answers."""
 FORGIVEN = 3
-"""Mistakes that the strictest threshold of a grid tolerates, if there are enough answers: with 0, one chance mistake
-would end the sequence."""
+"""Number of mistakes that the strictest threshold of a grid tolerates, if there are enough answers. With 0, one mistake
+by chance would end the sequence of tests."""
 _MOST = 10**9
 """Upper limit of the search for the number of answers that a certificate needs."""
 
@@ -35,9 +37,9 @@ _MOST = 10**9
 def held_out_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
     """Return a mask (n,) of the questions that are held out for calibration, given the ids of n questions.
 
-    A question is held out with probability `share`, by a hash of its id and the seed, so the choice depends neither on
-    the method, nor on other questions, nor on the subject. It is not stratified by subject on purpose: in a stratified
-    sample the number of mistakes is not binomial.
+    A question is held out with probability `share`, by a hash of its id and the seed. So the choice depends neither on
+    the method, nor on other questions, nor on the subject. Subjects are not balanced, on purpose: in a sample
+    stratified by subject the number of mistakes is not binomial.
 
     >>> held_out_mask(["a", "b", "c", "d"], share=0.5, seed=0).tolist()
     [False, False, False, True]
@@ -53,11 +55,11 @@ def held_out_mask(ids: Iterable[str], *, share: float, seed: int) -> BoolArray:
 def p_value(mistakes: npt.ArrayLike, n: npt.ArrayLike, risk: float) -> FloatArray:
     """Return the p value of the null "the error rate exceeds `risk`" for each number of mistakes among n answers.
 
-    It is the binomial probability of at most so many mistakes if the error rate is exactly `risk`.
+    The p value is the binomial probability of at most this many mistakes if the error rate is exactly `risk`.
 
     Args:
         mistakes: numbers of mistakes, an array of any shape.
-        n: numbers of answers, right and wrong, of the same shape; where it is 0 the p value is 1.
+        n: numbers of answers, right and wrong, of the same shape; where n is 0 the p value is 1.
         risk: error rate, inside (0, 1).
     """
     from scipy.special import bdtr
@@ -70,7 +72,7 @@ def p_value(mistakes: npt.ArrayLike, n: npt.ArrayLike, risk: float) -> FloatArra
 def upper_bound(mistakes: npt.ArrayLike, n: npt.ArrayLike, level: float) -> FloatArray:
     """Return the upper confidence bound of the error rate for each number of mistakes among n answers.
 
-    It is that of Clopper and Pearson (1934) at confidence `level`; 1 where all n are mistakes, or n is 0.
+    The bound is that of Clopper and Pearson (1934) at confidence `level`. It is 1 if all n are mistakes or n is 0.
 
     >>> float(upper_bound(0, 45, 0.9).round(4))
     0.0499
@@ -83,9 +85,9 @@ def upper_bound(mistakes: npt.ArrayLike, n: npt.ArrayLike, level: float) -> Floa
 
 
 def share_interval(hits: int, n: int) -> tuple[float, float] | None:
-    """Return the two-sided 95 % confidence interval of a share, given `hits` of n; None where n is 0.
+    """Return the two-sided 95 % confidence interval of a share, given `hits` among n trials; None where n is 0.
 
-    It is that of Clopper and Pearson (1934).
+    The interval is that of Clopper and Pearson (1934).
 
     >>> [round(end, 3) for end in share_interval(1, 20)]
     [0.001, 0.249]
@@ -99,7 +101,7 @@ def share_interval(hits: int, n: int) -> tuple[float, float] | None:
 def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
     """Return the fewest answers, `mistakes` of them wrong, that certify an error rate of at most `risk` at a level.
 
-    Without a mistake that number is log(1 - level) / log(1 - risk), rounded up.
+    Without a mistake the result is log(1 - level) / log(1 - risk), rounded up.
 
     >>> min_answers(0.05, 0.9), min_answers(0.05, 0.9, 1), min_answers(0.01, 0.95)
     (45, 77, 299)
@@ -108,9 +110,9 @@ def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
 
 
 def answers_needed(wrong: float, risk: float, level: float) -> int | None:
-    """Return how many answers certify a risk if exactly a share `wrong` of them are mistakes.
+    """Return how many answers certify an error rate of at most `risk` if exactly a share `wrong` of them are mistakes.
 
-    None where that share is not below the risk, or so near to it that more than 10^9 answers would be needed.
+    None if `wrong` is not below `risk`, or if more than 10^9 answers would be needed.
 
     >>> answers_needed(0.03, 0.05, 0.9), answers_needed(0.06, 0.05, 0.9)
     (282, None)
@@ -123,7 +125,7 @@ def answers_needed(wrong: float, risk: float, level: float) -> int | None:
 def _smallest(holds: Callable[[int], bool], start: int) -> int | None:
     """Return the smallest number from `start` on for which `holds` is true, by doubling and bisection.
 
-    It is about the smallest if `holds` is not monotone; None if the search exceeds `_MOST`.
+    If `holds` is not monotone, the result may be slightly larger than the smallest. None if the search exceeds `_MOST`.
     """
     high = start
     while not holds(high):
@@ -139,24 +141,25 @@ def _smallest(holds: Callable[[int], bool], start: int) -> int | None:
 
 @dataclass(frozen=True)
 class Feasible:
-    """Limits of what n labelled calibration answers can certify, whatever the method."""
+    """Limits of what n labelled calibration answers can certify, whatever method gives the confidences."""
 
     n: int
     """Number of calibration answers."""
     right: int
-    """Number of right answers among these."""
+    """Number of right answers among the calibration answers."""
     fewest: int
-    """Number of selected answers needed to certify the requested risk if none is a mistake."""
+    """Number of answers above the threshold needed to certify the requested error rate if none of them is a mistake."""
     fewest_with_one: int
-    """Number of selected answers needed to certify the requested risk if one is a mistake."""
+    """Number of answers above the threshold needed to certify the requested error rate if one of them is a mistake."""
     least_risk: float
-    """Smallest risk that a perfect ranking, all right answers first, could certify."""
+    """Smallest error rate that could be certified if confidences ranked all right answers before all wrong ones."""
     most: int
-    """Most calibration answers that a perfect ranking could select at the requested risk; 0 where it could none."""
+    """Largest number of calibration answers that could be selected at the requested error rate, or 0. Confidences are
+    assumed to rank all right answers before all wrong ones."""
 
 
 def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:
-    """Compute the limits of what n calibration answers, `right` of them right, can certify.
+    """Compute what n labelled calibration answers, `right` of them right, can certify at best.
 
     >>> limits = feasible(100, 60, risk=0.05, level=0.9)
     >>> round(limits.least_risk, 3), limits.most
@@ -177,10 +180,10 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
     """Return the thresholds (k,) to test, strictest first: quantiles of the confidences of other, unlabelled answers.
 
     The calibration answers must not be among `values`, so that the grid is independent of the tests. The strictest
-    threshold is expected to select as many calibration answers as certify the risk with `FORGIVEN` mistakes; if that is
-    more than half of the calibration answers, as many as do with fewer mistakes. A threshold lies half-way between two
-    neighbouring values, so that ties stay together and rounding moves no answer across it; the last one is the floor,
-    which selects all answers.
+    threshold is expected to select as many calibration answers as certify the error rate with `FORGIVEN` mistakes. If
+    that is more than half of them, fewer mistakes are tolerated. A threshold lies half-way between two neighbouring
+    values: so ties stay together, and rounding moves no answer across it. The last threshold is the floor, which
+    selects all answers.
 
     Args:
         values: shape (r,), r > 0: confidences or scores of unlabelled answers; infinite scores are no thresholds.
@@ -209,7 +212,7 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
 def count_selected(
     values: npt.ArrayLike, correct: npt.ArrayLike, thresholds: npt.ArrayLike
 ) -> tuple[IntArray, IntArray]:
-    """Return, for each of k thresholds, the number of answers at or above it and of mistakes among these, both (k,).
+    """For each of k thresholds, count the answers at or above the threshold, and the mistakes among them, both (k,).
 
     >>> count_selected([0.9, 0.5, 0.5, 0.1], [True, True, False, False], [0.7, 0.5])[1].tolist()
     [0, 1]
@@ -225,32 +228,33 @@ class Guard:
     """Result of testing k thresholds in sequence on labelled calibration answers."""
 
     grid: FloatArray
-    """Tested thresholds, strictest first, shape (k,)."""
+    """The tested thresholds, strictest first, shape (k,)."""
     kept: IntArray
     """Number of calibration answers at or above each threshold, shape (k,)."""
     mistakes: IntArray
     """Number of wrong answers among those at or above each threshold, shape (k,)."""
     bounds: FloatArray
-    """Upper confidence bound of the error rate at each threshold by itself, shape (k,); not simultaneous."""
+    """Upper confidence bound of the error rate at each threshold alone, shape (k,). The bounds don't hold
+    simultaneously."""
     passed: int
-    """Number of thresholds that passed before the first one failed."""
+    """Number of thresholds that passed their test before the first one failed."""
 
     @property
     def threshold(self) -> float | None:
-        """Lowest of the thresholds that passed; None where the strictest one failed."""
+        """Lowest threshold that passed; None if the strictest one failed."""
         return float(self.grid[self.passed - 1]) if self.passed else None
 
     @property
     def place(self) -> int:
-        """Index of `threshold` in the grid; 0, the strictest, where none passed."""
+        """Index of `threshold` in the grid; 0, the index of the strictest one, if none passed."""
         return max(self.passed - 1, 0)
 
 
 def guard(grid: FloatArray, values: npt.ArrayLike, correct: npt.ArrayLike, *, risk: float, level: float) -> Guard:
     """Test thresholds on labelled answers, strictest first, until one fails.
 
-    With probability at least `level` over the labelled sample, the error rate of new answers at or above the chosen
-    threshold is at most `risk`, as long as they are drawn like the labelled ones.
+    The certificate is for new answers drawn from the same distribution as the labelled ones: with probability at least
+    `level`, their error rate at or above the chosen threshold is at most `risk`.
 
     Args:
         grid: thresholds, shape (k,), descending; chosen without the labelled answers.

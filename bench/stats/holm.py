@@ -1,4 +1,4 @@
-"""Holm's correction of p values, which controls the family-wise error of a family of tests."""
+"""Holm's correction of p values for several tests, which controls their family-wise error rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
-    """Correct the p values of one family of tests (Holm, 1979).
+    """Correct the p values of m tests that belong together (Holm, 1979).
 
     If nulls with a corrected p value of at most alpha are rejected, the chance of any false rejection is at most alpha.
 
@@ -23,7 +23,7 @@ def holm(p: npt.ArrayLike) -> FloatArray:
         p: shape (m,), each within [0, 1].
 
     Returns:
-        Corrected p values, shape (m,), none below its uncorrected one.
+        Corrected p values, shape (m,), each at least as large as the uncorrected one.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -37,9 +37,9 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 
 
 def with_holm(tests: Iterable[T], field: str = "p_holm") -> list[T]:
-    """Return copies of the dataclass instances `tests`, a family, with `p` corrected by Holm's method in `field`.
+    """Return copies of dataclass instances with their `p` corrected by Holm's method in the field named `field`.
 
-    An instance whose `p` is None is returned as it is, and does not count in the family.
+    All instances in `tests` are corrected together, except those whose `p` is None: they are returned unchanged.
     """
     rows: list[Any] = list(tests)
     corrected = iter(holm([row.p for row in rows if row.p is not None]).tolist())

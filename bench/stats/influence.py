@@ -1,9 +1,8 @@
-"""Influence functions of the metrics: how far each question moves a metric. All intervals and tests rest on them.
+"""Influence functions of the metrics: how far each question moves a metric; all intervals and tests are built on them.
 
-A metric of n answers is, up to terms of order 1/n, its true value plus the sum of the n questions' influences (Hampel,
-1974). So the standard error of a metric, of a paired difference of two methods, or of a mean over seeds is the standard
-error of a sum over questions. Example:
-`influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
+Up to terms of order 1/n, a metric of n answers is its true value plus the sum of the questions' influences (Hampel,
+1974). So its standard error is that of a sum over questions. The same holds for a paired difference of two methods, and
+for a mean over seeds. Example: `influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
 """
 
 from __future__ import annotations
@@ -22,26 +21,28 @@ from bench.stats.settings import Average
 from bench.stats.strata import Strata
 
 TESTED = ("rmsce", "brier", "acc", "aucpr", "auroc", "nll")
-"""Metrics that have influences, hence intervals and tests."""
+"""Names of the metrics that have influences, and therefore intervals and tests."""
 RANKED = ("auroc", "aucpr")
-"""Metrics that need both right and wrong answers."""
+"""Names of the rank-based metrics, which need both right and wrong answers."""
 
 
 class Influence(NamedTuple):
     """The value of a metric for one method, and the influence of each of n questions on it."""
 
     value: float
-    """The metric; for a root metric its square, which may be below 0."""
+    """The metric of the method. For a root metric this is its square, whose estimate may be below 0."""
     by_question: FloatArray
-    """Influences, shape (n,). They sum to 0; over a new sample of questions their sum varies as `value` does."""
+    """Influence of each question, shape (n,); sums to 0. Over new samples of questions the sum varies as `value`
+    does."""
     by_subject: FloatArray = np.empty(0)
-    """The metric in each of S subjects, shape (S,), NaN where undefined; empty if pooled over all questions."""
+    """The metric in each of S subjects, shape (S,), NaN where undefined; empty if the metric is pooled over all
+    questions."""
     second_order: float = 0.0
-    """Second-order variance, added to that of the influences in a single method's interval; above 0 for RMSCE only, see
-    `_rmsce`."""
+    """Variance term of second order, added to the variance from influences in the interval of one method. It is above 0
+    for RMSCE only, see `_rmsce`."""
     inputs: FloatArray = np.empty(0)
-    """Number of each question that the metric is computed from, e.g. its confidence, shape (n,): two methods differ on
-    a question where these numbers do; empty if unknown."""
+    """The number of each question from which the metric is computed, e.g. its confidence, shape (n,); empty if unknown.
+    Two methods differ on a question if these numbers differ."""
 
 
 def influence(
@@ -52,10 +53,11 @@ def influence(
     Args:
         metric: one of TESTED.
         confidence: shape (n,), float64 in [0, 1].
-        order: shape (n,), scores or confidences, read by rank-based metrics.
+        order: shape (n,), scores or confidences that rank-based metrics use.
         correct: shape (n,), bool.
         strata: subjects of the n questions.
-        average: `questions` pools all questions, `subjects` takes the mean over the subjects where it is defined.
+        average: `questions` pools all questions, `subjects` takes the mean over the subjects where the metric is
+            defined.
 
     Returns:
         The metric and its influences; None where the metric is undefined.
@@ -83,7 +85,7 @@ def influence(
 
 
 def mean_over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
-    """Average a metric and its influences over seeds; None where the metric is undefined for a seed."""
+    """Return the mean over seeds of a metric and of its influences; None if the metric is undefined for a seed."""
     influences = list(runs)
     defined = [i for i in influences if i is not None]
     if len(defined) < len(influences):
@@ -103,7 +105,8 @@ def _mean(loss: FloatArray) -> Influence:
 def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
     """Return AUROC and its influences by placements (DeLong, 1988).
 
-    The placement of a right answer is the share of wrong ones that it is ranked above, and the other way round.
+    The placement of a right answer is the share of wrong answers ranked below it. The placement of a wrong answer is
+    the share of right answers ranked above it.
     """
     right, wrong = int(o.sum()), int((~o).sum())
     if not right or not wrong:
@@ -117,11 +120,12 @@ def _auroc(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
-    """Return average precision AP, the mean over right answers of the precision at their confidence, and influences.
+    """Return average precision AP and its influences.
 
-    With o_i the correctness (0 or 1) of answer i, N_j the number of answers that are at least as confident as answer j,
-    and P_j the share of right ones among these, the influence of answer i is (o_i (P_i - AP) + sum over the right
-    answers j that are not more confident than i of (o_i - P_j) / N_j) / (number of right answers).
+    AP is the mean, over right answers, of the precision at their confidence. o_i is the correctness (0 or 1) of answer
+    i. N_j is the number of answers at least as confident as answer j, and P_j the share of right answers among these.
+    The influence of answer i is (o_i (P_i - AP) + sum over j of (o_i - P_j) / N_j) / (number of right answers). Here j
+    runs over the right answers that are not more confident than i.
     """
     right = int(o.sum())
     if not right or right == o.size:
@@ -137,9 +141,9 @@ def _aucpr(p: FloatArray, o: BoolArray) -> Influence | None:
 
 
 def _rescale(influences: FloatArray, o: BoolArray) -> FloatArray:
-    """Apply a small-sample correction to the influences of the right answers, and to those of the wrong ones.
+    """Apply a small-sample correction to influences, separately for right and for wrong answers.
 
-    Deviations from the mean of such a class of k answers are multiplied by the root of k / (k - 1).
+    In a class of k answers, deviations from the class mean are multiplied by the root of k / (k - 1).
     """
     mean = np.where(o, influences[o].mean(), influences[~o].mean())
     right, wrong = (np.sqrt(k / (k - 1)) if k > 1 else 1.0 for k in (int(o.sum()), int((~o).sum())))
@@ -150,11 +154,12 @@ def _rescale(influences: FloatArray, o: BoolArray) -> FloatArray:
 def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
     """Return m, the square of `rmsce`, and its influences.
 
-    An answer with residual r (confidence minus correctness), in a bin of gap g whose squared true gap is estimated as
-    e, has the influence (2 g (r - g) + e - m) / n. With w a bin's share of the answers and v the variance of its gap,
-    these influences give the bin a variance of 4 w^2 g^2 v. For calibrated confidences that is twice the true one on
-    average, as observed gaps exceed true ones; but it is near 0 where g is. So the variance of a bin is raised to the
-    second-order term, 2 w^2 v^2, where it is smaller.
+    The residual r of an answer is confidence minus correctness. The gap g of a bin is the mean residual, and e
+    estimates the square of the bin's true gap. An answer then has the influence (2 g (r - g) + e - m) / n.
+
+    Let w be a bin's share of the answers and v the variance of its gap. These influences give the bin a variance of 4
+    w^2 g^2 v. For calibrated confidences that is twice the true variance on average, as observed gaps exceed true gaps.
+    But it is near 0 where g is near 0. So a bin's variance is at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     if bins is None:

@@ -1,8 +1,8 @@
 """Confidence intervals with their estimand: questions sampled within fixed subjects, or subjects sampled as clusters.
 
 `fixed-subjects`: subjects are strata, and questions are sampled within them. `clustered`: subjects are the sampling
-units. Neither covers the randomness of training: seeds are averaged, and their standard deviation is reported beside
-the interval. Both are Student's t of a sum of influences. Example:
+units. Neither covers the randomness of training: metrics are averaged over seeds, and their standard deviation over
+seeds is reported beside the interval. Both intervals are Student's t for a sum of influences. Example:
 `Sampling.of(strata, correct, "questions").intervals("brier", influence, 0.95)`.
 """
 
@@ -22,27 +22,27 @@ from bench.stats.settings import Average
 from bench.stats.strata import Strata
 
 Estimand = Literal["fixed-subjects", "clustered"]
-"""What an interval is about: other questions of the same subjects, or other subjects."""
+"""What an interval generalises to: other questions of the same subjects, or other subjects."""
 
 MIN_CLUSTERS = 20
-"""Fewest subjects for a clustered interval."""
+"""Smallest number of subjects for a clustered interval."""
 MIN_RARER = 5
-"""Fewest answers of the rarer class, right or wrong, for an interval."""
+"""Smallest number of answers of the rarer class (right or wrong) for an interval."""
 MIN_RANKED = 20
-"""Fewest answers of the rarer class for an interval of AUROC or AUCPR: the influences of a few answers may happen to be
-equal, which would give a standard error near 0."""
+"""Smallest number of answers of the rarer class (right or wrong) for an interval of AUROC or AUCPR. The influences of a
+few answers may be equal by chance, which would give a standard error near 0."""
 MIN_FREEDOM = 20
-"""Fewest degrees of freedom, computed from the sizes of subjects, for an interval of a mean over subjects."""
+"""Smallest number of degrees of freedom, computed from subject sizes, for an interval of a mean over subjects."""
 MIN_CALIBRATED = 100
-"""Fewest questions for an interval of RMSCE."""
+"""Smallest number of questions for an interval of RMSCE."""
 MIN_STRATUM = 3
-"""Fewest questions of a stratum; smaller subjects are merged into one stratum."""
+"""Smallest number of questions of a stratum; subjects with fewer questions are merged into one stratum."""
 TINY = 1e-12
-"""Differences and standard errors below this are taken for rounding errors."""
+"""Differences and standard errors below this are treated as rounding errors."""
 REL_TINY = 1e-6
-"""A standard error below this share of the difference is taken for a rounding error, and gives no interval."""
+"""A standard error below this fraction of the difference is treated as a rounding error, and gives no interval."""
 MAX_FREEDOM = 1e9
-"""Largest number of degrees of freedom; it stands for infinitely many."""
+"""Largest number of degrees of freedom used; larger and infinite numbers are set to it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Interval:
     """A confidence interval with its estimand, or the reason why there is none."""
 
     estimand: Estimand
-    """What is sampled: questions within fixed subjects, or subjects."""
+    """What the interval generalises to: other questions of the same subjects, or other subjects."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
@@ -58,15 +58,15 @@ class Interval:
     kind: str = ""
     """How the interval is computed: `t`, by Student's t, or `logit t`, by Student's t on the logit scale."""
     reason: str = ""
-    """Why there is no interval, in words for a reader; empty where there is one."""
+    """Sentence that says why there is no interval; empty if there is one."""
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Lower and upper end; None where there is no interval."""
+        """Lower and upper end of the interval; None where there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Return the distance from the estimated value to the farther end, or to the upper end where the lower is 0.
+        """Return the distance from the estimate `value` to the farther end, or to the upper end if the lower is 0.
 
         None where there is no interval or no value.
         """
@@ -75,47 +75,48 @@ class Interval:
         return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
 
     def reversed(self) -> Interval:
-        """Return the interval of the same difference with its sign reversed."""
+        """Return the interval of the difference with the opposite sign."""
         return self if self.ends is None else replace(self, low=-self.ends[1], high=-self.ends[0])
 
     def mapped(self, function: Callable[[float], float]) -> Interval:
-        """Return the interval with both ends mapped by an increasing function."""
+        """Return the interval with `function`, which must be increasing, applied to both ends."""
         return self if self.ends is None else replace(self, low=function(self.ends[0]), high=function(self.ends[1]))
 
     def divided(self, unit: float, most: float) -> Interval:
-        """Return the interval with both ends divided by a unit above 0, and clipped to [-most, most]."""
+        """Return the interval with both ends divided by `unit`, which is above 0, and clipped to [-most, most]."""
         return self.mapped(lambda end: min(most, max(-most, end / unit)))
 
 
 class StandardErrors(NamedTuple):
-    """Standard errors of k metric values, or of weighted sums of them, e.g. differences."""
+    """Standard errors of k metric values, or of weighted sums of the values, e.g. differences."""
 
     covariance: FloatArray
     """Covariance of the k metric values, shape (k, k)."""
     error: FloatArray
-    """Standard error of each sum, shape (sums,)."""
+    """Standard error of each weighted sum, shape (sums,)."""
     freedom: FloatArray
     """Degrees of freedom of each standard error, shape (sums,), at least 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Sampling design of the n questions of a comparison: stratified by subject."""
+    """Sampling design of the n questions of a comparison: a sample stratified by subject."""
 
     strata: Strata
-    """Subjects of the questions, none of them merged."""
+    """Assignment of questions to subjects, before small subjects are merged."""
     correct: BoolArray
     """Whether the answer to each question is right, shape (n,)."""
     average: Average
     group: IntArray
-    """Index of each question's stratum, shape (n,): its subject, or the merged subjects of less than MIN_STRATUM."""
+    """Index of each question's stratum, shape (n,). Subjects with fewer than MIN_STRATUM questions share one
+    stratum."""
 
     @classmethod
     def of(cls, strata: Strata, correct: BoolArray, average: Average) -> Sampling:
         """Build the design: subjects with fewer than MIN_STRATUM questions are merged into one stratum.
 
-        If these have fewer than MIN_STRATUM questions together, they are merged with the smallest of the other
-        subjects.
+        If the merged stratum still has fewer than MIN_STRATUM questions, the smallest of the other subjects is merged
+        into it.
         """
         large = np.flatnonzero(strata.sizes >= MIN_STRATUM)
         group = np.full(strata.sizes.size, -1)
@@ -152,9 +153,9 @@ class Sampling:
 
     @property
     def _mean_freedom(self) -> float:
-        """Degrees of freedom of a mean over subjects, as if all had the same variance.
+        """Degrees of freedom of a mean over subjects, computed as if all subjects had the same variance.
 
-        0 where subjects below MIN_STRATUM have fewer than MIN_STRATUM questions together.
+        0 if the subjects below MIN_STRATUM have fewer than MIN_STRATUM questions together.
         """
         small = self.strata.sizes < MIN_STRATUM
         n_small = int(self.strata.sizes[small].sum())
@@ -165,12 +166,12 @@ class Sampling:
         return float(sum(v for v, _ in shares) ** 2 / sum(v**2 / freedom for v, freedom in shares))
 
     def standard_errors(self, metric: str, influences: FloatArray, weights: FloatArray | None = None) -> StandardErrors:
-        """Return the standard errors of k values of a metric, or of weighted sums of them such as differences.
+        """Return the standard errors of k values of a metric, or of weighted sums of the values such as differences.
 
-        Two values with influences c and c' on the m questions of a stratum have the covariance
-        m / (m - 1) * sum (c - mean c)(c' - mean c') there, and strata add up. Degrees of freedom are Satterthwaite's
-        (1946). For rank-based metrics they are at most those with right and wrong answers as strata, because the rarer
-        class limits them.
+        Let c and c' be the influences on two values. A stratum of m questions contributes the covariance m / (m - 1) *
+        sum (c - mean c)(c' - mean c'), and the strata's contributions add up. Degrees of freedom are Satterthwaite's
+        (1946). For rank-based metrics a second count takes right and wrong answers as strata, because the rarer class
+        limits the precision; the smaller count is used.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.
@@ -186,11 +187,11 @@ class Sampling:
         return StandardErrors(covariance, error, np.clip(freedom, 1, MAX_FREEDOM))
 
     def intervals(self, metric: str, influence: Influence, level: float) -> tuple[Interval, Interval]:
-        """Return two intervals of a metric: over other questions of these subjects, and over other subjects like these.
+        """Return two intervals of a metric: for other questions of these subjects, and for other subjects like these.
 
-        For rank-based metrics the first is computed on the logit scale, so that it lies within 0 and 1 and is longer
-        towards one half (Pepe, 2003, section 5.2). For a root metric, whose influences are those of its square, the
-        ends are the roots of the square's.
+        For rank-based metrics the first interval is computed on the logit scale: it then lies within 0 and 1 and is
+        longer towards one half (Pepe, 2003, section 5.2). For a root metric, intervals are computed for its square, and
+        the ends are then the square roots.
         """
         from scipy.special import expit, logit
 
@@ -216,13 +217,14 @@ class Sampling:
         return fixed, clustered
 
     def clustered(self, metric: str, value: float, influences: FloatArray, level: float) -> Interval:
-        """Return the clustered interval of a metric or a difference with influences (n,): over subjects like these.
+        """Return the clustered interval of a metric or difference with influences (n,), for other subjects like these.
 
-        With c the sum of influences in each of S subjects, the variance is S / (S - 1) * sum c^2, with S - 1 degrees of
-        freedom. For a mean over subjects, S counts those in which the metric is defined. There is no interval if S is
-        below MIN_CLUSTERS or, for a metric pooled over questions, if (sum m)^2 / sum m^2 is, the effective number of
-        subjects of m questions each; for rank-based metrics, subjects without both right and wrong answers don't count
-        in it.
+        Let c be the sum of influences in each of S subjects. The variance is S / (S - 1) * sum c^2, with S - 1 degrees
+        of freedom. For a mean over subjects, S counts only subjects in which the metric is defined.
+
+        There is no interval if S is below MIN_CLUSTERS. For a metric pooled over questions, the effective number of
+        subjects must reach MIN_CLUSTERS too: (sum m)^2 / sum m^2, where m is the number of questions of a subject. For
+        rank-based metrics, this number leaves out subjects without both right and wrong answers.
         """
         sizes, subjects = self.strata.sizes, self.strata.sizes.size
         if metric in RANKED:
@@ -246,18 +248,18 @@ class Sampling:
 
 
 def quantile(freedom: float, level: float) -> float:
-    """Return the quantile of Student's t that is half the width of an interval at a level, in standard errors."""
+    """Return the quantile of Student's t for a two-sided interval: its half width in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(min(float(freedom), MAX_FREEDOM), (1 + level) / 2))
 
 
 def _spread(influences: FloatArray, weights: FloatArray, group: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the covariance (k, k) of k metric values, and standard errors and degrees of freedom of weighted sums.
+    """Return the covariance (k, k) of k metric values, with standard errors and degrees of freedom of weighted sums.
 
     Args:
-        influences: shape (k, n).
-        weights: shape (sums, k).
+        influences: influence of each question on each value, shape (k, n).
+        weights: weights of the values in each sum, shape (sums, k).
         group: stratum of each question, shape (n,).
     """
     order = np.argsort(group, kind="stable")

@@ -5,15 +5,15 @@ labels; the seed of a draw also seeds training. Standard errors are those of `be
 of questions and of draws, with Satterthwaite's degrees of freedom. A point with a missing draw has a value, but neither
 interval nor test, because the draws that are left are a selection.
 
-There are three kinds of claims; each correction is for one metric, and its family-wise error rate is 1 - level:
+Three kinds of claims are made. Each correction of p values is for one metric, with family-wise error rate 1 - level.
 
 - `Gain`: a trained method is better or worse than an untrained one. P values are corrected by Holm's method over sizes,
   for each pair and metric.
-- `Crossing`: the sizes between which two curves cross, derived from gains. If the difference is monotone in the number
-  of labels, the true crossing lies between the last size where the trained method is significantly worse and the first
-  from which on it is significantly better.
-- `LeadTest`: a trained method is better than all untrained ones. The p value is the largest of the pairs:
-  intersection-union test (Berger, 1982), which needs no choice of a best reference. It is corrected by Holm's method
+- `Crossing`: the sizes between which two curves cross, derived from gains. It starts at the last size at which the
+  trained method is significantly worse. It ends at the first size from which on it is significantly better. The true
+  crossing lies between if the difference is monotone in the number of labels.
+- `LeadTest`: a trained method is better than all untrained ones. The p value is the largest of the pairs'
+  (intersection-union test; Berger, 1982), which needs no choice of a best reference. It is corrected by Holm's method
   over methods and sizes.
 """
 
@@ -37,33 +37,36 @@ from bench.stats.strata import strata_of
 from bench.stats.variants import MIN_SEEDS, OverSeeds, SeedMean, estimate_over_seeds
 
 METRICS_SHOWN = ("brier", "auroc")
-"""Metrics of the curves, by their names in `bench.metrics.METRICS`."""
+"""Metrics for which curves are drawn, by their names in `bench.metrics.METRICS`."""
 ONE_KIND = "only right or only wrong answers were drawn"
-"""Reason why a draw of labels gives no confidences: a method can't learn from one class."""
+"""Reason why a method has no confidences for a draw of labels: it can't learn from labels of one class."""
 
 
 @dataclass(frozen=True, eq=False)
 class SeedConfidences:
-    """Confidences of a method in n questions at one number of labels, for each draw of labels."""
+    """Confidences of one method for n questions, trained with one number of labels, for each random draw of labels."""
 
     labels: int
-    """Number of labels that the method used; fewer than requested where no more were available."""
+    """Number of labels that the method used; less than requested if no more were available."""
     confidence: Mapping[int, FloatArray]
-    """Seed of the draw -> confidences (n,); draws without confidences are absent."""
+    """Seed of a draw of labels -> confidences (n,); draws without confidences are absent."""
     order: Mapping[int, FloatArray] = field(default_factory=dict)
-    """Seed of the draw -> scores (n,) for rank-based metrics, where these are not the confidences."""
+    """Seed of a draw of labels -> scores (n,) for rank-based metrics; absent where confidences serve for them too."""
     missing: Mapping[int, str] = field(default_factory=dict)
-    """Seed of the draw -> reason why there are no confidences."""
+    """Seed of a draw of labels -> reason why it gave no confidences."""
 
     def values(self, metric: str, seed: int) -> FloatArray | None:
-        """Return the input (n,) of a metric: scores if it is rank-based, else confidences; None where missing."""
+        """Return the input (n,) of a metric for a draw: scores if the metric is rank-based, else confidences.
+
+        None if the draw has no confidences.
+        """
         confidence = self.confidence.get(seed)
         return self.order.get(seed, confidence) if METRICS[metric].is_rank_based else confidence
 
 
 @dataclass(frozen=True)
 class Point:
-    """One metric of one method at one number of labels: a point of a learning curve."""
+    """One point of a learning curve: a metric of a method trained with some number of labels."""
 
     method: str
     metric: str
@@ -72,144 +75,151 @@ class Point:
     labels: int
     """Number of labels that the method used."""
     estimate: SeedMean | None
-    """Mean over the draws in which the metric is defined; None where it is defined in none."""
+    """Mean of the metric over the draws of labels in which it is defined; None if it is defined in no draw."""
     draws: int
-    """Number of draws in which the metric is defined."""
+    """Number of draws of labels in which the metric is defined."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Reason why the metric is missing in a draw -> number of such draws."""
+    """Reason why the metric is missing in a draw of labels -> number of such draws."""
 
 
 @dataclass(frozen=True)
 class GainOverUntrained:
-    """Paired difference of a trained and an untrained method at the same number of labels."""
+    """Paired difference in one metric between a trained and an untrained method, at the same number of labels."""
 
     method: str
     untrained: str
     metric: str
     size: int
     difference: SeedMean | None
-    """Difference, positive where the trained method is better, for any metric; None where a draw of either method is
-    missing."""
+    """Difference, positive where the trained method is better, whatever the metric. None if a draw of labels is missing
+    for one of the two methods."""
     p: float | None
-    """Two-sided p value of the null of no difference; None without a test, 1 where nothing varies."""
+    """Two-sided p value of the null hypothesis of no difference. None without a test; 1 if the difference does not
+    vary."""
     p_holm: float | None = None
-    """`p` corrected by Holm's method over the sizes of this pair and metric."""
+    """The p value `p`, corrected by Holm's method over the numbers of labels, for this pair of methods and this
+    metric."""
     p_all: float | None = None
-    """`p` corrected by Holm's method over all pairs and sizes of this metric."""
+    """The p value `p`, corrected by Holm's method over all pairs of methods and numbers of labels, for this metric."""
 
     def shows(self, sign: int, level: float) -> bool:
-        """Whether the trained method is significantly better (sign 1) or worse (sign -1)."""
+        """Whether the trained method is significantly better (sign 1) or worse (sign -1) than the untrained one."""
         is_shown = self.p_holm is not None and self.p_holm < 1 - level
         return is_shown and self.difference is not None and sign * self.difference.value > 0
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Sizes between which the curve of a trained method crosses that of an untrained one."""
+    """Numbers of labels (sizes) between which the curve of a trained method crosses that of an untrained one."""
 
     method: str
     untrained: str
     metric: str
     better_from: int | None
-    """Smallest size from which on the trained method is significantly better at every size; None if there is none."""
+    """Smallest size such that the trained method is significantly better at this and all larger sizes; None if there is
+    none."""
     worse_at: tuple[int, ...]
-    """Sizes at which the trained method is significantly worse."""
+    """Numbers of labels at which the trained method is significantly worse than the untrained one."""
     better_at: tuple[int, ...]
-    """Sizes at which the trained method is significantly better."""
+    """Numbers of labels at which the trained method is significantly better than the untrained one."""
 
 
 @dataclass(frozen=True)
 class LeadTest:
-    """Test whether a trained method, at one number of labels, is better than every untrained one."""
+    """Test whether a trained method, with one number of labels, is better than every untrained method."""
 
     method: str
     metric: str
     size: int
     against: str
-    """Untrained method with the largest p value."""
+    """The untrained method with the largest p value against the trained one."""
     p: float | None
-    """P value of the null that the trained method is not better than every untrained one; None where a pair has no
-    test."""
+    """P value of the null hypothesis that the trained method is not better than every untrained one. None if the test
+    against one of the untrained methods is missing."""
     p_holm: float | None = None
-    """`p` corrected by Holm's method over all trained methods and sizes of this metric."""
+    """The p value `p`, corrected by Holm's method over all trained methods and numbers of labels, for this metric."""
 
     def is_shown(self, level: float) -> bool:
-        """Whether the trained method is significantly better than every untrained one."""
+        """Whether the trained method is significantly better than every untrained method."""
         return self.p_holm is not None and self.p_holm < 1 - level
 
 
 @dataclass(frozen=True)
 class CorrectCounts:
-    """Numbers of right and wrong answers of a split that can be used as labels."""
+    """Numbers of right and wrong answers in a split whose labels can be used."""
 
     split: str
-    """Task and split, as `task/split`."""
+    """Name of task and split, as `task/split`."""
     right: int
     wrong: int
 
     @property
     def base_rate(self) -> float:
-        """Share of right answers."""
+        """Share of right answers in the split."""
         return self.right / max(1, self.right + self.wrong)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Design of a label study on one task."""
+    """Design of a label study on one task: methods are trained with several numbers of labels and compared."""
 
     model: str
     task: str
     preset: str
     sizes: tuple[int, ...]
-    """Numbers of labels, ascending."""
+    """Requested numbers of labels, ascending."""
     available: int
-    """Number of labels available in the train and validation splits."""
+    """Number of labels that the train and validation splits have together."""
     seeds: tuple[int, ...]
     trained: tuple[str, ...]
     scaled: tuple[str, ...]
-    """Untrained methods whose scores are scaled to probabilities with labels."""
+    """Names of the untrained methods whose scores are scaled to probabilities with labels."""
     untold: tuple[str, ...]
-    """Methods that use no labels."""
+    """Untrained methods whose confidences need no labels at all."""
     counts: tuple[CorrectCounts, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Method -> reason why it is not in the study."""
+    """Method -> reason why the study leaves it out."""
     validation: Mapping[int, int] = field(default_factory=dict)
-    """Number of labels -> how many of them are from the validation split, for a method that learns from both splits."""
+    """Number of labels -> how many of them come from the validation split, for methods that use both splits."""
     forward_tokens: int = 0
-    """Number of token positions that the study fed to the model."""
+    """Number of token positions that were fed to the model for this study."""
     level: float = 0.95
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """Untrained methods: scaled ones, then those that use no labels."""
+        """Names of the untrained methods: first those with scaled scores, then those that need no labels."""
         return (*self.scaled, *self.untold)
 
 
 @dataclass(frozen=True)
 class LabelCurves:
-    """Results of a label study on one task."""
+    """Results of a label study on one task: points of learning curves, gains, crossings and lead tests."""
 
     study: Study
     n: int
-    """Number of questions."""
+    """Number of test questions."""
     accuracy: float
-    """Share of right answers."""
+    """Share of right answers among the test questions."""
     points: tuple[Point, ...]
     gains: tuple[GainOverUntrained, ...]
     crossings: tuple[Crossing, ...]
     ahead: tuple[LeadTest, ...]
     notes: tuple[str, ...] = ()
-    """Reasons why metrics have no intervals."""
+    """Sentences that say why metrics have no intervals."""
     average: Average = "subjects"
-    """How metrics are averaged; stored studies without this field have means over subjects."""
+    """Whether metrics are pooled over questions or averaged over subjects. Stored studies without this field have means
+    over subjects."""
 
     def of(self, method: str, metric: str) -> list[Point]:
-        """Return the points of a method's curve."""
+        """Return the points of a method's learning curve for one metric."""
         return [point for point in self.points if (point.method, point.metric) == (method, metric)]
 
 
 Draws = Mapping[int, Influence]
-"""Seed of a draw -> a metric with its influences, at one point; draws in which the metric is undefined are absent."""
+"""Seed of a draw of labels -> a metric with its influences, for one method and number of labels.
+
+Draws in which the metric is undefined are absent.
+"""
 
 
 def compute_label_curves(
@@ -219,14 +229,15 @@ def compute_label_curves(
     subjects: Sequence[str],
     settings: Settings | None = None,
 ) -> LabelCurves:
-    """Compute the learning curves, gains, crossings and lead tests of a study.
+    """Compute the learning curves of a label study, with gains over untrained methods, crossings and lead tests.
 
     Args:
-        confidences: (method, size) -> confidences in n questions; the same at every size for a method without labels.
-        study: design of the study; its seeds are those of the requested draws.
+        confidences: (method, number of labels) -> confidences for n questions. For a method without labels they are
+            equal at every number of labels.
+        study: design of the study; its seeds are those of the requested draws of labels.
         correct: shape (n,), bool.
         subjects: subject name of each question, n of them.
-        settings: average and level; by default those of `Settings`, and the level of the study.
+        settings: average and level; by default those of `Settings`, with the level of the study.
     """
     settings = settings or Settings(level=study.level)
     sampling = Sampling.of(strata_of(subjects), correct, settings.average)
@@ -271,17 +282,17 @@ def compute_label_curves(
 
 
 class _CurveEstimator(NamedTuple):
-    """Computes the points and gains of one metric."""
+    """Estimator of the points and gains of one metric."""
 
     study: Study
     metric: str
     sampling: Sampling
     no_intervals: bool
-    """Whether to leave intervals and tests out."""
+    """Whether intervals and tests are left out for this metric."""
     level: float
 
     def draws(self, confidences: SeedConfidences) -> Draws:
-        """Return the metric with its influences for each draw in which it is defined."""
+        """Return seed -> the metric with its influences, for each draw of labels in which it is defined."""
         s, by_seed = self.sampling, {}
         for seed in self.study.seeds:
             values = confidences.values(self.metric, seed)
@@ -290,7 +301,7 @@ class _CurveEstimator(NamedTuple):
         return {seed: value for seed, value in by_seed.items() if value is not None}
 
     def point(self, name: str, size: int, confidences: SeedConfidences, draws: Draws) -> Point:
-        """Return the point of a method at one size."""
+        """Return the point of a method's curve at one number of labels."""
         missing = Counter(confidences.missing.get(seed, "undefined") for seed in self.study.seeds if seed not in draws)
         estimate = None
         if draws:
@@ -298,7 +309,7 @@ class _CurveEstimator(NamedTuple):
         return Point(name, self.metric, size, confidences.labels, estimate, len(draws), dict(missing))
 
     def gain(self, name: str, other: str, size: int, trained: Draws, untrained: Draws) -> GainOverUntrained:
-        """Return the gain of a trained method, `name`, over an untrained one, `other`, at one size."""
+        """Return the gain of a trained method, `name`, over an untrained one, `other`, at one number of labels."""
         seeds, metric = self.study.seeds, METRICS[self.metric]
         if len(trained) < len(seeds) or len(untrained) < len(seeds):
             return GainOverUntrained(name, other, self.metric, size, None, None)
@@ -310,7 +321,7 @@ class _CurveEstimator(NamedTuple):
         )
 
     def _estimate(self, values: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
-        """Return the mean over draws with its interval, and the p value of the null that the mean is 0."""
+        """Return the mean over draws of labels with its interval, and the p value of the null that the mean is 0."""
         n_seeds = len(self.study.seeds)
         if self.no_intervals or len(values.by_seed) < n_seeds or n_seeds < MIN_SEEDS:
             return SeedMean(float(values.by_seed.mean()), None, None, None), None
@@ -318,9 +329,9 @@ class _CurveEstimator(NamedTuple):
 
 
 def _lead_tests(gains: Sequence[GainOverUntrained]) -> Iterator[LeadTest]:
-    """Yield the lead test of each trained method and size, from its gains over all untrained methods.
+    """Yield a test for each trained method and number of labels: is it better than every untrained method?
 
-    The p value is the largest of these gains', where that of a negative difference counts as 1.
+    The p value is the largest among its gains over untrained methods; a gain below 0 counts with p value 1.
     """
     for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
         pairs = [gain for gain in gains if (gain.method, gain.size) == (method, size)]

@@ -1,8 +1,9 @@
-"""Multiverse analysis: ranks of methods over many analyses of the same results, and which choice explains a finding.
+"""Multiverse analysis: how much results depend on choices made in the analysis (Steegen et al., 2016).
 
-A multiverse (Steegen, Tuerlinckx, Gelman and Vanpaemel, 2016) is a list of analyses (universes), not a sample: shares
-of universes are no probabilities. Example: `correlation_ratio([True, True, False], ["a", "a", "b"])` is 1: the choice
-between a and b decides alone whether the finding holds.
+The same results are analysed in many ways, called universes. The module summarises a method's ranks over universes, and
+finds out which choice explains a finding. Universes are a list, not a sample: shares of universes are no probabilities.
+Example: `correlation_ratio([True, True, False], ["a", "a", "b"])` is 1: the choice between a and b alone decides
+whether the finding holds.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy.typing as npt
 from bench.api import FloatArray, IntArray
 
 ROUNDING = 1e-12
-"""Values that differ by less than this count as equal."""
+"""Two values of a metric that differ by less than this count as equal."""
 LOW, HIGH = 0.05, 0.95
-"""Quantiles of the distribution of a method's ranks that are reported."""
+"""Levels of the two quantiles of a method's ranks that are reported: 5 % and 95 %."""
 
 
 def competition_ranks(values: FloatArray, *, higher_is_better: bool) -> IntArray:
@@ -40,20 +41,20 @@ def competition_ranks(values: FloatArray, *, higher_is_better: bool) -> IntArray
 
 
 class RankSummary(NamedTuple):
-    """Distribution of a method's ranks over the universes (analyses) of a multiverse."""
+    """Distribution of a method's ranks over the universes of a multiverse, i.e. over alternative analyses."""
 
     median: int
     low: int
-    """5 % quantile: the best rank such that at least 5 % of the ranks are equal or better."""
+    """5 % quantile: the smallest observed rank r such that at least 5 % of the ranks are at most r."""
     high: int
-    """95 % quantile: the best rank such that at least 95 % of the ranks are equal or better."""
+    """95 % quantile: the smallest observed rank r such that at least 95 % of the ranks are at most r."""
     mean: float
     first: float
-    """Share of universes in which the method has rank 1."""
+    """Share of universes (analyses) in which the method has rank 1."""
 
 
 def rank_summary(ranks: npt.ArrayLike) -> RankSummary:
-    """Summarise the distribution of a method's ranks over u > 0 universes, shape (u,); quantiles are observed ranks.
+    """Summarise a method's ranks (u,) over u > 0 universes (analyses); all quantiles are observed ranks.
 
     >>> rank_summary([1, 1, 2, 4])
     RankSummary(median=1, low=1, high=4, mean=2.0, first=0.5)
@@ -66,11 +67,12 @@ def rank_summary(ranks: npt.ArrayLike) -> RankSummary:
 def correlation_ratio(holds: npt.ArrayLike, options: Sequence[Hashable]) -> float:
     """Return the correlation ratio: the share of the variance of a finding that the options of one choice explain.
 
-    With x = 1 in a universe where the finding holds and 0 elsewhere, m the mean of x over all universes, and m_k that
-    over the n_k universes with option k, it is sum over options of n_k (m_k - m)^2 / sum over universes of (x - m)^2
-    (Pearson, 1905); if the universes are all combinations of options, that is the first-order index of Sobol (1993). 1
-    where the option alone decides whether the finding holds; 0 where options make no difference on average, as for
-    choices that matter only in combination with others, and where the finding holds always or never.
+    Let x be 1 in a universe (analysis) where the finding holds and 0 elsewhere, and m its mean. Let m_k be its mean
+    over the n_k universes with option k. The ratio is sum over options of n_k (m_k - m)^2 / sum over universes of (x -
+    m)^2 (Pearson, 1905). If the universes are all combinations of options, it is the first-order index of Sobol (1993).
+
+    The ratio is 1 if the option alone decides whether the finding holds. It is 0 if options make no difference on
+    average, as for a choice that matters only together with others. It is also 0 if the finding holds always or never.
 
     Args:
         holds: shape (u,), bool, u > 0: whether the finding holds in each universe.

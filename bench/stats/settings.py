@@ -1,4 +1,4 @@
-"""Settings of the statistics: average, level, numbers of draws, seed."""
+"""Settings of the statistics: how metrics are averaged, level, numbers of draws, bins, seed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Average", "Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the statistics; equal settings and answers give equal results."""
+    """Settings of the statistics. Equal settings and equal answers give equal results."""
 
     average: Average = "questions"
     """Whether metrics are pooled over questions or averaged over subjects."""
     draws: int = 10_000
-    """Number of normal draws for p values corrected by max-t; with 10,000 the smallest possible p value is 0.0001."""
+    """Number of normal draws for the max-t correction of p values; 10,000 draws give p values down to 0.0001."""
     null_draws: int = 999
-    """Number of label draws for a p value of calibration; with 999 the smallest possible p value is 0.001."""
+    """Number of draws of labels in the test of calibration; 999 draws give p values down to 0.001."""
     level: float = 0.95
     """Confidence level of all intervals; 1 - level is the significance level of ranks."""
     bins: int = ECE_BINS
-    """Number of equal-width bins of the ECEs."""
+    """Number of equal-width bins of every ECE."""
     seed: int = 0
-    """Seed of all random draws."""
+    """Seed of all random draws of the statistics."""

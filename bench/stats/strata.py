@@ -1,4 +1,4 @@
-"""Strata: the subjects of the questions, and per-subject values of metrics; input checks for several seeds."""
+"""Assignment of questions to subjects (strata), metrics per subject, and input checks for several seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.stats.settings import Average
 
 
 class Strata(NamedTuple):
-    """Assignment of n questions to S subjects, the strata."""
+    """Assignment of n questions to S subjects, which are the strata of all statistics."""
 
     names: tuple[str, ...]
     """Names of the S subjects, sorted."""
@@ -25,19 +25,19 @@ class Strata(NamedTuple):
     group: IntArray
     """Index of each question's subject, shape (n,)."""
     sizes: IntArray
-    """Number of questions of each subject, shape (S,)."""
+    """Number of questions in each of the S subjects, shape (S,)."""
 
     def by_name(self) -> Iterator[tuple[str, IntArray]]:
-        """Iterate over pairs of a subject's name and its rows."""
+        """Iterate over pairs of a subject's name and the indices of its questions."""
         return zip(self.names, self.rows, strict=True)
 
     def means(self, values: FloatArray) -> FloatArray:
-        """Return the mean over the questions of each subject, shape (S,), of one value for each question, (n,)."""
+        """Return the mean of `values` (n,) over the questions of each subject, shape (S,)."""
         return np.bincount(self.group, weights=values, minlength=self.sizes.size) / self.sizes
 
 
 def strata_of(subjects: Sequence[str]) -> Strata:
-    """Build the strata of n questions from their n subject names."""
+    """Assign n questions to subjects, given the subject name of each."""
     names, rows = zip(*rows_of_subjects(subjects), strict=True)
     sizes = np.array([row.size for row in rows])
     group = np.empty(len(subjects), dtype=np.int64)
@@ -48,7 +48,7 @@ def strata_of(subjects: Sequence[str]) -> Strata:
 def value_of(
     name: str, values: FloatArray, correct: BoolArray, strata: Strata, average: Average, bins: int = ECE_BINS
 ) -> float | None:
-    """Compute a metric: pooled over all questions, or its mean over the subjects where it is defined.
+    """Compute a metric: pooled over all questions, or averaged over the subjects where it is defined.
 
     Args:
         name: name of the metric in `bench.metrics.METRICS`.
@@ -59,7 +59,7 @@ def value_of(
         bins: number of bins of a binned metric.
 
     Returns:
-        The same value as `bench.metrics.summarise`; None where it is undefined.
+        The metric, equal to that of `bench.metrics.summarise`; None where it is undefined.
     """
     metric = METRICS[name]
     parts = strata.by_name() if average == "subjects" else [("", np.arange(correct.size))]
@@ -70,7 +70,7 @@ def value_of(
 def checked_runs(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, subjects: Sequence[str]
 ) -> tuple[FloatArray, BoolArray]:
-    """Validate the confidences of one seed (n,) or of k seeds (k, n); return them as (k, n), and `correct` as (n,).
+    """Validate confidences of one seed (n,) or of k seeds (k, n); return them as (k, n), and the labels as (n,).
 
     Args:
         confidence: shape (n,) or (k, n), float in [0, 1].
@@ -78,7 +78,8 @@ def checked_runs(
         subjects: subject name of each question, n of them.
 
     Raises:
-        ValueError: as `bench.metrics.accuracy`, no seed at all, or n differs between answers and subjects.
+        ValueError: k is 0, the numbers of answers and subjects differ, or the input is invalid by the rules of
+            `bench.metrics.accuracy`.
     """
     runs = np.atleast_2d(np.asarray(confidence, dtype=np.float64))
     if runs.ndim != 2 or not len(runs):  # noqa: PLR2004 - seeds and questions

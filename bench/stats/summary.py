@@ -25,46 +25,51 @@ from bench.stats.strata import Strata, checked_runs, strata_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """One metric of one method, averaged over seeds; in each seed pooled over questions, or a mean over subjects."""
+    """One metric of one method, averaged over seeds.
+
+    In each seed the metric is pooled over all questions, or a mean over subjects.
+    """
 
     value: float | None
-    """Mean over seeds, for RMSCE the root of the mean square; None where the metric is undefined for a seed."""
+    """Mean of the metric over seeds; for RMSCE the root of the mean square. None where the metric is undefined for a
+    seed."""
     fixed: Interval
-    """Interval over other questions of these subjects."""
+    """Confidence interval of the metric for other questions of the tested subjects."""
     clustered: Interval
-    """Interval over other subjects like these."""
+    """Confidence interval of the metric for other subjects like the tested ones."""
     by_seed: tuple[float | None, ...]
-    """Metric of each seed; None where it is undefined."""
+    """The metric for each seed; None where it is undefined."""
     spread: float | None
-    """Standard deviation (ddof 1) of `by_seed`, which is in none of the intervals; None with fewer than two defined
-    seeds."""
+    """Standard deviation over seeds (ddof 1); not part of the intervals. None with fewer than two seeds where the
+    metric is defined."""
     n_undefined: int
-    """Number of subjects left out of the mean over subjects because the metric is undefined there; of several seeds,
-    the largest number."""
+    """Number of subjects that a mean over subjects leaves out, because the metric is undefined there; the largest
+    number if seeds differ."""
 
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """All metrics of one method."""
+    """All metrics of one method with intervals, and its test of calibration."""
 
     estimates: Mapping[str, Estimate]
-    """Metric of `TESTED` -> its estimate."""
+    """Name of a metric of `TESTED` -> its estimate."""
     calibrated_p: float
-    """P value of the null of perfect calibration; where it is large, the ECE is compatible with it."""
+    """P value of the null hypothesis that the method is calibrated. If large, chance alone could explain the ECE."""
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Statistics of all methods of a comparison, as `summary` computes them."""
+    """Metrics, pairwise tests and ranks of all methods of a comparison, as `summary` computes them."""
 
     methods: Mapping[str, MethodSummary]
-    """Method -> its metrics, in the order of the input."""
+    """Name of a method -> its metrics, in the order of the input."""
     comparisons: Mapping[str, tuple[Comparison[str], ...]]
-    """Metric of `TESTED` -> all pairs of methods for which it is defined."""
+    """Name of a metric of `TESTED` -> comparisons of all pairs of methods for which the metric is defined."""
     ranks: Mapping[str, Mapping[str, int]]
-    """Metric of `TESTED` -> method -> rank in its block; methods of a block with an untested pair have no rank."""
+    """Name of a metric of `TESTED` -> method -> its rank within its block, a group of methods that are ranked together.
+    If a pair of a block could not be tested, none of the block's methods has a rank."""
     strata: Strata
-    """Subjects of the questions."""
+    """Assignment of the questions to their subjects."""
     settings: Settings
 
 
@@ -85,11 +90,12 @@ def summary(
         correct: shape (n,), bool.
         subjects: subject name of each question, n of them.
         settings: `Settings()` by default.
-        blocks: groups of methods that are ranked together; by default all of them. A method in no block has no rank.
-        score: method -> scores for rank-based metrics, shaped as its confidences; by default the confidences.
+        blocks: groups of methods that are ranked together; by default all methods. A method in no block has no rank.
+        score: method -> scores for rank-based metrics, shaped like its confidences; by default the confidences.
 
     Raises:
-        ValueError: no method, scores of an unknown method, or as `bench.metrics.accuracy`.
+        ValueError: there is no method, `score` names an unknown method, or the input is invalid by the rules of
+            `bench.metrics.accuracy`.
     """
     if not confidence:
         raise ValueError("expected the confidences of at least one method, got none")

@@ -1,16 +1,15 @@
-"""Compare variants of one method with a reference variant, on the same questions and over the same seeds.
+"""Comparison of variants of one method with a reference variant, on the same questions and over the same seeds.
 
-The variance of a difference has two components. That of questions is the squared standard error of the mean over seeds,
-from influences (`bench.stats.influence`). That of seeds is the variance (ddof 1) of the difference over seeds, divided
-by their number. The interaction of seeds and questions is in both, which makes intervals conservative. Intervals are
-Student's t, with Satterthwaite's degrees of freedom. P values are corrected by Holm's method over all variants and
-steps, for each metric.
+The variance of a difference has two components. The component of questions is the squared standard error of the mean
+over seeds, from influences (`bench.stats.influence`). The component of seeds is the variance (ddof 1) of the difference
+over seeds, divided by their number. The interaction of seeds and questions is in both components, which makes intervals
+conservative. Intervals are Student's t, with Satterthwaite's degrees of freedom. P values are corrected by Holm's
+method over all variants and steps, for each metric.
 
 A path leads from a variant through others to the reference; a step is the change from one variant of the path to the
-next. The share of a step in the whole difference (reference minus first variant) is a ratio of two differences; its
-interval is Fieller's: the set of ratios r for which the t test of step - r * whole = 0 does not reject (Fieller, 1954,
-"Some problems in interval estimation"). Where the whole difference is not significant, that set is unbounded, and there
-is no share.
+next. The share of a step in the whole difference (reference minus first variant) is a ratio of two differences. Its
+interval is Fieller's (1954, "Some problems in interval estimation"): the set of ratios r for which the t test of step -
+r * whole = 0 does not reject. If the whole difference is not significant, that set is unbounded, and no share is given.
 """
 
 from __future__ import annotations
@@ -32,67 +31,71 @@ from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
 
 MIN_SEEDS = 5
-"""Fewest seeds for an interval; with two, the half width of a 95 % interval is 12.7 standard errors."""
+"""Smallest number of seeds for an interval; with two, the half width of a 95 % interval is 12.7 standard errors."""
 _MAX_SHARE = 1e3
-"""Largest distance from a share to search for an end of its interval."""
+"""Largest distance from a step's estimated share at which an end of its interval is searched."""
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """A mean over seeds with its confidence interval over other questions and other seeds."""
+    """A mean over seeds with its confidence interval, which covers both other questions and other seeds."""
 
     value: float
     low: float | None
-    """Lower end of the interval; None, like the upper one, where there is no interval."""
+    """Lower end of the interval. Without an interval, both ends are None."""
     high: float | None
     error: float | None
-    """Standard error of the mean; None without an interval, and for a root metric, of which only the square has one."""
+    """Standard error of the mean. None without an interval, and for root metrics, whose error is known for the square
+    only."""
     seed_share: float | None = None
-    """Share of the mean's variance that is due to seeds rather than questions; None without an interval."""
+    """Share of the mean's variance that comes from seeds, the rest from questions; None without an interval."""
 
 
 def estimate_fields(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
-    """Return the fields of an estimate as a dict, `before` in front of each key; all None if there is no estimate."""
+    """Return the fields of an estimate as a dict whose keys start with `before`; all None if there is no estimate."""
     return {before + part.name: None if estimate is None else getattr(estimate, part.name) for part in fields(SeedMean)}
 
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One metric of one variant."""
+    """One metric of one variant of a method, with its difference from the reference variant."""
 
     variant: str
     metric: str
     estimate: SeedMean | None
-    """Mean over seeds; None where the metric is undefined for a seed."""
+    """Mean of the metric over seeds; None where the metric is undefined for a seed."""
     difference: SeedMean | None = None
-    """Reference minus this variant; None for the reference, and where the metric is undefined for one of the two."""
+    """Reference minus this variant. None for the reference itself, and where the metric is undefined for either
+    variant."""
     p: float | None = None
-    """Two-sided p value of the null of no difference; None without a test, 1 where nothing varies."""
+    """Two-sided p value of the null hypothesis of no difference. None without a test; 1 if the difference does not
+    vary."""
     p_corrected: float | None = None
-    """`p` corrected by Holm's method, over all variants and steps of this metric."""
+    """The p value `p`, corrected by Holm's method over all variants and all steps of the path, for this metric."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One metric of one step of a path: of the change from a variant to the next."""
+    """Change of one metric from one variant of a path to the next."""
 
     start: str
     end: str
     adds: str
-    """Description of what the end variant has and the start variant lacks."""
+    """What the end variant of the step has and the start variant lacks, in words."""
     metric: str
     difference: SeedMean | None
-    """End variant minus start variant; None where the metric is undefined for one of the two."""
+    """End variant minus start variant; None where the metric is undefined for either variant."""
     p: float | None = None
     p_corrected: float | None = None
-    """`p` corrected by Holm's method, over all variants and steps of this metric."""
+    """The p value `p`, corrected by Holm's method over all variants and all steps of the path, for this metric."""
     share: SeedMean | None = None
-    """Share of the step in the path's whole difference; None where that is no significant gain, or without interval."""
+    """Share of this step in the difference between the path's ends. None without an interval, or if the path's end is
+    not significantly better than its start."""
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Results of a variant analysis, with their model, task, preset and seeds."""
+    """Results of an analysis that compares variants of a method, with model, task, preset and seeds."""
 
     method: str
     analysis: str
@@ -103,36 +106,37 @@ class Variants:
     reference: str
     seeds: tuple[int, ...]
     n: int
-    """Number of questions."""
+    """Number of test questions."""
     metrics: tuple[str, ...]
     rows: tuple[VariantRow, ...]
-    """Variant by variant, the reference first."""
+    """One row per variant and metric, ordered by variant, the reference first."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     published: str = ""
-    """File of published numbers, a path below `results/paper`; empty where there is none."""
+    """CSV file with published numbers, a path below `results/paper`; empty where there is none."""
     notes: tuple[str, ...] = ()
     level: float = 0.95
     accuracy: float = 0.0
-    """Share of right answers."""
+    """Share of the model's answers that are right."""
     steps: tuple[StepRow, ...] = ()
-    """Steps of the path, metric by metric, in order."""
+    """One row per step of the path and metric, ordered by metric."""
     average: Average = "subjects"
-    """How metrics are averaged; stored results without this field have means over subjects."""
+    """Whether metrics are pooled over questions or averaged over subjects. Stored results without this field have means
+    over subjects."""
 
     def of(self, metric: str) -> list[VariantRow]:
-        """Return the rows of a metric, without that of the reference."""
+        """Return the rows of all variants but the reference for one metric."""
         return [row for row in self.rows if row.metric == metric and row.variant != self.reference]
 
 
 class VariantComparison(NamedTuple):
-    """Comparison of variants, and of the steps of a path through them."""
+    """Comparison of variants of a method, and of the steps of a path through these variants."""
 
     rows: tuple[VariantRow, ...]
-    """Variant by variant, the reference first."""
+    """One row per variant and metric, ordered by variant, the reference first."""
     steps: tuple[StepRow, ...]
-    """Metric by metric."""
+    """One row per step of the path and metric, ordered by metric."""
     notes: tuple[str, ...]
-    """Reasons why metrics have no intervals."""
+    """Sentences that say why metrics have no intervals."""
 
 
 def compare_variants(
@@ -148,13 +152,13 @@ def compare_variants(
     """Compute metrics of all variants, differences from the reference, and corrected p values.
 
     Args:
-        confidence: variant -> confidences `(seeds, n)`, with at least `MIN_SEEDS` seeds.
-        reference: the variant that others are compared with.
+        confidence: name of a variant -> confidences `(seeds, n)`, with at least `MIN_SEEDS` seeds.
+        reference: name of the variant with which all others are compared.
         correct: shape `(n,)`, bool.
         subjects: subject name of each question, n of them.
-        metrics: names in `bench.metrics.METRICS`; those outside TESTED have no intervals and no tests.
-        settings: average and level.
-        path: variants of a path, in order, of which the last is the reference; empty: no path.
+        metrics: names in `bench.metrics.METRICS`; metrics outside TESTED have no intervals and no tests.
+        settings: how metrics are averaged, and the level.
+        path: variants in order, each with one addition to the one before, the last of them the reference; may be empty.
     """
     settings = settings or Settings()
     sampling = Sampling.of(strata_of(subjects), correct, settings.average)
@@ -187,20 +191,21 @@ def compare_variants(
 
 
 class OverSeeds(NamedTuple):
-    """A metric (for a root metric its square), or a difference of two, for each seed."""
+    """A metric for each seed, or a difference of two metric values; root metrics are represented by their squares."""
 
     by_seed: FloatArray
-    """Metric or difference of each seed, shape (seeds,)."""
+    """Metric or difference for each seed, shape (seeds,)."""
     influences: FloatArray
-    """Influences on the mean over seeds, (n,); empty where unknown, and for a difference of two roots of 0."""
+    """Influence of each question on the mean over seeds, (n,). Empty where unknown, and for a difference of two roots
+    of 0."""
 
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
-        """Combine the values and influences of several seeds."""
+        """Combine the influence results of several seeds."""
         return cls(np.array([seed.value for seed in seeds]), np.mean([seed.by_question for seed in seeds], axis=0))
 
     def minus(self, times: float, other: OverSeeds) -> OverSeeds:
-        """Return this value minus `times` the other one."""
+        """Return this quantity minus `times` the quantity `other`."""
         return OverSeeds(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
 
 
@@ -214,7 +219,7 @@ def estimate_over_seeds(
         estimate: the metric or a difference, with at least two seeds.
         sampling: sampling design of the n questions.
         level: confidence level of the interval.
-        bounds: smallest and largest possible value, at which the interval is clipped.
+        bounds: smallest and largest possible value; the interval is clipped to them.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -232,16 +237,16 @@ def estimate_over_seeds(
 
 
 class _VariantEstimator(NamedTuple):
-    """Computes the variant rows and step rows of one metric."""
+    """Estimator of the rows of variants and steps for one metric."""
 
     metric: str
     level: float
     sampling: Sampling
     no_intervals: bool
-    """Whether to leave intervals and tests out."""
+    """Whether intervals and tests are left out for this metric."""
 
     def value(self, runs: FloatArray) -> OverSeeds | None:
-        """Return the metric of a variant with confidences (seeds, n); None where it is undefined for a seed."""
+        """Return the metric for confidences (seeds, n) of one variant; None where it is undefined for a seed."""
         sampling, defined = self.sampling, list[Influence]()
         for p in runs:
             if self.metric in TESTED:
@@ -253,7 +258,7 @@ class _VariantEstimator(NamedTuple):
         return OverSeeds.of(defined) if len(defined) == len(runs) else None
 
     def gap(self, start: OverSeeds | None, end: OverSeeds | None) -> OverSeeds | None:
-        """Return the difference `end` minus `start` of two variants; None where the metric is undefined for one."""
+        """Return the metric of variant `end` minus that of variant `start`; None where it is undefined for either."""
         if start is None or end is None:
             return None
         gap = end.minus(1.0, start)
@@ -268,7 +273,7 @@ class _VariantEstimator(NamedTuple):
         return OverSeeds(by_seed / unit, gap.influences / unit)
 
     def row(self, name: str, value: OverSeeds | None, gap: OverSeeds | None = None) -> VariantRow:
-        """Return the row of a variant; `gap` is the reference minus the variant, None for the reference itself."""
+        """Return the row of a variant. `gap` is the reference minus the variant; None for the reference itself."""
         if value is None:
             return VariantRow(name, self.metric, None)
         estimate, _ = self._estimate(value, METRICS[self.metric].bounds)
@@ -278,7 +283,7 @@ class _VariantEstimator(NamedTuple):
         return VariantRow(name, self.metric, estimate, *self._difference(gap))
 
     def steps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[StepRow]:
-        """Return the rows of the steps of a path, without shares."""
+        """Return the rows of the path's steps, with differences and p values, but still without shares."""
         return [
             StepRow(start.variant, end.variant, end.adds, self.metric, *self._difference(gap))
             for (start, end), gap in zip(pairwise(path), self._gaps(path, values), strict=True)
@@ -287,13 +292,13 @@ class _VariantEstimator(NamedTuple):
     def shared(
         self, steps: Sequence[StepRow], whole: VariantRow, path: Sequence[Step], values: Mapping[str, OverSeeds | None]
     ) -> list[StepRow]:
-        """Return the steps, with their shares of the path's whole difference if that is a significant gain.
+        """Return the steps with their shares of the difference between the path's ends, if that is a significant gain.
 
         Args:
             steps: rows of the path's steps.
             whole: row of the path's first variant, with its corrected p value.
             path: variants of the path.
-            values: variant -> its metric.
+            values: name of a variant -> its metric.
         """
         gain, metric = whole.difference, METRICS[self.metric]
         (whole_gap,) = self._gaps((path[0], path[-1]), values)
@@ -311,11 +316,11 @@ class _VariantEstimator(NamedTuple):
         return (None, None) if gap is None else self._estimate(gap, (low - high, high - low))
 
     def _share(self, part: OverSeeds, whole: OverSeeds) -> SeedMean | None:
-        """Return the ratio `part` / `whole` of two differences with Fieller's interval; None if that is unbounded."""
+        """Return the ratio `part` / `whole` of two differences with Fieller's interval; None if it is unbounded."""
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
         def acceptance(share: float) -> float:
-            """Return the p value of a share minus alpha: positive where the test does not reject the share."""
+            """Return p value minus alpha for the null that the share has this value; positive if it is not rejected."""
             _, p = self._estimate(part.minus(share, whole), (-np.inf, np.inf))
             return (p or 0.0) - (1 - self.level)
 
@@ -323,20 +328,20 @@ class _VariantEstimator(NamedTuple):
         return None if low is None or high is None else SeedMean(value, low, high, None)
 
     def _gaps(self, path: Sequence[Step], values: Mapping[str, OverSeeds | None]) -> list[OverSeeds | None]:
-        """Return the differences between consecutive variants of a path."""
+        """Return the differences of the metric between consecutive variants of a path."""
         return [self.gap(*(values[step.variant] for step in pair)) for pair in pairwise(path)]
 
     def _estimate(self, gap: OverSeeds, bounds: tuple[float, float]) -> tuple[SeedMean, float | None]:
-        """Return the mean over seeds with its interval, and the p value of the null that the mean is 0."""
+        """Return the mean of a difference over seeds with its interval, and the p value of the null that it is 0."""
         if self.no_intervals or not gap.influences.size:
             return SeedMean(float(gap.by_seed.mean()), None, None, None), None if self.no_intervals else 1.0
         return estimate_over_seeds(self.metric, gap, self.sampling, level=self.level, bounds=bounds)
 
 
 def _crossing(function: Callable[[float], float], begin: float, sign: int) -> float | None:
-    """Return a root of a function above (sign 1) or below (sign -1) `begin`, where the function is positive.
+    """Return a root of a continuous function, searched from `begin`, where it is positive, upwards or downwards.
 
-    None where no root is found within a distance of _MAX_SHARE.
+    `sign` is 1 for upwards, -1 for downwards. None if no root is found within a distance of _MAX_SHARE.
     """
     from scipy.optimize import brentq
 

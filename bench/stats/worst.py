@@ -1,9 +1,9 @@
-"""Worst-case comparison: rank methods by their worst cell, with an interval of its true value.
+"""Worst-case comparison: rank methods by their worst cell, and give an interval of that cell's true value.
 
 A cell is one method on one task, or trained on one corpus, with the value of a metric. The observed worst value of
-several cells tends to be worse than the true one, and the truly worst cell may be another one. So a method is worse
-than another only if one of its cells is worse than every cell of the other, by more standard errors than any two cells
-of different methods differ by in 95 % of simultaneous draws.
+several cells tends to be worse than the true one, and the truly worst cell may be another one. So a method counts as
+worse only if one of its cells is significantly worse than every cell of the other method. The critical value is the 95
+% quantile, over simultaneous draws, of the largest difference in standard errors between cells of two methods.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LEVEL = 0.95
 
 
 class MethodCells(NamedTuple):
-    """One metric of k cells; a cell is a method on one task, or trained on one corpus."""
+    """One metric of k cells; a cell is one method on one task, or trained on one corpus."""
 
     metric: str
     method: npt.NDArray[np.str_]
-    """Method of each cell, shape (k,)."""
+    """Name of each cell's method, shape (k,)."""
     value: FloatArray
-    """Metric of each cell, shape (k,)."""
+    """Value of the metric in each cell, shape (k,)."""
     covariance: FloatArray
     """Covariance of the k values, shape (k, k)."""
     freedom: FloatArray
@@ -39,19 +39,20 @@ class MethodCells(NamedTuple):
 
     @property
     def badness(self) -> FloatArray:
-        """Metric of each cell with the sign that makes larger numbers worse, shape (k,)."""
+        """The metric in each cell, shape (k,), with a sign such that larger numbers are worse."""
         return -self.value if METRICS[self.metric].higher_is_better else self.value
 
     def worst(self, name: str) -> int:
-        """Return the index of a method's worst cell."""
+        """Return the index of the cell in which a method is worst."""
         cells = np.flatnonzero(self.method == name)
         return int(cells[self.badness[cells].argmax()])
 
     def interval(self, name: str) -> Interval:
-        """Return the interval of a method's true worst value, which may be in another cell than the observed one.
+        """Return the interval of a method's true worst value; it may be in another cell than the observed worst.
 
-        Each cell has a lower and an upper bound of its badness; the ends of the interval are the largest lower and the
-        largest upper bound. Lower bounds are simultaneous; an upper bound has to hold for the truly worst cell only.
+        Each cell has a lower and an upper bound of its badness (see `badness`). The ends of the interval are the
+        largest lower and the largest upper bound. Lower bounds hold simultaneously; an upper bound has to hold for the
+        truly worst cell only.
         """
         from scipy.special import ndtr, stdtrit
 
@@ -70,9 +71,9 @@ class MethodCells(NamedTuple):
     def rank_by_worst_cell(self, names: Collection[str]) -> dict[str, int]:
         """Rank methods: the rank is 1 plus the number of methods that are significantly better by their worst cell.
 
-        A method is worse than another if one of its cells is worse than each cell of the other, tested at one critical
-        value for all pairs of cells. If it were no worse in truth, that cell would have to exceed the other's truly
-        worst cell by chance, whichever that is: so the family-wise error rate of all methods is at most 1 - LEVEL.
+        A method is worse than another if one of its cells is significantly worse than every cell of the other method.
+        All pairs of cells are tested at one critical value. A false claim needs that cell to exceed the truly worst
+        cell of the other method by chance. So the family-wise error rate over all methods is at most 1 - LEVEL.
         """
         from scipy.special import ndtr, stdtrit
 

@@ -1,6 +1,7 @@
-"""Strict decoding of JSON into dataclasses: unknown or missing keys are errors, and the message names the field.
+"""Strict decoding of JSON into dataclasses: unknown or missing keys are errors, whose message names the field.
 
-msgspec alone ignores unknown keys, fills in defaults of missing ones, and names no key of a mapping.
+msgspec alone is not strict: it ignores unknown keys, fills in defaults for missing keys, and its messages name no key
+of a mapping.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Record = TypeVar("Record")
 
 
 class RecordError(ValueError):
-    """A JSON value without the type of its field; the message names the field, the expected type and the value."""
+    """A JSON value does not fit the type of its field; the message names the field, the expected type and the value."""
 
 
 def parse_json(text: str) -> Any:
@@ -52,7 +53,10 @@ def decode_record(value: Any, record: type[Record]) -> Record:
 
 
 def _round_trips(value: Any, hint: Any) -> bool:
-    """Return whether converting a value to a type and back changes nothing: no key ignored, no default filled in."""
+    """Return whether converting a value to a type and back gives an equal value.
+
+    It does not if a key is ignored or a default is filled in.
+    """
     try:
         back = msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))
     except (msgspec.MsgspecError, UnicodeError):  # UnicodeError: half a surrogate pair
@@ -61,7 +65,10 @@ def _round_trips(value: Any, hint: Any) -> bool:
 
 
 def _describe_misfit(value: Any, hint: Any, where: str) -> str:
-    """Return the error message for the innermost part of a value that does not fit its type; `where` is its path."""
+    """Return the error message for the innermost part of a value that does not fit its type.
+
+    `where` says where the value is in the document, e.g. `model.name`.
+    """
     if typing.get_origin(hint) in {types.UnionType, typing.Union}:
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
     parts = _typed_parts(value, hint)
@@ -89,7 +96,7 @@ def _describe_misfit(value: Any, hint: Any, where: str) -> str:
 
 
 def _typed_parts(value: Any, hint: Any) -> Mapping[Any, Any]:
-    """Map each field, key or index of a JSON object or list to its type by `hint`; empty for other values."""
+    """Return the type that `hint` gives each part of a JSON object or list, by key or index; empty for other values."""
     if dataclasses.is_dataclass(hint):
         return typing.get_type_hints(hint, include_extras=True) if isinstance(value, dict) else {}
     arguments = typing.get_args(hint)

@@ -19,7 +19,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     Temporary files that dead processes of this machine left in the folder are removed.
 
     Raises:
-        OSError: the file can't be written; an older one stays.
+        OSError: the file can't be written; an existing file stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path.parent)
@@ -49,19 +49,20 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
     """Write a JSON file atomically; lone surrogates, as in undecodable file names, are escaped.
 
     Raises:
-        OSError: the file can't be written; an older one stays.
+        OSError: the file can't be written; an existing file stays as it was.
         ValueError: a number is NaN or infinite.
     """
     write_atomic(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
 
 
 def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary folder, then rename it to `path`; an existing folder is replaced.
+    """Write a folder atomically: `write` fills a temporary folder, which is then renamed to `path`.
 
-    Temporary folders that dead processes of this machine left beside `path` are removed.
+    An existing folder is replaced. Temporary folders that dead processes of this machine left beside `path` are
+    removed.
 
     Raises:
-        OSError: the folder can't be written; an older one stays.
+        OSError: the folder can't be written; an existing folder stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path.parent)
@@ -85,7 +86,10 @@ def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _temporary_path(path: Path) -> Path:
-    """Return a path for a temporary file beside `path`, with machine and process ID: machines may share the folder."""
+    """Return a path for a temporary file beside `path`.
+
+    The name has the process ID and the machine, since machines may share the folder.
+    """
     return path.with_name(f".{os.urandom(4).hex()}.{machine_id()}.{os.getpid()}.tmp")
 
 

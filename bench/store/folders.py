@@ -1,7 +1,8 @@
 """Content-addressed store on disk: entries are folders named by their cache key, with a manifest and checked digests.
 
-Layout: `<root>/<kind>/<key[:2]>/<key>/`. The folder's `manifest.json`, written last, holds the SHA-256 of each other
-file. A kind is `fits`, `adapters`, `relations`, or, with a slash, `readings/<digest of a shard>`.
+Layout: `<root>/<kind>/<key[:2]>/<key>/`. An entry's `manifest.json`, written last, holds the SHA-256 of each other
+file. A kind of entries is `fits` (fitted methods), `adapters`, `relations` (of texts), or `readings/<digest of a
+shard>` (answers and signals).
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from bench.store.processes import machine_id, process_exists
 
 MANIFEST = "manifest.json"
 DIGEST = "digest"
-"""Key in a JSON object; the value is the SHA-256 of all its other fields, by which any change is detected."""
+"""Name of a field in a JSON object. Its value is the SHA-256 of all other fields, by which any change is detected."""
 _MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""Errors in reading an entry that mean it is damaged; any other OSError may be temporary."""
+"""Errors that mean that an entry is damaged, when they occur in reading it. Any other OSError may be temporary."""
 _OS_ERROR = re.compile(r"\(os error \d+\)")
-"""Operating-system error in the message of a safetensors exception, which is no OSError."""
+"""Pattern of an operating-system error in the message of a safetensors exception, which is no OSError."""
 _STALE_S = 7 * 86_400
 """Age in seconds from which a temporary folder of another machine counts as abandoned."""
 
 
 def cache_folder() -> Path:
-    """Return `$CONFBENCH_CACHE`, else the user's cache folder."""
+    """Return the root folder of the cache: `$CONFBENCH_CACHE` if set, otherwise the user's cache folder."""
     configured = os.environ.get("CONFBENCH_CACHE")
     return Path(configured) if configured else Path(platformdirs.user_cache_dir("confbench"))
 
@@ -56,7 +57,7 @@ def digest_file(path: Path) -> str:
 
 
 def digest_arrays(arrays: Sequence[npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of a sequence of arrays: of their lengths and bytes, but not dtypes or further dimensions."""
+    """Return the SHA-256 of the lengths and bytes of arrays; it does not cover dtypes and further dimensions."""
     digest = hashlib.sha256(np.asarray([len(array) for array in arrays], dtype=np.int64).tobytes())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -70,7 +71,7 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write a folder's manifest with these fields and the digests of its files; flush manifest and files to the disk.
+    """Write a folder's manifest, with `fields` and the digests of the folder's files; flush all files to the disk.
 
     Raises:
         OSError: the manifest can't be written.
@@ -86,11 +87,12 @@ def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]
 def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
     """Verify a folder against its manifest.
 
-    Returns a sentence on the damage, None if there is none, and the manifest, empty if the manifest itself is damaged.
-
     Args:
         folder: a folder whose manifest `write_manifest` wrote.
         fields: manifest fields with the values that they must have, e.g. the key.
+
+    Returns:
+        A sentence about the damage, or None for an intact folder; and the manifest, empty if it is damaged.
 
     Raises:
         OSError: a file can't be read at the moment, which does not count as damage.
@@ -114,7 +116,7 @@ def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, 
 
 @dataclass(frozen=True)
 class Entry:
-    """A complete, verified folder of the store."""
+    """A folder of the store that is complete and was verified."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -124,7 +126,7 @@ _FileStats = tuple[tuple[str, int, int, int, int], ...]
 
 
 def _file_stats(folder: Path) -> _FileStats:
-    """Return inode, size and times of a folder's files, which change when a file is written."""
+    """Return inode, size and times of a folder's files; writing a file changes them."""
     try:
         entries = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
     except _MISSING_FILE:
@@ -138,13 +140,13 @@ class Store:
 
     root: Path
     notes: list[str] = field(default_factory=list)
-    """Notes for the user about damaged entries, which are computed again."""
+    """Notes for the user about damaged entries, whose content is computed again."""
     keep_damaged: bool = False
     """Whether damaged entries are left in place, as in a dry run."""
     reads: Callable[[str], object] = field(default=str, repr=False, compare=False)
-    """Called with the model name in the manifest of each entry that `get` has verified; empty if it names none."""
+    """Function that `get` calls for each verified entry with the model name in its manifest, or "" if there is none."""
     _verified: dict[Path, tuple[_FileStats, Entry]] = field(default_factory=dict, init=False, repr=False)
-    """Folder of an entry -> its file stats when it was verified, and the entry."""
+    """Verified entries by folder, each with the file stats that the folder had when it was verified."""
 
     def prepare(self) -> None:
         """Make the root folder, and remove temporary folders of dead processes.
@@ -171,8 +173,8 @@ class Store:
     def get(self, kind: str, key: str) -> Entry | None:
         """Return an entry; None if it is missing or damaged.
 
-        Damage is noted in `notes`, and the entry removed unless `keep_damaged`. Its files are hashed once per process,
-        and again if one was written since.
+        Damage is noted in `notes`, and the damaged entry is removed unless `keep_damaged` is set. An entry's files are
+        hashed once in a process, and again after one of them was written.
 
         Raises:
             UserError: the entry can't be read at the moment; this does not count as damage, and nothing is removed.
@@ -205,13 +207,13 @@ class Store:
         return None
 
     def remove(self, kind: str, key: str, unless: Callable[[Path], bool] = lambda _: False) -> None:
-        """Remove an entry: rename its folder away in one step, since another process may be reading it; then delete it.
+        """Remove an entry: rename its folder, since another process may be reading it; then delete the renamed folder.
 
         Args:
             kind: the kind of the entry, e.g. `fits`.
             key: the cache key of the entry.
-            unless: called with the renamed folder; if it returns true, another process has replaced the entry since,
-                and the folder is renamed back.
+            unless: function that is called with the renamed folder. If it returns true, the folder is renamed back:
+                another process has replaced the entry meanwhile.
         """
         folder = self._folder(kind, key)
         away = self.root / f"{_process_prefix()}{os.urandom(4).hex()}"
@@ -230,7 +232,7 @@ class Store:
         return sorted(path.name for path in (self.root / kind).glob("??/*") if path.is_dir())
 
     def manifests(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the manifests of all entries of a kind; entries are not verified, unreadable manifests are left out."""
+        """Yield the manifests of all entries of a kind. Entries are not verified; unreadable manifests are left out."""
         for key in self.keys(kind):
             with contextlib.suppress(OSError, ValueError, RecursionError):
                 manifest = json.loads((self._folder(kind, key) / MANIFEST).read_text(encoding="utf-8"))
@@ -243,8 +245,8 @@ class Store:
         Args:
             kind: the kind of the entry, e.g. `fits`, `adapters` or `readings/<digest of a shard>`.
             key: the cache key, `key_of(fields)`.
-            fields: all that the entry depends on, of which the key is the hash; stored in the manifest.
-            write: called with a temporary folder, into which it writes the entry's files.
+            fields: all that the entry depends on; the key is their hash, and the manifest holds them.
+            write: function that writes the entry's files into a given temporary folder.
             **extra: further manifest fields, which don't enter the key.
 
         Raises:
@@ -292,7 +294,7 @@ def make_temporary_folder(root: Path) -> Path:
 
 
 def _machine_prefix() -> str:
-    """Return the name prefix of temporary folders of this machine."""
+    """Return the beginning of the names that this machine gives to temporary folders."""
     return f"tmp-{machine_id()}-"
 
 

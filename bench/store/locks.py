@@ -1,7 +1,7 @@
 """File locks between processes, also on machines that share a folder, and the paths of the store's lock files (claims).
 
-Of several processes that need the same entry of the store, one computes it while the others wait and then read it. The
-operating system holds the lock, so it ends with its process.
+If several processes need the same entry of the store, one computes it; the others wait and then read it. The operating
+system holds a lock, so it ends when its process ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from bench.store.files import write_json
 from bench.store.folders import key_of
 
 LEASE = 180.0
-"""Seconds without renewal after which a lease of another machine expires, where the file system has no locks."""
+"""Seconds without renewal after which another machine's lease expires.
+
+A lease is a file that replaces a lock where the file system has no locks.
+"""
 _POLL_S = 0.1
 """Seconds between two attempts to take a lock."""
 _READ_ATTEMPTS = 10
-"""Attempts to read the file that names a lock's holder, which is written after the lock is acquired."""
+"""Maximum number of attempts to read who holds a lock; the holder writes its name only after it has the lock."""
 _RUN_PREFIX = "run-"
-"""Name prefix of the claims that a run holds on a model."""
+"""First letters of the names of lock files by which a run marks a model as in use."""
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL})
 """Errors of a file system that has no locks."""
 
@@ -37,8 +40,8 @@ _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTS
 def acquire(path: Path, *, wait: bool = False) -> BaseFileLock:
     """Lock a file, which is created with its folder; the caller releases the lock.
 
-    Where the file system has no locks, a lease file with the owner's process and machine replaces the lock: the lease
-    of a dead owner ends at once on its own machine, elsewhere after `LEASE`.
+    Where the file system has no locks, a lease file with the owner's process and machine replaces the lock. If the
+    owner dies, its own machine ends the lease at once; other machines wait `LEASE` seconds.
 
     Raises:
         Timeout: another process holds the lock, and `wait` is false.
@@ -60,13 +63,13 @@ def acquire(path: Path, *, wait: bool = False) -> BaseFileLock:
 def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[bool]:
     """Hold an exclusive lock on a path within the context, after waiting for other processes.
 
-    Yields whether the last holder was killed while it held the lock. The empty lock file stays, since waiting processes
-    have it open.
+    Yields whether the previous holder was killed while it held the lock. The empty lock file is not removed, since
+    waiting processes have it open.
 
     Args:
         path: the lock file; its folder is created.
-        waiting: called once with the holder, e.g. `process 4711 on alpha, since 2026-05-01 10:31:02 UTC`; None: do not
-            wait.
+        waiting: function that is called once before the process waits, with the holder's name, e.g. `process 4711 on
+            alpha, since 2026-05-01 10:31:02 UTC`; None: do not wait.
 
     Raises:
         Timeout: another process holds the lock, and `waiting` is None.
@@ -101,7 +104,7 @@ def file_lock(path: Path, waiting: Callable[[str], None] | None) -> Iterator[boo
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder itself, without a lock file in it; other processes wait.
+    """Hold an exclusive lock on a folder within the context; other processes wait. There is no lock file.
 
     Without effect where the file system has no locks.
 
@@ -121,8 +124,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
 def mark_in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
     """Mark a model's entries as in use within the context, so that `bench cache prune` keeps them.
 
-    Yields a function that marks a further model, given its label: entries that were stored under another label of the
-    same weights are read, too. Where the cache folder can't be written, nothing is marked.
+    Yields a function that marks a further model by its label. A run needs it to read entries that were stored under
+    another label of the same weights. If the cache folder can't be written, nothing is marked.
 
     Args:
         root: the cache folder.
@@ -147,10 +150,10 @@ def mark_in_use(root: Path, model: str) -> Iterator[Callable[[str], None]]:
 
 
 def used_models(root: Path) -> Callable[[str], bool]:
-    """Return a function that tells, for a model's label, whether a running process uses the model's entries.
+    """Return a function of a model's label: whether a running process uses the store's entries of this model.
 
-    The empty label, of entries that name no model, counts as used if any model is. Claims of dead processes are
-    removed.
+    Entries without a model have the empty label, which counts as used if any model is used. Lock files of dead
+    processes are removed.
     """
     used: set[str] = set()
     for path in (root / "claims").glob(f"{_RUN_PREFIX}*.lock"):
@@ -163,17 +166,20 @@ def used_models(root: Path) -> Callable[[str], bool]:
 
 
 def shard_claim(root: Path, kind: str) -> Path:
-    """Return the lock file of a process that computes entries of one shard, i.e. of the kind `readings/<digest>`."""
+    """Return the path of the lock file of a shard: a process locks it while it computes entries of the shard.
+
+    `kind` is the kind of these entries, `readings/<digest of the shard>`.
+    """
     return root / "claims" / f"shard-{key_of({'shard': kind})[:32]}.lock"
 
 
 def judge_claim(root: Path, judge: str) -> Path:
-    """Return the lock file of the one process that calls a judge's server, so that each verdict is paid for once."""
+    """Return the path of a judge's lock file. Only its holder calls the judge's server: no verdict is paid twice."""
     return root / "claims" / f"judge-{judge}.lock"
 
 
 def adapter_claim(root: Path, key: str) -> Path:
-    """Return the lock file of a process that trains an adapter; `key` is the cache key of the adapter's entry."""
+    """Return the path of an adapter's lock file, held by the process that trains it; `key` is the adapter's key."""
     return root / "claims" / f"adapters-{key}.lock"
 
 

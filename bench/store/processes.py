@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 
 _SET_DEATH_SIGNAL = 1
-"""`PR_SET_PDEATHSIG` of Linux."""
+"""Number of the option `PR_SET_PDEATHSIG` of Linux: the signal that a process gets when its parent dies."""
 _POLL_SECONDS = 0.5
 _KILL_SECONDS = 10.0
-"""Longest wait for a killed process to exit."""
+"""Maximum seconds to wait for a killed process to exit."""
 
 
 def process_exists(pid: int) -> bool:
@@ -42,9 +42,9 @@ def machine_id() -> str:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Make this process exit as soon as its parent does.
+    """Make this process exit as soon as its parent does; `parent` is the parent's process ID.
 
-    On Linux the parent is the thread that started the child, so that thread must wait for it.
+    On Linux the parent is the thread that started this process: the process is killed when this thread ends.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -61,7 +61,7 @@ def exit_with_parent(parent: int) -> None:
 
 
 def kill_process_group(leader: subprocess.Popen[str] | subprocess.Popen[bytes], grace: float = 0.0) -> None:
-    """Terminate a child that leads a process group, and the rest of the group.
+    """End a child process that leads a process group, and all other processes of the group.
 
     Args:
         leader: the child.

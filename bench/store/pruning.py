@@ -1,4 +1,4 @@
-"""Pruning of the store: entries that a running process claims or reads stay; nothing outside the store is touched."""
+"""Removal of entries from the store. Entries that a running process uses stay; nothing outside the store is touched."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 @dataclass(frozen=True)
 class PruneResult:
-    """Entries that can be removed, or were removed, and selected entries that stay."""
+    """Result of selecting or removing entries: `gone` are removable or removed, `held` are in use and stay."""
 
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
-    """Entries that a running process has locked, or whose model a running process uses."""
+    """Selected entries that stay: a running process has locked them, or uses their model."""
 
 
 def select_entries(
@@ -33,10 +33,10 @@ def select_entries(
 
     Args:
         root: the cache folder.
-        rows: entries and other folders of the cache, from `list_usage`.
+        rows: rows of `list_usage`, for entries and other folders of the cache.
         kinds: kinds of the entries to select.
-        model: label of the model whose entries are selected; None: of any model.
-        seconds: least number of seconds since an entry was written; None: any.
+        model: label of the model whose entries are selected; None for all models.
+        seconds: minimum age of an entry in seconds since its last write; None for any age.
     """
     newest, is_used = time.time() - (seconds or 0.0), used_models(root)
     removable: list[UsageRow] = []
@@ -60,7 +60,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
 
     Args:
         root: the cache folder.
-        gone: entries that `select_entries` found removable; those that a process uses by now stay.
+        gone: entries that `select_entries` found removable; entries that a process uses meanwhile stay.
 
     Raises:
         UserError: the cache folder can't be written.
@@ -93,7 +93,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
 
 
 def _claims(root: Path, row: UsageRow) -> list[Path]:
-    """Return the lock files that a process holds while it computes and writes this entry."""
+    """Return the lock files that a process holds while it computes and writes an entry."""
     if row.kind == READINGS:
         return [shard_claim(root, row.store_kind)]
     return [adapter_claim(root, row.path.name)] if row.kind == ADAPTERS else []

@@ -1,4 +1,4 @@
-"""Digests of source code: part of cache keys, so that results of code that has changed since are not reused."""
+"""Digests of source code. Cache keys contain them, so that results are not reused after their code has changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 
 def source_digest(paths: Iterable[Path]) -> str:
-    """Return the SHA-256 of Python files, by name and content; a folder stands for all Python files below it.
+    """Return the SHA-256 of the names and contents of Python files; a folder stands for all Python files below it.
 
     Raises:
         OSError: a file can't be read.
@@ -35,8 +35,9 @@ def source_digest(paths: Iterable[Path]) -> str:
 def plugin_digest(plugin: type) -> str | None:
     """Return the digest of a method's or task's source; None for a class without a file, e.g. one of a notebook.
 
-    The digest covers the plugin's file and the user's files that it imports; for a plugin in a package the whole
-    package; for a built-in method its file or folder, and the modules that built-in methods share.
+    For a plugin in a single file, the digest covers this file and the user's files that it imports. For a plugin in a
+    package it covers the whole package. For a built-in method it covers the method's file or folder, and the modules
+    that built-in methods share.
     """
     plugin = vars(plugin).get("__wrapped__", plugin)
     try:
@@ -57,10 +58,10 @@ def plugin_digest(plugin: type) -> str | None:
 
 
 def imported_files(path: Path) -> list[Path]:
-    """Return a file and the user's files that it imports, recursively, also inside functions.
+    """Return a file and the user's files that it imports, directly, through other files, or inside functions.
 
-    Standard, installed and our own modules are left out. An imported package counts with all its Python files. Imports
-    by a computed name are missed.
+    Modules of Python, of installed packages and of this project are left out. An imported package counts with all its
+    Python files. Imports by a computed name are missed.
     """
     excluded = (*_INSTALLED, *(_HOME / name for name in ("bench", "methods", "tasks")))
     files, unread = {path.resolve()}, [path.resolve()]
@@ -84,7 +85,7 @@ def imported_files(path: Path) -> list[Path]:
 
 @lru_cache(maxsize=256)
 def _top_level_imports(source: bytes) -> frozenset[str]:
-    """Return the top-level module names that a source imports; cached, since it runs before each call of a plugin."""
+    """Return the top-level module names that a source imports; cached, since every call of a plugin needs them."""
     try:
         tree = ast.parse(source)
     except (ValueError, SyntaxError, RecursionError):

@@ -17,26 +17,27 @@ from bench.store.folders import MANIFEST
 
 READINGS, FITS, ADAPTERS = "readings", "fits", "adapters"
 ENTRIES = (READINGS, FITS, ADAPTERS)
-"""Top-level folders of the store, with entries that can be computed again; `readings` has answers and signals."""
+"""Top-level folders of the store whose entries can be computed again; `readings` has answers and signals."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0
 _ENTRY_NAME = re.compile(r"[0-9a-f]{64}")
-"""Folder name of an entry: its cache key. Folders with other names are no entries."""
+"""Pattern of a cache key, which names an entry's folder. Folders with other names are no entries."""
 
 
 @dataclass(frozen=True)
 class UsageRow:
-    """Disk usage of one entry, or of another folder in the cache."""
+    """Disk usage of one entry of the store, or of another folder in the cache."""
 
     kind: str
-    """Name of the folder below the root, e.g. `fits`; `half-written` for a temporary folder."""
+    """Name of the top-level folder that holds the entry, e.g. `fits`; `half-written` for a temporary folder."""
     path: Path
     bytes: int
     answers: int = 0
-    """Bytes of answers among `bytes`, for an entry of `readings`."""
+    """Bytes of the answers in an entry of `readings`; `bytes` includes them."""
     store_kind: str = ""
-    """Kind under which the store has an entry: `readings/<digest of a shard>`, else `kind`; empty for other folders."""
+    """Kind of the entry in `Store`: `readings/<digest of a shard>`, or else `kind`; empty for a folder that is no
+    entry."""
     model: str = ""
     """Label of the model; empty if unknown."""
     split: str = ""
@@ -46,12 +47,12 @@ class UsageRow:
 
     @property
     def corpus(self) -> str:
-        """Name of the task, without the split."""
+        """Name of the entry's task, without the split."""
         return self.split.rpartition("/")[0] or self.split
 
 
 def list_usage(root: Path) -> list[UsageRow]:
-    """List all entries and other folders of the store; those removed meanwhile are left out."""
+    """List all entries and other folders of the store; folders that are removed meanwhile are left out."""
     rows: list[UsageRow] = []
     for folder in _subfolders(root):
         if folder.name not in ENTRIES:
@@ -97,7 +98,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _count_bytes(folder: Path) -> tuple[int, int]:
-    """Return the bytes of all files below a folder, and the bytes of its answers alone."""
+    """Return two numbers: the bytes of all files below a folder, and the bytes of the answers among them."""
     size = answers = 0
     for parent, _, names in os.walk(folder):
         for name in names:

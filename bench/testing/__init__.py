@@ -1,4 +1,4 @@
-"""Contract checks for methods and tasks, one small function for each rule.
+"""Contract checks for methods and tasks: each small function checks one rule.
 
 With pytest::
 
@@ -6,8 +6,9 @@ With pytest::
     def test_contract(make, check):
         check(make)
 
-or, without it, `bench check margin.py`. Methods get synthetic signals with known labels and are trained with the
-arguments in `small`. A method that may break a rule lists the check's name in `expected_failures`.
+Without pytest, run `bench check margin.py`. Methods get synthetic signals with known labels, and are trained with the
+constants in their attribute `small`. A method that has a reason to break a rule lists the check's name in
+`expected_failures`.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ __all__ = ["NO_SOURCE", "Check", "CheckResult", "MakeMethod", "MakeTask", "check
 
 
 class CheckResult(NamedTuple):
-    """Outcome of one check of a plugin, which `bench check` shows in one line."""
+    """Outcome of one check of a method or task; `bench check` shows it in one line."""
 
     name: str
-    """Names of the plugin, of the question format (methods alone) and of the rule."""
+    """Name of the method or task, question format (of a method), and name of the rule."""
     ok: bool
     message: str
-    """Reason of the failure; for a passed check a remark or an empty string."""
+    """Reason of the failure. If the check passed, it is a remark or an empty string."""
     raised: str = ""
-    """Name of the plugin and its exception in one line, if the check failed because the plugin raised one."""
+    """If the method or task raised an exception, its name and the exception in one line; otherwise empty."""
 
 
 Made = tuple[MakeMethod | MakeTask, Check]
 
 
 def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | None = None) -> Iterator[Made]:
-    """Yield all checks that apply to a method or a task, each after the factory to call it with.
+    """Yield pairs (factory, check) for all checks that apply to a method or task; call the check with the factory.
 
-    Checks of a method on synthetic data run once for each question format that the method does not skip. Rows of a task
-    on the Hub are checked only if a `source` is given.
+    Checks on synthetic data run once for each question format that the method does not skip. A task's questions are
+    checked only if they can be read from `source`.
     """
     if issubclass(plugin, ConfidenceMethod):
         for i, fmt in enumerate(_formats(plugin)):
@@ -72,16 +73,18 @@ def checks_for(plugin: type[ConfidenceMethod] | type[Task], source: Source | Non
 
 
 def check_plugin(target: str | Path, source: Source | None = None) -> list[CheckResult]:
-    """Run all checks on the plugins in a file, or on the built-in or installed plugin of this name.
+    """Run all checks on the methods and tasks in a file, or on the built-in or installed one of this name.
+
+    A failure with an exception that was already reported is left out and counted.
 
     Raises:
-        UserError: the file can't be used, or no plugin has this name.
+        UserError: the file can't be used, or no method or task has this name.
     """
     return without_repeats([outcome() for _, outcome in checks_of(target, source)])
 
 
 def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tuple[str, Callable[[], CheckResult]]]:
-    """Yield the name of each check that `check_plugin` runs, and a function that runs it."""
+    """Yield (name, function) for each check that `check_plugin` runs; the function runs the check."""
     for plugin in _plugins(target):
         for make, check in checks_for(plugin, source):
             name = f"{make.__name__} {check.__name__}"
@@ -89,7 +92,10 @@ def checks_of(target: str | Path, source: Source | None = None) -> Iterator[tupl
 
 
 def without_repeats(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Drop failures whose exception was already reported for another rule, and count them in the message."""
+    """Drop failures with an exception that was already reported for another rule.
+
+    The number of dropped failures is added to the message of the first one.
+    """
     failures_by_cause = Counter(result.raised for result in results if result.raised)
     reported: dict[str, CheckResult] = {}
     distinct = []
@@ -134,7 +140,7 @@ def _plugins(target: str | Path) -> list[Any]:
 
 
 class _NoSource(Source):
-    """Source of tasks that generate their questions; any read is an error."""
+    """Data source for tasks that generate their questions; reading rows raises a ContractError."""
 
     def has(self, card: DataCard, split: Split) -> bool:
         del card, split
@@ -145,11 +151,14 @@ class _NoSource(Source):
 
 
 NO_SOURCE: Source = _NoSource()
-"""Source to pass for a task that generates its questions."""
+"""Data source for a task that generates its questions; reading rows raises a ContractError."""
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
-    """Return the question formats that a method does not skip and for which all its signals exist."""
+    """Return the question formats that a method does not skip, and in which all its signals exist.
+
+    Multiple choice is returned if there is no such format, or if the method raises.
+    """
     try:
         method = MakeMethod(plugin)()
         needs = method.reads()

@@ -1,4 +1,4 @@
-"""Stub of adapter training for the checks: validates the examples and calls the loss once on a toy model."""
+"""Replacement for adapter training in the checks: examples are checked, and the loss is computed on a toy model."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ _WIDTH = 8
 VALIDATION = 40
 """Number of validation answers that `fit` gets in the checks."""
 SEED = 2**62 + 7
-"""Seed of 63 bits, as in runs: scikit-learn and `numpy.random.seed` accept only 32 bits."""
+"""Seed of 63 bits, as runs have. Methods that pass such a seed to scikit-learn or `numpy.random.seed` fail, as both
+take only 32 bits."""
 
 
 def context(make: MakeMethod, *, label: bool | None = None) -> Context:
-    """Return the context that `fit` gets in the checks; `label`: one label for all validation answers."""
+    """Return the context that `fit` gets in the checks.
+
+    With `label`, all validation answers have this label.
+    """
     validation = None
     if make.plugin.fit_on == "train":
         signals = validation_signals(make.reads)
@@ -41,7 +45,10 @@ def context(make: MakeMethod, *, label: bool | None = None) -> Context:
 
 
 class _ToyModel:
-    """A toy `AdapterModel`: its states are running means of token embeddings, its adapter is one matrix."""
+    """A toy model with the interface of `AdapterModel`. Its hidden states are running means of token embeddings.
+
+    Its adapter is one square matrix, which is trained.
+    """
 
     verdict_ids = (0, 1)
 
@@ -54,7 +61,10 @@ class _ToyModel:
         self.adapter = torch.zeros(_WIDTH, _WIDTH, requires_grad=True)
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """See `AdapterModel.logits`."""
+        """Return next-token logits at the last positions of each sequence, with or without the adapter.
+
+        See `AdapterModel.logits`.
+        """
         import torch
 
         rows = []
@@ -72,10 +82,12 @@ def train_on_toy(
     settings: Mapping[str, object],
     validation: Validation | None = None,
 ) -> AdapterRef:
-    """Check loss, gradient and validation confidences as a `TrainAdapter`, and return an empty adapter.
+    """Check a method's loss, gradient and validation confidences on a toy model; return a reference to an empty folder.
+
+    The arguments are those of `TrainAdapter`, and the folder stands for a trained adapter.
 
     Raises:
-        AssertionError: the loss is no finite scalar, its gradient is not finite or 0, or confidences are not `(n,)`
+        AssertionError: the loss is no finite scalar, the gradient is 0 or not finite, or confidences are not `(n,)`
             within [0, 1].
     """
     import torch
@@ -96,7 +108,7 @@ def train_on_toy(
 
 
 def _load_function(function: str) -> Callable[..., torch.Tensor]:
-    """Import the function `module:name`."""
+    """Import a function, given as `module:name`."""
     module, _, name = function.partition(":")
     loaded: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
     return loaded

@@ -1,4 +1,4 @@
-"""`Check`, one rule that plugins have to keep, and the factories of plugins that a check is called with."""
+"""`Check`, one rule that methods or tasks have to keep, and factories that make the methods and tasks for checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.api.errors import home_of, reason_of
 
 @dataclass(frozen=True)
 class MakeMethod:
-    """Factory of unfitted instances of a method, with its `small` settings."""
+    """Factory of unfitted instances of a method, with the constants in the method's attribute `small`."""
 
     plugin: type[ConfidenceMethod]
     format: Format = Format.CHOICE
@@ -23,24 +23,27 @@ class MakeMethod:
         return f"{self.plugin.name}-{self.format.value}"
 
     def arguments(self) -> dict[str, Any]:
-        """Return every argument of `__init__`: its value in `small`, else in the first preset, else its default."""
+        """Return the value of every argument of `__init__`.
+
+        A value is taken from `small`, else from the first preset, else it is the default.
+        """
         values = {**next(iter(self.plugin.presets.values()), {}), **self.plugin.small}
         parameters = inspect.signature(self.plugin).parameters
         return {name: values.get(name, parameter.default) for name, parameter in parameters.items()}
 
     def __call__(self) -> ConfidenceMethod:
-        """Return a new instance."""
+        """Return a new unfitted instance of the method."""
         return self.plugin(**self.arguments())
 
     @property
     def reads(self) -> Needs:
-        """Signals that an instance with these arguments declares to read; a run computes the same."""
+        """Signals that an instance with these arguments declares to read, in `fit` and in `predict`."""
         return self().reads()
 
 
 @dataclass(frozen=True)
 class MakeTask:
-    """Factory of instances of a task that read from one source."""
+    """Factory of instances of a task, which all read from one data source."""
 
     plugin: type[Task]
     source: Source
@@ -50,27 +53,33 @@ class MakeTask:
         return self.plugin.name
 
     def __call__(self) -> Task:
-        """Return a new instance."""
+        """Return a new instance of the task."""
         return self.plugin(self.source)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One rule for plugins; calling it raises an AssertionError that names plugin and rule if the rule is broken."""
+    """One rule for methods or tasks. Calling it raises an AssertionError if the rule is broken.
+
+    The error names the method or task, and the rule.
+    """
 
     body: Callable[[Any], str | None]
     expected_failure: str = ""
-    """Why the plugin may break the rule; if set, the plugin must break it."""
+    """Why the method may break the rule; empty for none. With a reason, the check fails if the rule is kept."""
 
     @property
     def __name__(self) -> str:
         return self.body.__name__.removeprefix("check_")
 
     def __call__(self, make: MakeMethod | MakeTask) -> str:
-        """Run the check; return a remark on something allowed that may be unintended, or an empty string.
+        """Run the check on the method or task that `make` creates.
+
+        Returns:
+            A remark on something that is allowed but may be unintended, or an empty string.
 
         Raises:
-            AssertionError: the rule is broken, or an expected failure is no longer needed.
+            AssertionError: the rule is broken, or the rule is kept although `expected_failure` is set.
         """
         who = f"{make.plugin.name}: "
         try:

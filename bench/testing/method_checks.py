@@ -1,4 +1,4 @@
-"""Contract checks for methods, one small function each, on synthetic signals with known labels."""
+"""Contract checks for methods, on synthetic signals with known labels: each small function checks one rule."""
 
 from __future__ import annotations
 
@@ -39,21 +39,24 @@ from bench.testing.observing import (
 )
 
 TOLERANCE = 1e-5
-"""Largest difference of a confidence between batches: float32 sums depend on the batch's shape."""
+"""Largest allowed difference of a confidence between batches; float32 sums depend on the shape of the batch."""
 _CONFIGURATIONS = 33
-"""Number of configurations of a search space that are tried; the first is the preset itself."""
+"""Number of configurations of a method's search space (`--tune`) that are tried; the first is the preset itself."""
 _ORIENTATION = 0.7
-"""AUROC that a method must exceed on synthetic data, where the optimum is about 0.95."""
+"""AUROC that a method must exceed on the synthetic data; the best possible AUROC there is about 0.95."""
 
 
 def _close(make: MakeMethod, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Return whether confidences agree; the tolerance of unbounded scores is relative to the largest score in `b`."""
+    """Return whether confidences `a` and `b` agree up to a tolerance.
+
+    For unbounded scores, the tolerance is relative to the largest score in `b`.
+    """
     size = float(np.abs(b).max(initial=0.0)) if make.plugin.output == "score" else 1.0
     return bool(np.allclose(a, b, rtol=0.0, atol=TOLERANCE * size))
 
 
 def _predict(method: ConfidenceMethod, batch: Batch) -> npt.NDArray[np.float64]:
-    """Return what a method predicts, as float64; its shape and range are judged by `check_values` alone."""
+    """Return a method's predictions as float64, without a check of shape and range; `check_values` checks both."""
     return as_float64(f"{method.name}.predict", method.predict(batch.own()))
 
 
@@ -65,7 +68,10 @@ def _worst(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> str:
 
 
 def check_runs_somewhere(make: MakeMethod) -> None:
-    """The method does not skip every format."""
+    """The method does not skip every format.
+
+    The formats are multiple choice and open questions; `skip` returns a reason for those that a method can't run on.
+    """
     facts = [RunFacts(MODEL, "planted", fmt, TRAIN) for fmt in Format]
     reasons = [make().skip(run_facts) for run_facts in facts]
     assert None in reasons, f"it skips choice questions ({reasons[0]}) and open ones ({reasons[1]})"
@@ -91,7 +97,10 @@ def check_declarations(make: MakeMethod) -> None:
 
 
 def check_no_gold_in_predict(make: MakeMethod) -> None:
-    """`predict` reads no signal that reveals the right answer, under any preset; `fit` may."""
+    """`predict` reads no signal that reveals the right answer, under any preset; `fit` may.
+
+    Whether signals reveal it is judged by what the method declares to read.
+    """
     made = [make.plugin(**arguments) for arguments in make.plugin.presets.values()] or [make()]
     for needs in (make.plugin.needs, *(method.reads() for method in made)):
         refuse_gold(make.plugin.name, needs, make.plugin.fit_on)
@@ -111,7 +120,10 @@ def check_init_only_stores(make: MakeMethod) -> None:
 
 
 def check_presets(make: MakeMethod) -> None:
-    """Presets and `small` hold arguments of `__init__`; `not_reproduced` names presets."""
+    """Presets and `small` hold arguments of `__init__`; `not_reproduced` names presets.
+
+    `small` are arguments of a fast fit for these checks. `not_reproduced` lists differences from the paper by preset.
+    """
     strange = sorted(set(make.plugin.not_reproduced) - set(make.plugin.presets))
     assert not strange, f"not_reproduced names {strange}; the presets are {sorted(make.plugin.presets)}"
     known = set(inspect.signature(make.plugin).parameters)
@@ -124,7 +136,10 @@ def check_presets(make: MakeMethod) -> None:
 
 
 def check_search(make: MakeMethod) -> None:
-    """Every configuration of `search` can be built in every preset and reads the same signals as the preset."""
+    """Every configuration of `search` can be built in every preset and reads the same signals as the preset.
+
+    `search` is the search space of `--tune`; the first 33 configurations are tried.
+    """
     refuse_search(make.plugin.name, make.plugin)
     for preset, arguments in (make.plugin.presets or {"defaults": {}}).items():
         method = make.plugin(**arguments)
@@ -161,7 +176,10 @@ def check_constants_have_sources(make: MakeMethod) -> None:
 
 
 def check_values(make: MakeMethod) -> None:
-    """Confidences are numbers of shape (n,) within [0, 1], scores finite ones, for 1, 2 and 50 questions."""
+    """Confidences are numbers of shape (n,) within [0, 1], scores finite ones, for 1, 2 and 50 questions.
+
+    A method with `output = "score"` returns scores, which may be any finite numbers.
+    """
     for n in (1, 2, 50):
         outputs_of(observed_fit(make).method, held_out(make, n)[0])
 
@@ -217,7 +235,10 @@ def check_global_randomness(make: MakeMethod) -> None:
 
 
 def check_declared_reads(make: MakeMethod) -> None:
-    """`fit` and `predict` read only the signals that `reads()` returns, which are `needs` by default."""
+    """`fit` and `predict` read only the signals that `reads()` returns, which are `needs` by default.
+
+    `needs` and `reads()` list signals separately for `fit` and for `predict`.
+    """
     fitted, batch = observed_fit(make), RecordingBatch(held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
@@ -286,7 +307,11 @@ def check_save_load(make: MakeMethod) -> None:
 
 
 def check_one_class(make: MakeMethod) -> None:
-    """With `takes_one_class`: `fit` raises a UserError, or the confidences are constant or all on that label's side."""
+    """With `takes_one_class`: `fit` raises a UserError, or the confidences are constant or all on that label's side.
+
+    `takes_one_class` declares that `fit` can learn from answers that are all right, or all wrong. Confidences are on
+    the label's side if they are at least 0.5 for right answers, and below 0.5 for wrong ones.
+    """
     if not make.plugin.takes_one_class:
         return  # the harness does not fit such a method on one class
     batch, _ = held_out(make, 50)

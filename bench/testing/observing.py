@@ -1,4 +1,4 @@
-"""Fit a method on synthetic signals and record what it reads and changes; fits are cached, as they take most time."""
+"""Fit a method on synthetic signals, and record what it reads and changes; fits are cached, as they take most time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from bench.testing.adapters import context
 from bench.testing.check import MakeMethod
 
 TRAIN, HELD_OUT, ONE_CLASS = 200, 400, 40
-"""Numbers of questions: for training, for measuring, and for training on a single label."""
+"""Numbers of synthetic questions: to train on, to measure on, and to train on if all labels are equal."""
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def train_batch(make: MakeMethod, n: int = TRAIN, correct: BoolArray | None = None) -> Batch:
-    """Return a batch of labelled questions with exactly the signals that `fit` reads, as in a run."""
+    """Return a batch of n labelled synthetic questions, with only the signals that the method declares for `fit`."""
     return planted(make.reads.fit, n, seed=1, fmt=make.format, correct=correct)
 
 
 def held_out(make: MakeMethod, n: int) -> tuple[Batch, BoolArray]:
-    """Return a batch of n unlabelled questions for `predict`, and separately their labels (n,)."""
+    """Return a batch of n synthetic questions without labels, for `predict`, and the labels (n,) separately."""
     batch = planted(make.reads.predict, n, seed=2, fmt=make.format)
     return Batch.of_own(batch.ids, {signal: batch[signal] for signal in batch.signals}), batch.correct
 
 
 class RecordingBatch(Batch):
-    """A batch that records reads of undeclared signals, since a method may catch the ContractError."""
+    """A batch that records reads of undeclared signals.
+
+    Reading one raises a ContractError, but the method may catch that error.
+    """
 
     def __init__(self, batch: Batch, correct: BoolArray | None = None) -> None:
         super().__init__(batch.ids, {signal: batch[signal] for signal in batch.signals}, correct)
@@ -50,7 +53,7 @@ class RecordingBatch(Batch):
 
 
 def contents(batch: Batch) -> dict[Signal, bytes]:
-    """Return the bytes of each column of a batch, to detect later whether the column was written to."""
+    """Return the bytes of each column of a batch; a later comparison shows whether a column was changed in place."""
     column_bytes: dict[Signal, bytes] = {}
     for signal in batch.signals:
         column = batch[signal]
@@ -65,7 +68,7 @@ def contents(batch: Batch) -> dict[Signal, bytes]:
 
 
 def global_states() -> dict[str, str]:
-    """Return the states of the global random generators of numpy, `random` and torch, as comparable text."""
+    """Return the states of the global random generators of numpy, `random` and torch, as strings to compare."""
     import torch
 
     state: Any = np.random.get_state()  # noqa: NPY002  (the global state is what the check guards)
@@ -78,7 +81,7 @@ def global_states() -> dict[str, str]:
 
 @contextlib.contextmanager
 def preserve_global_states() -> Iterator[None]:
-    """Restore the three global random generators on exit."""
+    """Restore the states of the global random generators of numpy, `random` and torch on exit."""
     import torch
 
     states = np.random.get_state(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
@@ -91,7 +94,7 @@ def preserve_global_states() -> Iterator[None]:
 
 
 def seed_globally(seed: int) -> None:
-    """Seed the three global random generators."""
+    """Seed the global random generators of numpy, `random` and torch."""
     import torch
 
     np.random.seed(seed)  # noqa: NPY002
@@ -100,7 +103,7 @@ def seed_globally(seed: int) -> None:
 
 
 def changed_states(before: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the global random generators whose state differs from that in `before`."""
+    """Return the names of the global random generators whose state is not as in `before`."""
     after = global_states()
     return tuple(name for name in before if before[name] != after[name])
 
@@ -109,29 +112,35 @@ def changed_states(before: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def fit(make: MakeMethod, train: Batch, *, label: bool | None = None) -> ConfidenceMethod:
-    """Fit a method on this batch and restore the global generators; `label`: one label for all validation answers."""
+    """Return the method, fitted on this batch; the global random generators are restored afterwards.
+
+    With `label`, all validation answers have this label.
+    """
     with preserve_global_states():
         return make().fit(train, context(make, label=label))
 
 
 @dataclass(frozen=True)
 class ObservedFit:
-    """A fitted method, and what was recorded during the fit."""
+    """A fitted method, and what was recorded during its fit."""
 
     method: ConfidenceMethod
     returned: object
     train: RecordingBatch
     before: Mapping[Signal, bytes]
-    """Bytes of the training columns before the fit."""
+    """Bytes of the training batch's columns before the fit."""
     arguments: Mapping[str, object]
-    """Arguments of `__init__`, before the fit."""
+    """Arguments of the method's `__init__`, copied before the fit."""
     changed: tuple[str, ...]
     """Names of the global random generators that the fit changed."""
 
 
 @functools.lru_cache(maxsize=64)
 def observed_fit(make: MakeMethod) -> ObservedFit:
-    """Fit a method and record what it did, for all checks that inspect this; cached, as fits take most time."""
+    """Return a method fitted on synthetic questions, and what it did during the fit.
+
+    The result is cached for all checks, as fits take most of their time.
+    """
     method, labelled = make(), train_batch(make)
     train = RecordingBatch(labelled, labelled.correct).own()
     arguments, columns = copy.deepcopy(method.params()), contents(train)

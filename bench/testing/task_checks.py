@@ -1,4 +1,4 @@
-"""Contract checks for tasks, one small function each."""
+"""Contract checks for tasks: each small function checks one rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def _every_question(make: MakeTask) -> Iterator[Question]:
 
 
 def check_card(make: MakeTask) -> None:
-    """The card is complete, and the revision is pinned or the card says why not."""
+    """The card is complete, and the revision is pinned or the card says why not.
+
+    A card (`TaskCard`) states license, version, splits and sizes of a task; the revision is a commit on the Hub.
+    """
     card = make.plugin.card
     assert card.license.strip(), "the card names no license"
     assert card.why.strip(), "the card's `why` is empty"
@@ -43,7 +46,10 @@ def check_style(make: MakeTask) -> None:
 
 
 def check_origins(make: MakeTask) -> None:
-    """`origins` lists the data sets of every split, each as a card and one of its splits."""
+    """`origins` lists the data sets of every split, each as a card and one of its splits.
+
+    A card (`DataCard`) describes one data set: its origin, license and splits.
+    """
     for split in make.plugin.card.splits:
         for card, origin in make().origins(split):
             assert isinstance(card, DataCard), f"{split}: expected (DataCard, split), got {card!r}"
@@ -51,7 +57,10 @@ def check_origins(make: MakeTask) -> None:
 
 
 def check_provenance(make: MakeTask) -> None:
-    """`provenance` returns texts by name for every split."""
+    """`provenance` returns texts by name for every split.
+
+    These texts are further facts on the origin of the questions, e.g. a file's digest.
+    """
     for split in make.plugin.card.splits:
         for name, value in make().provenance(split).items():
             assert isinstance(name, str), f"{split}: expected text, got {name!r}"
@@ -59,7 +68,10 @@ def check_provenance(make: MakeTask) -> None:
 
 
 def check_sizes(make: MakeTask) -> None:
-    """Every split has the number of questions that the card states."""
+    """Every split has the number of questions that the card states.
+
+    The card (`TaskCard`) of a task lists the size of each split.
+    """
     for split, expected in make.plugin.card.sizes.items():
         n = len(_questions(make, split))
         assert n == expected, f"{split}: expected {expected} questions, got {n}"
@@ -76,7 +88,10 @@ def check_ids(make: MakeTask) -> None:
 
 
 def check_gold(make: MakeTask) -> None:
-    """The right option is among the options, and their number is within the card's range."""
+    """The right option is among the options, and their number is within the card's range.
+
+    The card (`TaskCard`) states the smallest and largest number of options of a task's questions.
+    """
     fewest, most = make.plugin.card.options
     for question in _every_question(make):
         n = len(question.choices)
@@ -84,8 +99,11 @@ def check_gold(make: MakeTask) -> None:
         assert 0 <= question.gold < n, f"{question.id}: expected a gold index from 0 to {n - 1}, got {question.gold}"
 
 
-def check_every_letter_is_gold(make: MakeTask) -> None:
-    """Every letter is the right one in some question of the evaluated split."""
+def check_letters(make: MakeTask) -> None:
+    """Every letter is the right one in some question of the evaluated split.
+
+    Otherwise labels may be hidden, or indices of right options shifted. The split is `test`, or `train` without one.
+    """
     if make.plugin.format is not Format.CHOICE:
         return
     letters = string.ascii_lowercase[: make.plugin.card.options[1]]
@@ -129,7 +147,7 @@ TASK_ROW_CHECKS: tuple[Callable[[Any], str | None], ...] = (
     check_sizes,
     check_ids,
     check_gold,
-    check_every_letter_is_gold,
+    check_letters,
     check_prompts,
     check_provenance,
 )

@@ -1,6 +1,6 @@
-"""`python -m bench.training CONFIG.json [PROCESSES]`: train one adapter, described by a configuration file.
+"""`python -m bench.training CONFIG.json [PROCESSES]`: train the adapter that a configuration file describes.
 
-If PROCESSES is more than one, each of them is started as `python -m bench.training CONFIG.json`.
+If PROCESSES is more than one, as many processes train together; each runs this command without PROCESSES.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An adapter training as a picklable value, which this process or any machine that shares the store can carry out."""
+"""The training of an adapter as a picklable value, which any machine that shares the store can carry out."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write
 Examples = Mapping[str, Ragged | npt.NDArray[Any]]
 
 KIND = "adapters"
-"""Part of the store that holds adapters."""
+"""Kind of the store entries that hold adapters."""
 _RANK = re.compile(r"^\[rank\d+\]: ")
-"""Prefix that torch puts before the lines of a traceback."""
+"""Pattern of the prefix, e.g. `[rank0]: `, that torch puts before each line of a traceback."""
 _LOG = "train.log"
 _LOG_TAIL_BYTES = 8192
-"""Number of bytes at the end of a log in which there is surely a line about a step."""
+"""Number of bytes at the end of a training log in which the last finished step is looked for."""
 _LOG_LINES = 30
-"""Number of a failed child's last log lines that the error message shows."""
+"""Number of the log's last lines that the error message shows when a child process fails."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Assignment:
-    """The training of one adapter: its job and examples, and where it runs and is stored."""
+    """All that is needed to train one adapter: its job and examples, its devices, and its key in the store."""
 
     method: str
-    """Name of the method, for messages."""
+    """Name of the method that uses the adapter, for messages."""
     key: str
-    """Key of the adapter in the store."""
+    """Cache key of the adapter in the store."""
     fields: Mapping[str, Any]
-    """Fields whose digest is the key."""
+    """All that the adapter depends on; `key` is a digest of these fields."""
     job: Job
     examples: Examples
     validation: Examples
     processes: int
-    """Number of processes that train together, on GPUs one per device."""
+    """Number of processes that train together; each has one device, if the devices are GPUs."""
     devices: tuple[str, ...]
-    """Names that the devices have on the machine that trains."""
+    """Names of the devices on the machine that trains, e.g. `cuda:0`."""
 
     @property
     def steps(self) -> int:
-        """Total number of steps."""
+        """Total number of training steps."""
         return self.job.recipe.steps
 
     def steps_done(self, store: Store) -> int:
-        """Return the number of steps done so far, as the end of the log says; 0 before the start and after the end."""
+        """Return the number of finished training steps, read from the log; 0 before the start and after the end."""
         try:
             with (store.root / "training" / self.key / _LOG).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
@@ -76,9 +76,9 @@ class Assignment:
         """Return the store entry of the adapter; train it here unless another process has stored it meanwhile.
 
         Args:
-            store: receives the adapter, and holds the checkpoints of an interrupted training.
+            store: store that receives the adapter and holds the checkpoints of an interrupted training.
             progress: shows how many steps are done.
-            make_room: called before the training starts, to free the devices for the child.
+            make_room: function that is called before the training starts, to free the devices for the child process.
 
         Raises:
             UserError: the training failed, or the store can't be written.
@@ -111,7 +111,7 @@ class Assignment:
             return entry
 
     def folder(self, store: Store) -> Path:
-        """Create and return the private folder of the training.
+        """Create and return the private folder of the training, which holds its inputs, log and checkpoints.
 
         Raises:
             UserError: the folder belongs to another user, or other users can write into it.
@@ -161,12 +161,15 @@ class Assignment:
 
 
 def way_out(method: str) -> str:
-    """Return advice for a training that fails with DeepSpeed."""
+    """Return advice for the user of a method whose training fails with DeepSpeed."""
     return f"Train without it: --set {method}.deepspeed=false"
 
 
 def _parse_report(line: str) -> dict[str, Any]:
-    """Return the report in a line of the child's log, with a `step` or a `note` for the user; empty for other lines."""
+    """Return the JSON object in a line of the child's log; empty if the line is no report.
+
+    A report has the field `step`, or a `note` for the user.
+    """
     if not line.startswith(('{"step": ', '{"note": ')):
         return {}
     try:

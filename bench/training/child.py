@@ -1,6 +1,6 @@
-"""Start and stop the child process of a training, build the child's environment, and end the child with its parent.
+"""Start and stop the child process of a training, build its environment, and end it when its parent ends.
 
-The child executes no code from the current folder, gets no API keys or access tokens, and never outlives its parent.
+The child executes no code from the current folder, and gets no API keys or access tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench.model.devices import visible_devices_env
 from bench.store.processes import exit_with_parent, kill_process_group
 
 _PARENT = "CONFBENCH_PARENT"
-"""Environment variable with the PID of the parent process; a child ends when its parent does."""
+"""Name of the environment variable with the parent's process ID; a child process ends when its parent does."""
 _STOP_SECONDS = 2.0
-"""Seconds that a child gets to end by itself before it is killed."""
+"""Seconds that a child process gets to end by itself before it is killed."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|^(OPENAI|ANTHROPIC|WANDB|AWS|AZURE|GOOGLE)_",
     re.IGNORECASE,
@@ -39,8 +39,8 @@ def start_child(config: Path, processes: int, devices: Sequence[str]) -> Iterato
     Args:
         config: absolute path of the job's configuration.
         processes: number of processes that train together.
-        devices: devices of the training, as this machine names them; the child sees no other CUDA devices, and these as
-            `cuda:0`, `cuda:1`, ...
+        devices: devices of the training, as this machine names them. The child sees no other CUDA devices, and names
+            its own `cuda:0`, `cuda:1`, ...
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],
@@ -64,7 +64,10 @@ def start_child(config: Path, processes: int, devices: Sequence[str]) -> Iterato
 
 
 def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
-    """Return the child's environment: the parent's without secrets, offline, and with this package importable."""
+    """Return the child's environment variables: the parent's, without secrets, and with this package importable.
+
+    Hugging Face libraries are set to offline mode.
+    """
     env = {name: value for name, value in base.items() if not (_SECRET.search(name) or _WITH_PASSWORD.search(value))}
     env |= {name: str(Path(base[name]).resolve()) for name in _FOLDERS if base.get(name)}
     env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -81,7 +84,7 @@ def environment(base: Mapping[str, str], processes: int) -> dict[str, str]:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as its parent has ended, in whatever way the parent ended."""
+    """Make this process end as soon as its parent has ended, in whatever way the parent ended."""
     exit_with_parent(int(os.environ.get(_PARENT, os.getppid())))
 
 

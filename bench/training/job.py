@@ -1,4 +1,4 @@
-"""A training job as the parent passes it to the child: a JSON configuration and safetensors files with the examples."""
+"""A training job as the parent passes it to the child: a JSON configuration, and examples as safetensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from bench.store.files import write_atomic, write_json
 Column = Ragged | npt.NDArray[Any]
 
 CONFIG, EXAMPLES, ADAPTER, CHECKPOINTS = "config.json", "examples.safetensors", "adapter", "checkpoints"
-"""File and folder names in the job's folder."""
+"""Names of files and folders in the folder of a training job."""
 VALIDATION = "validation.safetensors"
 """Name of the file with the validation examples, in the job's folder."""
 REPORT = "training.json"
 """Name of the file with the training report, in the adapter's folder: steps, final loss, seconds, tokens and more."""
 CONFIDENCES = "confidences.safetensors"
-"""Name of a file in the adapter's folder: `validation` `(points, n)`, confidences in the n validation examples at each
-evaluation, and `train` `(m,)`, those in the first m training examples; m is at most n."""
+"""Name of the file with the recorded confidences, in the adapter's folder.
+
+The tensor `validation` `(points, n)` has the confidences in n validation examples at each evaluation. The tensor
+`train` `(m,)` has the kept adapter's confidences in the first m training examples; m is at most n.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
-        """Return the recipe that is in a method's settings.
+        """Return the recipe with the values that a method's settings have.
 
         Raises:
             ContractError: the settings lack a field of the recipe.
@@ -73,42 +76,48 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """All that a child process is told in order to train one adapter."""
+    """All that a child process needs to know to train one adapter."""
 
     model: Mapping[str, Any]
     """The model to load, as fields of a `ModelSpec`."""
     weights: str
-    """Fingerprint of the model."""
+    """Fingerprint of the model's files; the adapter can be applied only to a model with this fingerprint."""
     load: Mapping[str, Any]
-    """How to load the model, as fields of `LoadOptions`."""
+    """Options for loading the model, as fields of `LoadOptions`."""
     loss: str
-    """The loss function, as `module:function`."""
+    """Import path of the loss function, as `module:function`."""
     settings: Mapping[str, Any]
     """Settings of the method, among them the fields of `Recipe`."""
     columns: tuple[str, ...]
-    """Names of the examples' columns; the first is a `Ragged` of token ids, by which examples are grouped."""
+    """Names of the examples' columns. The first column holds token ids (`Ragged`).
+
+    Examples whose token ids begin alike are read in one forward pass.
+    """
     confidence: str
-    """The function that computes confidences, as `module:function`; empty: no validation, the last step is saved."""
+    """Import path of the function that computes confidences, as `module:function`.
+
+    Without such a function the string is empty, there is no validation, and the adapter of the last step is saved.
+    """
     validation: tuple[str, ...]
     """Names of the validation examples' columns."""
     targets: tuple[str, ...]
-    """Full names of the layers to adapt."""
+    """Full names in the model of the linear layers that LoRA adapts."""
     verdict_ids: tuple[int, int]
     """Token ids of (no, yes) after the self-check query."""
     packed: bool
-    """Whether several sequences with shared prefixes are read in one row of a forward pass."""
+    """Whether several sequences with shared prefixes are read as one row of tokens in a forward pass."""
     token_budget: int
     """Approximate number of tokens of one forward pass."""
     checkpoint_every: int
-    """Steps between checkpoints."""
+    """Number of steps from one checkpoint to the next."""
     checkpointing: bool = False
     """Whether to use gradient checkpointing, which stores only the hidden states between blocks."""
     search: tuple[str, ...] = ()
-    """Folders appended to `sys.path` to import the functions' modules."""
+    """Folders that the child appends to `sys.path`, so that it can import `loss` and `confidence`."""
 
     @property
     def recipe(self) -> Recipe:
-        """Hyperparameters that the trainer takes from the settings."""
+        """Hyperparameters of the trainer, taken from `settings`."""
         return Recipe.of(self.settings)
 
     def write(self, folder: Path) -> Path:
@@ -126,7 +135,7 @@ class Job:
 
 
 def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
-    """Write examples, column name -> column, into a safetensors file."""
+    """Write examples, given as columns by name, into a safetensors file."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -139,7 +148,7 @@ def write_examples(path: Path, examples: Mapping[str, Column]) -> None:
 
 
 def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
-    """Read these columns of examples from a safetensors file; the result has them in this order."""
+    """Read columns of examples from a safetensors file, in the order of `columns`."""
     from safetensors.numpy import load_file
 
     arrays = load_file(path)
@@ -152,7 +161,7 @@ def read_examples(path: Path, columns: tuple[str, ...]) -> dict[str, Column]:
 
 
 def select_rows(examples: Mapping[str, Column], rows: npt.NDArray[np.int64]) -> dict[str, Column]:
-    """Return the examples with these row numbers, in this order."""
+    """Return the examples with the indices `rows`, in this order."""
     return {
         name: column.take(rows) if isinstance(column, Ragged) else column[rows] for name, column in examples.items()
     }

@@ -43,18 +43,21 @@ from bench.training.model import LossProbe, ReadableModel, TokensFed, frozen_req
 from bench.training.optimisers import DeepSpeedOptimiser, ProcessGroup, TorchOptimiser
 
 ExampleFunction = Callable[[AdapterModel, Mapping[str, Column], Mapping[str, Any]], torch.Tensor]
-"""Function of model, examples and settings: sum of the examples' losses, with gradient, or their confidences `(n,)`."""
+"""Function of (model, examples, settings) that returns either the sum of the examples' losses or their confidences.
+
+A sum of losses has a gradient; confidences have the shape `(n,)`.
+"""
 Rows = npt.NDArray[np.int64]
 _STATE, _BEST = "state.json", "best.safetensors"
-"""File names in a checkpoint: the training's state; and the best adapter so far, with the confidences at each point.
+"""File names in a checkpoint: of the training's state, and of the best adapter so far.
 
-A point is an evaluation on the validation examples.
+The adapter's file also has the confidences in the validation examples at each evaluation so far.
 """
 N_CHECKPOINTS = 2
 """Number of checkpoints that are kept; the older one is a fallback if the newer one is damaged."""
 _NAME = re.compile(r"step-(\d{1,15})")
 _VAL_KEY, _TRAIN_KEY = "validation confidences", "train confidences"
-"""Names in `best.safetensors` of the two tensors that are not the adapter's."""
+"""Names of the two tensors in `best.safetensors` that hold confidences: in validation and in training examples."""
 
 
 def main(config: Path) -> None:
@@ -72,7 +75,7 @@ def main(config: Path) -> None:
 
 
 class _Training:
-    """The training of one adapter, as one of the processes that train it together carries it out."""
+    """The training of one adapter in one process, alone or together with other processes."""
 
     def __init__(self, job: Job, folder: Path, processes: ProcessGroup) -> None:
         self.job = job
@@ -122,7 +125,10 @@ class _Training:
             self._save()
 
     def _snapshot(self) -> dict[str, torch.Tensor]:
-        """Return the current adapter tensors, and confidences in as many training as validation examples."""
+        """Return copies of the adapter's current tensors and, if the job has a function for them, current confidences.
+
+        The confidences are those in the first training examples, as many as there are validation examples.
+        """
         from peft import get_peft_model_state_dict
 
         tensors = {name: t.detach().cpu().clone() for name, t in get_peft_model_state_dict(self.wrapped).items()}
@@ -132,7 +138,7 @@ class _Training:
         return {**tensors, _TRAIN_KEY: torch.from_numpy(self._confidences(self.examples, n))}
 
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
-        """Return the confidences `(n,)` in the first n examples with the current adapter, without dropout."""
+        """Return the current adapter's confidences `(n,)` in the first n examples, without dropout."""
         start = time.perf_counter()
         compute = _load_function(self.job.confidence)
         p = torch.zeros(n, dtype=torch.float64)
@@ -147,9 +153,9 @@ class _Training:
         return np.asarray(self.processes.sum(p).cpu().numpy())
 
     def _cache_frozen_states(self) -> None:
-        """Compute the frozen model's hidden states that the loss function needs in any step, in few large passes.
+        """Compute the frozen model's hidden states that the loss function needs at any step, in few large passes.
 
-        A resumed training also computes the states of all steps: in other passes their last bits would differ.
+        A resumed training computes the states for all steps again: other passes would change their last bits.
         """
         start = time.perf_counter()
         steps = range(self.recipe.steps)
@@ -166,7 +172,7 @@ class _Training:
         self.seconds += time.perf_counter() - start
 
     def _count(self, loss: float) -> float:
-        """Count the tokens that all processes fed to the model since the last call; return the sum of all losses."""
+        """Add up the tokens that all processes fed to the model since the last call; return the sum of all losses."""
         fed = self.model.fed
         totals = torch.tensor([loss, fed.forward, fed.floor], dtype=torch.float64)
         total, forward, floor = self.processes.sum(totals).tolist()
@@ -190,7 +196,7 @@ class _Training:
             print(json.dumps(line), flush=True)  # noqa: T201  (the parent reads it)
 
     def _gradients(self, step: int) -> tuple[float, list[torch.Tensor]]:
-        """Return this process's share of the batch's mean loss, and the gradient of that share in float32."""
+        """Return the part of the batch's mean loss that this process computes, and its gradient in float32."""
         total = 0.0
         sums = [torch.zeros_like(parameter, dtype=torch.float32) for parameter in self.parameters]
         rows = batch_rows(self._n, step, self.recipe)
@@ -208,13 +214,16 @@ class _Training:
         return len(self.examples[self.job.columns[0]])
 
     def _shard(self, examples: Mapping[str, Column], rows: Rows) -> Rows:
-        """Return this process's share of some rows of examples; neighbours in the prefix tree go to one process."""
+        """Return the part of the given rows of examples that this process computes.
+
+        Rows with a common prefix of token ids go to one process where possible.
+        """
         column = _ids(examples)
         sorted_rows = sorted(rows.tolist(), key=lambda row: (column[row].astype(">i4").tobytes(), row))
         return np.array_split(np.asarray(sorted_rows), self.processes.size)[self.processes.rank]
 
     def _micro_batches(self, examples: Mapping[str, Column], shard: Rows) -> Iterator[Rows]:
-        """Yield this process's rows in groups, each for one forward pass."""
+        """Yield this process's rows of examples in groups, each for one forward pass."""
         column = _ids(examples)
         members: dict[bytes, list[int]] = {}
         for row in shard.tolist():
@@ -230,7 +239,7 @@ class _Training:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, step: int) -> None:
-        """Write a checkpoint folder atomically."""
+        """Write the checkpoint of a step atomically: optimiser, best adapter so far, and state of the training."""
         from safetensors.torch import save
 
         root = self.folder / CHECKPOINTS
@@ -255,7 +264,7 @@ class _Training:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _resume(self) -> None:
-        """Resume from the newest intact checkpoint, if there is one."""
+        """Resume the training from its newest intact checkpoint, if there is one."""
         from safetensors.torch import load_file
 
         step = self._newest_checkpoint() if self.processes.rank == 0 else 0  # rank 0 looks for all processes
@@ -275,7 +284,7 @@ class _Training:
         """Return the step of the newest intact checkpoint, or 0; damaged checkpoints are removed with a note.
 
         Raises:
-            UserError: a checkpoint can't be read at the moment; it is not removed.
+            UserError: a checkpoint can't be read at the moment; this checkpoint is not removed.
         """
         root, job = self.folder / CHECKPOINTS, self._identity()
         for step in _steps(root):
@@ -300,17 +309,20 @@ class _Training:
         return 0
 
     def _identity(self) -> str:
-        """Return the digest of all that the training depends on; it does not depend on paths."""
+        """Return a digest of all that the training depends on, without paths; its checkpoints hold the digest."""
         job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:
-        """Return the confidences `(points, n)` in the validation examples so far, by name; empty without any."""
+        """Return the confidences `(points, n)` in n validation examples at all evaluations so far, by name.
+
+        The mapping is empty before the first evaluation.
+        """
         confidences = self.stopping.confidences
         return {_VAL_KEY: torch.from_numpy(np.stack(confidences))} if confidences else {}
 
     def _save(self) -> None:
-        """Save the kept adapter in peft's format with confidences and report, and remove the checkpoints."""
+        """Save the best adapter in peft's format, with confidences and report, and remove the checkpoints."""
         from safetensors.torch import save
 
         folder = self.folder / ADAPTER
@@ -346,18 +358,18 @@ class _Training:
 
 
 def _steps(root: Path) -> list[int]:
-    """Return the steps of the checkpoints in a folder, the newest first."""
+    """Return the step numbers of the checkpoints in a folder, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
 
 
 def _ids(examples: Mapping[str, Column]) -> Ragged:
-    """Return the first column of examples: the token ids by which examples are grouped."""
+    """Return the first column of examples: the token ids by which examples are grouped into forward passes."""
     return cast("Ragged", next(iter(examples.values())))
 
 
 def _load_function(name: str) -> ExampleFunction:
-    """Import the function that `module:function` names.
+    """Import and return the function that a name of the form `module:function` means.
 
     Raises:
         UserError: the function can't be imported.
@@ -371,9 +383,9 @@ def _load_function(name: str) -> ExampleFunction:
 
 
 def batch_rows(n: int, step: int, recipe: Recipe) -> Rows:
-    """Return the rows `(batch_size,)` of the examples in a step's batch.
+    """Return the indices `(batch_size,)` of the examples in the batch of a training step.
 
-    The batches follow each other in an endless sequence of rows, which is a permutation of all rows for each epoch.
+    Batches are consecutive parts of an endless sequence, in which each epoch is a random permutation of all examples.
 
     Args:
         n: number of examples.

@@ -1,4 +1,4 @@
-"""Model interface for loss functions in training: logits at requested positions, with shared prefixes computed once."""
+"""Language model for loss functions in training: logits at requested positions. Shared prefixes are computed once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.prompts.front_coding import Ids
 
 ReadRequest = tuple[bytes, int]
-"""The int32 token ids of a sequence as bytes, and the number of positions at its end whose logits are read."""
+"""Request for logits: a sequence's int32 token ids as bytes, and the number of positions at its end with logits."""
 
 
 @dataclass
@@ -30,14 +30,18 @@ class TokensFed:
     forward: int = 0
     """Number of positions in all forward passes."""
     floor: int = 0
-    """Number of distinct prefixes: per step with the adapter, whose weights change, and per run without it."""
+    """Number of distinct prefixes among the sequences that were fed: the fewest positions possible.
+
+    With the adapter a prefix counts once per step, since each step changes the adapter's weights. Without the adapter
+    it counts once per run.
+    """
 
 
 def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-    """Return groups of indices of distinct sequences, each for one forward pass of up to `budget` tokens.
+    """Group distinct sequences for forward passes of up to `budget` tokens; return the groups as lists of indices.
 
-    The sequences of a group are neighbours in the prefix tree. Without a KV cache each pass recomputes the prefixes of
-    its sequences, so that few large passes cost the fewest tokens. A pass of a single pack may exceed the budget by the
+    Sequences of one group have long common prefixes. Without a KV cache each pass computes the prefixes of its
+    sequences again, so few large passes feed the fewest tokens. A pass of a single pack may exceed the budget by the
     pack's shared prefix.
     """
     groups: list[list[int]] = []
@@ -57,7 +61,10 @@ def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
 
 
 class LossProbe:
-    """An `AdapterModel` without weights: returns zeros, and records which frozen logits a loss requests."""
+    """An `AdapterModel` without weights: returns zeros as logits, and records the requests for frozen logits.
+
+    Frozen logits are logits of the model without the adapter.
+    """
 
     def __init__(self, verdict_ids: tuple[int, int], vocabulary: int, device: str) -> None:
         self.verdict_ids = verdict_ids
@@ -66,7 +73,7 @@ class LossProbe:
         self.requests: set[ReadRequest] = set()
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """Return zeros in the shape of the logits; record the requests if `adapted` is False."""
+        """Return zeros in the shape of the logits; if `adapted` is False, record the request."""
         if not adapted:
             rows = (np.asarray(sequences[i], dtype=np.int32).tobytes() for i in range(len(sequences)))
             self.requests.update((row, int(end)) for row, end in zip(rows, last, strict=True))
@@ -74,13 +81,13 @@ class LossProbe:
 
 
 def frozen_requests(run: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocab: int) -> list[ReadRequest]:
-    """Return the sorted requests of a loss function for logits of the frozen model.
+    """Return, sorted, the requests that a loss function makes for logits of the frozen model.
 
-    The requests don't depend on the values of logits, so the loss runs on meta tensors: on zeros over a whole
+    Requests don't depend on the values of logits. So the loss runs on meta tensors; on real zeros for a whole
     vocabulary it would take minutes. A loss that fails on meta tensors gets zeros on the CPU.
 
     Args:
-        run: calls the loss function with the given model for all examples.
+        run: function that calls the loss function with a given model on all examples.
         verdict_ids: token ids of (no, yes).
         vocab: size of the model's vocabulary.
     """
@@ -95,14 +102,14 @@ def frozen_requests(run: Callable[[LossProbe], object], verdict_ids: tuple[int, 
 
 @dataclass
 class ReadableModel:
-    """An `AdapterModel` around a model with a peft adapter."""
+    """An `AdapterModel` that computes logits with a loaded model and its peft adapter."""
 
     lm: LanguageModel
     wrapped: Any
-    """The `PeftModel`."""
+    """The model with its adapter, as a `PeftModel` of peft."""
     job: Job
     fed: TokensFed = field(default_factory=TokensFed)
-    """Token positions fed to the model since the last `start_step`."""
+    """Numbers of token positions fed to the model since the last call of `start_step`."""
 
     def __post_init__(self) -> None:
         self._frozen: dict[bytes, torch.Tensor] = {}
@@ -110,17 +117,17 @@ class ReadableModel:
         self.start_step()
 
     def start_step(self) -> None:
-        """Reset token counts, and the prefix tree for the adapter, whose weights have changed."""
+        """Reset the token counts, and forget which prefixes the adapter has read, since its weights have changed."""
         self.fed = TokensFed()
         self._tree = PrefixTree()
 
     @property
     def verdict_ids(self) -> tuple[int, int]:
-        """Token ids of the two verdict words, no and yes; see `AdapterModel.verdict_ids`."""
+        """Token ids of the two verdicts (no, yes) after the self-check query."""
         return self.job.verdict_ids
 
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
-        """See `AdapterModel.logits`."""
+        """Return next-token logits at the last `last[i]` positions of each sequence i; see `AdapterModel.logits`."""
         rows = [np.asarray(sequences[i], dtype=np.int32) for i in range(len(sequences))]
         ends = [int(k) for k in last]
         if adapted:
@@ -133,7 +140,7 @@ class ReadableModel:
         return self.lm.head.logits(states.to(self.lm.head.weight.device))
 
     def cache_frozen_states(self, requests: Iterable[ReadRequest]) -> None:
-        """Cache the frozen model's hidden states for these requests on the CPU, d numbers for each position."""
+        """Compute the frozen model's hidden states `(positions, d)` for these requests, and cache them on the CPU."""
         ends: dict[bytes, int] = {}
         for row, end in requests:
             ends[row] = max(end, ends.get(row, 0))
@@ -147,7 +154,10 @@ class ReadableModel:
             self._frozen.update(zip(keys, torch.split(states, lengths), strict=True))
 
     def _states(self, rows: list[Ids], ends: list[int], tree: PrefixTree) -> torch.Tensor:
-        """Return last hidden states `(sum of ends, d)` at the last `ends[i]` positions of each `rows[i]`."""
+        """Return the last hidden states `(sum of ends, d)` at the last `ends[i]` positions of each `rows[i]`.
+
+        `rows` are sequences of token ids.
+        """
         self.fed.floor += sum(tree.add(row) for row in rows)
         if not self.job.packed:
             parts = (self._run(row, np.arange(len(row) - end, len(row))) for row, end in zip(rows, ends, strict=True))

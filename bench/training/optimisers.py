@@ -1,7 +1,7 @@
-"""AdamW for one or several processes, in plain torch or by DeepSpeed ZeRO stage 2.
+"""AdamW for one or several processes, in plain torch or with DeepSpeed ZeRO stage 2.
 
-Either optimiser gets the gradient of this process's share of the batch, and steps along the sum of the gradients of all
-processes, so that the number of processes changes only the order of additions.
+Each process computes the gradient of its own part of the batch. Both optimisers step along the sum of these gradients,
+so that the number of processes changes only the order of additions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensors = list[torch.Tensor]
 
 
 class ProcessGroup:
-    """The processes that train together, or the only process, as seen from one of them."""
+    """The processes that train together, or a single process, as seen from one of them."""
 
     def __init__(self, device: str, *, grouped: bool) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -56,19 +56,19 @@ class ProcessGroup:
             dist.barrier()
 
     def close(self) -> None:
-        """Destroy the process group."""
+        """Destroy the process group of torch.distributed, if there is one."""
         if self.grouped:
             dist.destroy_process_group()
 
 
 class _Optimiser(ABC):
-    """Base of both optimisers: checkpoints of parameters and AdamW's state as safetensors.
+    """Base class of both optimisers: saves and loads parameters and AdamW's state as safetensors.
 
-    DeepSpeed's own checkpoints are pickles.
+    DeepSpeed's own checkpoints are not used, since they are pickles.
     """
 
     def save(self, folder: Path) -> None:
-        """Write parameters and AdamW's state; all processes call this with the same existing checkpoint folder."""
+        """Write parameters and AdamW's state into a checkpoint folder, which exists; all processes call this."""
         from safetensors.torch import save
 
         tensors: dict[str, torch.Tensor] = {}
@@ -101,7 +101,7 @@ class _Optimiser(ABC):
 
 
 class TorchOptimiser(_Optimiser):
-    """AdamW of torch; every process updates all parameters, all in the same way."""
+    """AdamW of torch: every process updates all parameters, all processes in the same way."""
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
         self.parameters = parameters
@@ -113,7 +113,7 @@ class TorchOptimiser(_Optimiser):
         )
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """Take one step along the sum of the processes' gradients."""
+        """Take one optimiser step along the sum of all processes' gradients."""
         first = gradients[0].device  # gradients of a model split over GPUs lie on several devices
         flat = self.processes.sum(torch.cat([gradient.flatten().to(first) for gradient in gradients]))
         parts = torch.split(flat, [parameter.numel() for parameter in self.parameters])
@@ -126,25 +126,25 @@ class TorchOptimiser(_Optimiser):
         self.adamw.step()
 
     def save(self, folder: Path) -> None:
-        """See `_Optimiser.save`; the first process writes for all."""
+        """Write parameters and AdamW's state into a checkpoint folder; the first process writes for all."""
         if not self.processes.rank:
             super().save(folder)
 
     def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """See `_Optimiser.parameters_and_state`."""
+        """Return all parameters, and a mapping of each parameter to its AdamW state."""
         return self.parameters, self.adamw.state
 
     def file(self, folder: Path) -> Path:
-        """See `_Optimiser.file`."""
+        """Return the path of the optimiser's file in a checkpoint folder; all processes share this file."""
         return folder / "optimiser.safetensors"
 
 
 class DeepSpeedOptimiser(_Optimiser):
     """AdamW of DeepSpeed, with gradients and moments sharded over the processes (ZeRO stage 2).
 
-    DeepSpeed's engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. The
-    engine gets the gradient g of a step by one backward pass over the inner product of parameters and g, so that
-    processes may split their shares of the batch into different numbers of forward passes.
+    DeepSpeed's engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. To hand
+    a step's gradient g to the engine, one backward pass runs over the inner product of parameters and g. So processes
+    may split their parts of the batch into different numbers of forward passes.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:
@@ -170,7 +170,7 @@ class DeepSpeedOptimiser(_Optimiser):
         self.engine: Any = deepspeed.initialize(model=module, model_parameters=parameters, config=settings)[0]
 
     def step(self, gradients: Tensors, learning_rate: float) -> None:
-        """Take one step along the sum of the processes' gradients."""
+        """Take one optimiser step along the sum of all processes' gradients."""
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         # times `size`, as the engine averages over processes and the sum is needed
@@ -179,15 +179,15 @@ class DeepSpeedOptimiser(_Optimiser):
         self.engine.step()
 
     def load(self, folder: Path) -> None:
-        """See `_Optimiser.load`."""
+        """Restore this process's parameters and AdamW's state from a checkpoint folder; then gather all parameters."""
         super().load(folder)
         self.engine.optimizer.update_lp_params()  # the parameters themselves, gathered from all partitions
 
     def parameters_and_state(self) -> tuple[Sequence[torch.Tensor], MutableMapping[Any, Any]]:
-        """Return this process's partitions of the parameters, and a mapping of each to its optimiser state."""
+        """Return this process's partitions of the parameters, and a mapping of each partition to its AdamW state."""
         zero = self.engine.optimizer
         return zero.single_partition_of_fp32_groups, zero.optimizer.state
 
     def file(self, folder: Path) -> Path:
-        """See `_Optimiser.file`."""
+        """Return the path of this process's own file in a checkpoint folder."""
         return folder / f"optimiser-rank{self.processes.rank}.safetensors"

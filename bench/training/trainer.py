@@ -1,8 +1,8 @@
-"""Adapter training in the parent process: look the adapter up in the store, or start a child that trains it.
+"""Adapter training in the parent process: take the adapter from the store, or start a child process that trains it.
 
-The adapter's key in the store is a digest of all that the adapter depends on: weights, dtype, examples, the loss
-function's source, settings, number of processes and more. So a second run trains nothing. A killed job resumes from its
-last checkpoint, which is stored under the same key.
+An adapter's key in the store is a digest of all that the adapter depends on: weights, dtype, examples, the loss
+function's source, settings, number of processes and more. So a second run trains nothing. A killed training resumes
+from its last checkpoint, which is stored under the same key.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from bench.model.training_memory import TrainingPlan
 
 VERSION = 2
-"""Part of the store key of every adapter; increased when the same job would give another adapter."""
+"""Part of the store key of every adapter; increased when the same training job would give another adapter."""
 
 
 class DeferredTrainingError(UserError):
-    """An adapter is not there yet, e.g. still being trained elsewhere; the fit that needs it is repeated later."""
+    """An adapter is not in the store yet, e.g. since another machine trains it; its method is fitted again later."""
 
 
 class Elsewhere(Protocol):
-    """Other machines that train adapters."""
+    """Protocol of a client that lets other machines train adapters."""
 
     def begun(self, key: str) -> bool:
-        """Return whether this run has started the training of the adapter with this key on one of those machines."""
+        """Return whether this run has started the training of an adapter elsewhere; `key` is its key in the store."""
 
     def train(self, key: str, work: Assignment, *, wait: bool) -> tuple[float, Sequence[str]] | None:
-        """Start a training unless it was started before.
+        """Start the training of an adapter on another machine, unless this run has started it before.
 
         Args:
             key: key of the adapter in the store.
@@ -58,7 +58,7 @@ class Elsewhere(Protocol):
             wait: whether to wait until the training ends.
 
         Returns:
-            Seconds of the training and notes for the user; None if it is still running.
+            Seconds of the training and notes for the user; None if the training is still running.
 
         Raises:
             UserError: the training failed, or no machine has enough devices.
@@ -77,25 +77,29 @@ class AdapterTrainer:
     verdict_ids: tuple[int, int]
     """Token ids of (no, yes) after the self-check query."""
     processes: int | None = None
-    """Number of processes; None: one per GPU of a run on `cuda`, else one."""
+    """Number of processes that train together. None means one per GPU if the run is on `cuda`, and otherwise one."""
     token_budget: int | None = None
-    """Approximate number of tokens of a forward pass; fewer tokens mean more passes per step. None: by the device."""
+    """Approximate number of tokens of a forward pass; None chooses it by the device.
+
+    With fewer tokens, a step takes more passes.
+    """
     checkpoint_every: int = 50
     """Number of steps from one checkpoint to the next."""
     progress: Progress = field(default_factory=Silent)
     elsewhere: Elsewhere | None = None
-    """Other machines that train; None: adapters are trained on this machine."""
+    """Client of the other machines that train adapters; None if this machine trains them."""
     waits: bool = True
-    """Whether to wait for a training on another machine; if not, `DeferredTrainingError` is raised while it runs."""
+    """Whether to wait for a training on another machine; if not, `DeferredTrainingError` is raised until it has ended.
+    """
     put_off: bool = field(default=False, init=False)
-    """Whether `DeferredTrainingError` was raised, even if the method caught it."""
+    """Whether this trainer has raised `DeferredTrainingError`, even if the method caught it."""
     remote_seconds: float = field(default=0.0, init=False)
     """Sum of the seconds that finished trainings on other machines took."""
 
     def __call__(
         self, *, loss: str, examples: Examples, settings: Mapping[str, object], validation: Validation | None = None
     ) -> AdapterRef:
-        """See `bench.api.TrainAdapter`."""
+        """Return a trained adapter, from the store or after training it; see `bench.api.TrainAdapter` for arguments."""
         from bench.model import adapter
 
         val = validation or Validation("", {})
@@ -141,7 +145,7 @@ class AdapterTrainer:
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
-        """Return the plan of a training whose forward passes have room for the longest example."""
+        """Return a plan: whether the training fits into memory if a forward pass has room for the longest example."""
         from bench.model.training_memory import plan_training
 
         ids = next(iter(examples.values()))
@@ -256,15 +260,15 @@ def training_report(ref: AdapterRef) -> dict[str, Any]:
 
 
 def load_training_stage(ref: AdapterRef) -> TrainingStage:
-    """Return the record of a training's steps, with the kept step and the validation loss at each evaluation."""
+    """Return the record of a training: its steps, the kept step, and the validation loss at each evaluation."""
     return decode_record(training_report(ref)["stage"], TrainingStage)
 
 
 def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
-    """Return the confidences that a training recorded; empty for a training without validation examples.
+    """Return the confidences that a training recorded, by name; empty without validation examples.
 
-    `validation` `(points, n)` are those in n validation examples at each evaluation, and `train` `(m,)` those of the
-    kept adapter in the first m training examples.
+    The array `validation` `(points, n)` has the confidences in n validation examples at each evaluation. The array
+    `train` `(m,)` has the kept adapter's confidences in the first m training examples.
     """
     from safetensors.numpy import load_file
 

@@ -29,11 +29,11 @@ from bench.api import (
 from methods._shared.training import check_finite, check_fitted
 
 Arrays = dict[str, Any]
-"""What a fit learned: name -> numpy array, or dict of arrays."""
+"""What a fit learned: name -> numpy array, or nested dict of arrays."""
 
 Position = Literal["prompt_end", "answer_end", "query_end", "predicting_mean", "answer_mean"]
-"""Where a hidden state is read: at one token, or as the mean of the states before or after each of the answer's tokens.
-"""
+"""Where a hidden state is read. The first three are single tokens; `predicting_mean` and `answer_mean` average the
+states before, or after, each token of the answer."""
 _POSITIONS: Mapping[str, tuple[At, Literal["mean"] | None]] = {
     "prompt_end": (At.PROMPT_END, None),
     "answer_end": (At.ANSWER_END, None),
@@ -48,7 +48,7 @@ _MAP_PENALTY = 1.0  # on the slope of a calibration map, to keep it finite if th
 
 @dataclass(kw_only=True, eq=False)
 class PenalisedMethod(ConfidenceMethod):
-    """A method whose only hyperparameter is a penalty, selected on validation as others select a training step."""
+    """Base class of methods whose only hyperparameter is a penalty, selected by the loss on validation."""
 
     presets: ClassVar[Mapping[str, Preset]] = {"paper": {}, "refcode": {}, "fixed": {}, "demo": {}}
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = dict.fromkeys(
@@ -66,14 +66,14 @@ class PenalisedMethod(ConfidenceMethod):
         """Return the confidences `(n,)`, within [0, 1], that the learned arrays give for the answers of a batch."""
 
     def select_penalty(self, ctx: Context, fit_at: Callable[[float], Arrays]) -> Self:
-        """Fit at each penalty and store the arrays with the smallest validation loss.
+        """Fit with falling penalties, and store the arrays with the smallest validation loss in `weights_`.
 
-        Without validation the weakest penalty is used.
+        Without validation answers the weakest penalty is used. Fitting stops when two penalties in a row bring no
+        improvement.
 
         Args:
             ctx: holds the validation answers.
-            fit_at: fits at a penalty and returns the learned arrays; called from the strongest penalty on, until two
-                in a row bring no improvement.
+            fit_at: function from a penalty to the arrays that a fit with this penalty learns.
         """
         limit = 1 << (self.points - 1)
         stopping = ctx.early_stopping(limit, name="1/penalty", points=self.points)
@@ -101,7 +101,7 @@ class HiddenStateMethod(PenalisedMethod):
 
     @property
     def state(self) -> Hidden:
-        """Signal of the hidden state that the arguments select.
+        """Signal of the hidden state at `depth` and `position`.
 
         Raises:
             UserError: `depth` or `position` is invalid.
@@ -114,7 +114,7 @@ class HiddenStateMethod(PenalisedMethod):
         return Hidden(self.depth, *_POSITIONS[self.position])
 
     def reads(self) -> Needs:
-        """The hidden state, and in `fit` the other signals of `needs`."""
+        """Signals to read: the selected hidden state, and in `fit` also the other signals of the class's `needs`."""
         other_signals = {signal for signal in self.needs.fit if not isinstance(signal, Hidden)}
         return Needs(fit=frozenset({self.state, *other_signals}), predict=frozenset({self.state}))
 
@@ -122,16 +122,16 @@ class HiddenStateMethod(PenalisedMethod):
 def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
     """Return a function that fits a penalised logistic regression of labels on standardised inputs.
 
-    It should be called with falling penalties, since each fit starts at the solution of the one before.
+    Call the function with falling penalties: each fit starts at the solution of the fit before.
 
     Args:
         who: name of the method, for errors.
         inputs: `(n, d)`; constant columns have no effect.
-        labels: `(n,)`, true if the answer is of the class whose probability is fitted.
+        labels: `(n,)` bool, the class to predict.
 
     Returns:
-        Function from a penalty to the scaler's `mean` and `scale` `(d,)`, and the `weight` `(d,)` and `bias` `(1,)`
-        that minimise -log likelihood + penalty / 2 |weight|^2.
+        Function from a penalty to arrays: the scaler's `mean` and `scale` `(d,)`, and the regression's `weight` `(d,)`
+        and `bias` `(1,)`, which minimise -log likelihood + penalty / 2 |weight|^2.
 
     Raises:
         UserError: inputs are not finite.
@@ -143,7 +143,7 @@ def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[
     last = np.zeros(x.shape[1] + 1)  # weights and bias at the previous penalty: warm start of the next
 
     def loss(parameters: FloatArray, penalty: float) -> tuple[float, FloatArray]:
-        """Loss per row, and its gradient `(d + 1,)`."""
+        """Penalised loss divided by the number of rows, and its gradient in weight and bias, `(d + 1,)`."""
         n, weight = len(x), parameters[:-1]
         margin = sign * (x @ weight + parameters[-1])
         loss = np.logaddexp(0.0, -margin).sum() + penalty / 2 * weight @ weight
@@ -169,12 +169,14 @@ def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
 
 
 def probability(odds: FloatArray) -> FloatArray:
-    """Sigmoid of log odds, without overflow and accurate in its lower tail."""
+    """Sigmoid of log odds, `(n,)`; it never overflows, and is accurate for tiny probabilities."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -odds)))
 
 
 def fit_scaler(who: str, inputs: FloatArray) -> Arrays:
-    """Return `mean` and `scale` `(d,)` of inputs, float64: standard deviations, but 1 for a constant column.
+    """Return the `mean` and `scale` `(d,)`, float64, by which inputs `(n, d)` are standardised.
+
+    The scale is the standard deviation of a column, or 1 if the column is constant.
 
     Raises:
         UserError: inputs are not finite.
@@ -202,18 +204,18 @@ def calibrated(
     fit_on: Callable[[BoolArray], Callable[[float], Arrays]],
     score: Callable[[Arrays], FloatArray],
 ) -> Callable[[float], Arrays]:
-    """Return a function that fits, at a penalty, a score and the map that calibrates the score to a probability.
+    """Return a function that fits a score with a given penalty, and a map from the score to a probability.
 
-    The function returns the score's arrays, fitted on all rows, and the map's under `map`. The map is a logistic
-    regression of the labels on held-out scores: the training rows are halved, and each half is scored by a fit on the
-    other half, since a score separates the rows that it was fitted on too well.
+    The function returns the arrays of the score, fitted on all rows, and those of the map under the name `map`. The map
+    is a logistic regression of the labels on held-out scores: each half of the rows is scored by a fit on the other
+    half. Scores of rows that took part in their own fit would separate right from wrong answers too well.
 
     Args:
         who: name of the method, for errors.
-        strata: `(n,)` whether a row is in the second of two strata; both halves get the same share of each stratum.
+        strata: `(n,)` bool, the stratum of each row; both halves get the same share of each stratum.
         correct: `(n,)` labels.
-        fit_on: takes a mask `(n,)` of rows, and returns a function from a penalty to the arrays fitted on these rows.
-        score: takes the arrays of a fit, and returns the scores `(n,)` of all rows.
+        fit_on: function from a mask `(n,)` of rows to a function from a penalty to the arrays fitted on these rows.
+        score: function from the arrays of a fit to the scores `(n,)` of all rows.
 
     Raises:
         UntrainableError: fewer than two rows in a stratum.
@@ -238,5 +240,5 @@ def calibrated(
 
 
 def apply_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
-    """Return the probabilities `(n,)` to which the map of `calibrated` calibrates scores `(n,)`."""
+    """Return the probabilities `(n,)` to which the map that `calibrated` fitted takes scores `(n,)`."""
     return probability(log_odds(who, arrays["map"], score[:, None]))

@@ -1,7 +1,7 @@
 """LoRA tuning shared by IT and CT: hyperparameters, loss functions for the adapter trainer, and confidences.
 
-A loss function gets a `bench.api.AdapterModel`, part of a batch's examples and the method's settings, and returns the
-sum over these examples; the trainer divides by the size of the whole batch.
+Arguments of a loss function are a `bench.api.AdapterModel`, part of a batch's examples, and the method's settings. It
+returns the sum of the losses of these examples, which the trainer divides by the size of the whole batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERDICT = QueryLogits(Adapter.OWN)
-"""Signal that IT and CT read in `predict`: logits of no and yes after the query, with the method's own adapter."""
+"""Signal that IT and CT read in `predict`: logits of no and yes after the self-check query, with the trained
+adapter."""
 
 
 def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
@@ -47,7 +48,7 @@ def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
     Args:
         model: the model with the adapter.
-        examples: `query`, a Ragged of token ids up to the position that predicts the verdict; `correct` `(n,)` bool.
+        examples: `query`, a Ragged of token ids of prompt, answer and self-check query; `correct` `(n,)` bool.
         settings: not read.
 
     Returns:
@@ -61,11 +62,11 @@ def it_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[
 
 
 def ct_loss(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
-    """Two-way cross-entropy of the verdicts + weight x divergence from the frozen model (docs/methods.md §2.6).
+    """Cross-entropy of the verdict (no or yes) + weight x divergence from the frozen model (docs/methods.md §2.6).
 
-    The divergence is taken at the positions that predict the gold answer's tokens after the prompt, over the full
-    vocabulary, and summed over tokens. The positions follow from the token counts of prompt and gold answer
-    (docs/methods.md §6 #58).
+    The divergence compares next-token distributions over the full vocabulary, at the positions that predict the gold
+    answer's tokens after the prompt; it is summed over these tokens. The positions follow from the token counts of
+    prompt and gold answer (docs/methods.md §6 #58).
 
     Args:
         model: the model, which is run with the adapter and without it.
@@ -114,12 +115,18 @@ def jensen_shannon(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def forward_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(frozen || trained), i.e. KL(q || p), of each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(q || p) of each row in nats, where p is the trained model's distribution and q the frozen model's.
+
+    Arguments as in `jensen_shannon`.
+    """
     return reverse_kl(reference, logits)
 
 
 def reverse_kl(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(trained || frozen), i.e. KL(p || q), of each row, in nats; arguments as in `jensen_shannon`."""
+    """KL(p || q) of each row in nats, where p is the trained model's distribution and q the frozen model's.
+
+    Arguments as in `jensen_shannon`.
+    """
     log_p, log_q = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
@@ -138,7 +145,7 @@ DIVERGENCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 class LoraMethod(ConfidenceMethod):
     """Method with a LoRA adapter tuned to answer the self-check query; `fit` sets `adapter_`.
 
-    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are, and "code" what the
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines IT and CT are, and "code" what the
     repository of Kapoor et al. (arXiv:2406.08391), github.com/activatedgeek/calibration-tuning, executes. CHOSEN marks
     what neither gives.
     """
@@ -198,7 +205,7 @@ class LoraMethod(ConfidenceMethod):
     """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
 
     def __post_init__(self) -> None:
-        """Refuse settings with which nothing could be trained."""
+        """Raise an error for settings with which nothing could be trained."""
         check_fractions(self.name, dropout=self.dropout, beta1=self.beta1, beta2=self.beta2)
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -207,7 +214,7 @@ class LoraMethod(ConfidenceMethod):
         return probability_of_yes(batch[VERDICT])
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Sum over the adapted layers of rank x (inputs + outputs) (docs/methods.md §2.6)."""
+        """Number of the adapter's weights: sum over layers of rank x (inputs + outputs) (docs/methods.md §2.6)."""
         names = {name.strip() for name in self.target_modules.split(",") if name.strip()}
         layers = [p for p in facts.model.projections if (p.name in names if names else p.part)]
         return self.rank * sum(p.inputs + p.outputs for p in layers)
@@ -222,8 +229,9 @@ def train_adapter(
         method: the method to train for.
         train: labelled answers.
         ctx: seed, trainer and validation answers.
-        loss: name of the loss function, one of this module.
-        columns: kinds of token ids that the loss reads, the query first; it gets each under the kind's value.
+        loss: name of a loss function of this module.
+        columns: texts whose token ids the loss reads, the query first. The loss gets each under the value of its `Of`,
+            e.g. `query`.
 
     Raises:
         UserError: training failed.
@@ -247,7 +255,7 @@ def _examples(batch: Batch, columns: Sequence[Of]) -> dict[str, Any]:
 
 
 def verdict_confidence(model: AdapterModel, examples: Mapping[str, Any], settings: Mapping[str, Any]) -> Tensor:
-    """Probability of yes after the query, `(n,)`; arguments as `it_loss`."""
+    """Probability of yes after the self-check query, `(n,)`; arguments as in `it_loss`."""
     del settings
     query = examples["query"]
     logits = model.logits(query, np.ones(len(query), dtype=np.int64))[:, list(model.verdict_ids)]
@@ -255,6 +263,6 @@ def verdict_confidence(model: AdapterModel, examples: Mapping[str, Any], setting
 
 
 def probability_of_yes(logits: FloatArray) -> FloatArray:
-    """softmax(z)[yes], shape `(n,)` float64, of `(n, 2)` logits of (no, yes) (docs/methods.md §2.0)."""
+    """Return the probability of yes, `(n,)` float64, from logits `(n, 2)` of (no, yes) (docs/methods.md §2.0)."""
     z = logits.astype(np.float64)
     return probability(z[:, 1] - z[:, 0])

@@ -13,11 +13,11 @@ _ENTAILS = 2
 def group_by_meaning(related: FloatArray) -> npt.NDArray[np.int64]:
     """Group m texts of each of n questions by meaning; return the number of each text's group, `(n, m)`.
 
-    A text joins the first group whose first text it entails and is entailed by, else it begins a new group.
+    A text joins the first group for which it and the group's first text entail each other, or begins a new group.
 
     Args:
         related: `(n, m, m, 3)` probabilities of contradiction, neutrality and entailment between two texts; a text
-            entails another where entailment is the likeliest.
+            entails another if entailment is the likeliest of the three.
     """
     entails = related.argmax(axis=-1) == _ENTAILS
     same = entails & entails.swapaxes(1, 2)  # (n, m, m)
@@ -35,7 +35,7 @@ def group_by_meaning(related: FloatArray) -> npt.NDArray[np.int64]:
 def semantic_entropy(related: FloatArray) -> FloatArray:
     """Return the entropy of the samples' meanings in nats, `(n,)`.
 
-    `related` is as in `group_by_meaning`; its last text is the answer, which is left out.
+    `related` is as in `group_by_meaning`. The last text is the answer, which does not count.
     """
     samples = group_by_meaning(related[:, :-1, :-1])
     sizes = (samples[:, :, None] == np.arange(samples.shape[1])).sum(axis=1)  # (n, groups)

@@ -1,7 +1,7 @@
 """Small classifiers on hidden states, as P(IK) and SAPLMA train them (docs/methods.md §2.0, §2.3, §2.4).
 
-Linear layers with ReLU between them end in two logits, the second for "correct"; AdamW on the cross-entropy. A trained
-probe is a dict of numpy arrays, which predicts without torch.
+Linear layers with ReLU between them end in two logits, for "wrong" and "correct". AdamW minimises the cross-entropy. A
+trained probe is a dict of numpy arrays, and predictions need no torch.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Weights = dict[str, npt.NDArray[np.float32]]
-"""`mean` and `scale` `(d,)` of the inputs, then `0.weight` `(out, in)`, `0.bias` `(out,)`, `1.weight` and so on."""
+"""Arrays of a trained probe: `mean` and `scale` `(d,)` of the inputs, then each layer's `0.weight` `(out, in)`,
+`0.bias` `(out,)`, `1.weight` and so on."""
 
 _CLASSES = 2
 _COLUMNS_AT_ONCE = 512  # columns whose float64 copy exists at a time
 
 
 class ProbeSettings(NamedTuple):
-    """Shape and training of a probe."""
+    """Layers of a probe, and settings of its training."""
 
     steps: int
-    """Most steps; validation may end the training before."""
+    """Largest number of steps; early stopping on validation may end the training before."""
     batch_size: int
     learning_rate: float
     weight_decay: float
     standardise: bool
-    """Bring each input to mean 0 and deviation 1 over the training rows."""
+    """Whether each input is shifted and scaled to mean 0 and deviation 1 over the training rows."""
     hidden_layers: Sequence[int] = ()
-    """Widths between the hidden state and the two logits; none for a linear probe."""
+    """Widths of the layers between the hidden state and the two logits; empty for a linear probe."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate schedule: constant, or half a cosine to 0."""
     initialisation: Literal["uniform", "xavier"] = "uniform"
-    """Initial weights: torch's default for linear layers, or Xavier normal; biases by torch's default."""
+    """Initial weights: torch's default for linear layers, or Xavier normal. Biases start at torch's default."""
 
 
 def train_probe(
@@ -64,7 +65,7 @@ def train_probe(
     Args:
         who: name of the method, for errors.
         train: labelled answers.
-        states: batch -> hidden states `(n, d)` float32 that the probe reads.
+        states: function from a batch to the hidden states `(n, d)` float32 that the probe reads.
         settings: shape and training.
         ctx: seed, device and validation answers.
 
@@ -140,14 +141,14 @@ def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], feat
 
 
 def n_parameters(hidden_size: int, hidden_layers: Sequence[int]) -> int:
-    """Return the number of weights and biases of a probe on states of this size; the scaler is not counted."""
+    """Return the number of weights and biases of a probe's layers; the scaler's numbers are not counted."""
     return sum(a * b + b for a, b in pairwise((hidden_size, *hidden_layers, _CLASSES)))
 
 
 def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation (ddof 0) of each column, `(d,)` float32; the deviation of a constant is 1.
+    """Return mean and standard deviation (ddof 0) of each column, `(d,)` float32; constant columns get deviation 1.
 
-    Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
+    A column is constant if all its values are equal. Its computed deviation may be 1e-16, which would amplify rounding.
     """
     import torch
 
@@ -163,7 +164,7 @@ def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 class StateProbe(ConfidenceMethod):
     """A classifier on one hidden state of the answer, the only signal in `needs`.
 
-    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines these are.
+    In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines P(IK) and SAPLMA are.
     """
 
     small: ClassVar[Mapping[str, object]] = {"steps": 200, "learning_rate": 1e-2}

@@ -16,7 +16,7 @@ ENTAILS = 2
 
 @dataclass(kw_only=True, eq=False)
 class SampledMethod(ConfidenceMethod):
-    """Method that reads samples; its class attribute `needs` names the signals of the default arguments."""
+    """Base class of methods that read samples; the class attribute `needs` names the signals at default arguments."""
 
     n: int = 10
     """Samples of a question. CHOSEN: as self-consistency, so that all methods share their samples."""
@@ -27,11 +27,11 @@ class SampledMethod(ConfidenceMethod):
 
     @property
     def samples(self) -> Samples:
-        """Signal of the samples that the arguments select."""
+        """Signal of the samples with the method's `n`, `temperature` and `top_p`."""
         return Samples(self.n, self.temperature, self.top_p)
 
     def reads(self) -> Needs:
-        """The signals of `needs`, on the samples that the arguments select."""
+        """The signals of the class's `needs`, but on samples with the method's `n`, `temperature` and `top_p`."""
         signals: set[Signal] = set()
         for signal in type(self).needs.predict:
             if isinstance(signal, Samples):
@@ -42,7 +42,7 @@ class SampledMethod(ConfidenceMethod):
 
 
 def sample_log_probabilities(batch: Batch, samples: Samples) -> FloatArray:
-    """Return the log-probability of each of N samples, `(n, N)` float64: the sum over its tokens, 0 if it has none."""
+    """Return the log-probability of each of N samples, `(n, N)` float64, in nats; 0 for a sample without tokens."""
     token_scores = batch[samples]
     assert token_scores.owner is not None  # noqa: S101  # for the type checker
     bins = np.repeat(np.arange(len(token_scores)), token_scores.lengths) * samples.n + token_scores.owner

@@ -1,4 +1,4 @@
-"""Means of token scores over the tokens of each answer, which several methods return."""
+"""Means over the tokens of each answer, from which several methods take their scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def mean_over_tokens(tokens: Ragged, values: npt.NDArray[np.float32]) -> FloatAr
     """Mean over the tokens of each answer, `(n,)` float64.
 
     Args:
-        tokens: rows of tokens, at least one token each.
+        tokens: the tokens of each answer, at least one.
         values: `(sum of t_i,)`, one per token.
     """
     rows = np.repeat(np.arange(len(tokens)), tokens.lengths)

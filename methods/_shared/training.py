@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 AROUND = Times(0.1, 10.0)
-"""A constant from a tenth of the preset's value to ten times it. CHOSEN: a decade to either side, the same for every
-method and every such constant, so that no method's range was set where it does well (docs/methods.md §5.4)."""
+"""Search range of a constant under `--tune`: from a tenth of the preset's value to ten times it. CHOSEN: the same
+decade to either side for every method and constant, so that no method's range was set where it does well
+(docs/methods.md §5.4)."""
 RATE_AND_DECAY: Mapping[str, Search] = {"learning_rate": AROUND, "weight_decay": AROUND}
-"""Search space of a method with one training. CHOSEN: the two constants that every descent by steps has; layers, steps
-and batches stay, so that neither size nor cost is chosen (docs/methods.md §5.4)."""
+"""Search space under `--tune` of a method with one training. CHOSEN: the two constants that every training by gradient
+steps has. Layers, steps and batches stay, so that neither size nor cost is chosen (docs/methods.md §5.4)."""
 
 _MANY_WEIGHTS = 1 << 18  # from which a matrix product gains from a second thread
 
@@ -39,7 +40,7 @@ def run_steps(
         optimiser: optimiser of the trained parameters.
         batches: row numbers, `(batch,)` int64, one for each step.
         loss: mean loss of a batch, a scalar with gradient.
-        record: called after the steps at which `stopping` evaluates on validation.
+        record: function that evaluates on validation, called after the steps at which `stopping` is due.
         schedule: learning rate schedule; None: constant.
     """
     for _, rows in zip(stopping, batches, strict=False):
@@ -67,7 +68,7 @@ def iterate_batches(n: int, batch_size: int, generator: torch.Generator) -> Iter
 
 @contextmanager
 def seeded_torch(seed: int, device: str) -> Iterator[None]:
-    """Seed torch's global generators, for initial weights and dropout; restore them on exit."""
+    """Context manager that seeds torch's global generators, for weights and dropout, and restores them on exit."""
     import torch
 
     with torch.random.fork_rng(devices=[torch.device(device)] if device.startswith("cuda") else []):
@@ -77,9 +78,10 @@ def seeded_torch(seed: int, device: str) -> Iterator[None]:
 
 @contextmanager
 def limited_threads(network: torch.nn.Module) -> Iterator[None]:
-    """Use one thread if no layer has many weights.
+    """Context manager in which torch uses one CPU thread if no layer has many weights.
 
-    Small products gain nothing from a second thread, and on a busy machine waiting for it costs fifty times as much.
+    Small matrix products gain nothing from a second thread. On a busy machine, waiting for a second thread takes fifty
+    times as long as the product.
     """
     import torch
 
@@ -112,7 +114,7 @@ def check_fractions(who: str, **fractions: float) -> None:
         fractions: name of the setting -> value.
 
     Raises:
-        UserError: a value is not; the message names its setting.
+        UserError: a value is outside [0, 1); the message names its setting.
     """
     for key, value in fractions.items():
         if not 0 <= value < 1:
@@ -123,7 +125,7 @@ def check_finite(who: str, states: FloatArray) -> None:
     """Raise an error if hidden states `(n, d)` are not finite.
 
     Raises:
-        UserError: some are not; the message says how many.
+        UserError: some are NaN or infinite; the message says how many.
     """
     bad = ~np.isfinite(states).all(axis=1)
     if bad.any():

@@ -1,8 +1,8 @@
 """Feature ablations of CCPS: networks retrained on subsets of its features; the language model is not run.
 
-`features`: trained on the 12 columns of the original state, on the 63 of the perturbed states, and on all.
-`leave-one-out`: trained 75 times, each time without one column.
-`trajectory`, in its own module, computes other features.
+`features`: networks are trained on the 12 feature columns of the original hidden state, on the 63 columns of perturbed
+states, and on all 75. `leave-one-out`: networks are trained 75 times, each time without one column. The analysis
+`trajectory`, in its own module, computes features with other perturbations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUBSETS: Mapping[str, Sequence[int]] = {FULL: ALL, "original": OF_ORIGINAL, "pe
 
 
 class PreparedData(NamedTuple):
-    """Standardised features of all answers, with the method that computed them."""
+    """Standardised features of a run's answers, and the CCPS method that computed the features."""
 
     method: Ccps
     splits: Splits
@@ -71,7 +71,7 @@ def require_ccps(method: ConfidenceMethod) -> Ccps:
     """Return the method as `Ccps`.
 
     Raises:
-        UserError: it is another method.
+        UserError: the method is not CCPS.
     """
     if not isinstance(method, Ccps):
         raise UserError(f"this analysis is one of ccps, got the method {method.name!r}")
@@ -91,7 +91,7 @@ def prepare(data: AnalysisInput) -> PreparedData:
 
 
 def per_seed(data: AnalysisInput, compute: Callable[[Context], FloatArray], name: str) -> FloatArray:
-    """Run a computation once for each seed, and return the results stacked to `(seeds, ...)`."""
+    """Run a computation once for each seed's context, and return the results stacked to `(seeds, ...)`."""
     results = []
     for seed, ctx in data.contexts.items():
         data.say(f"{data.method.name}, {name}: seed {seed}")
@@ -100,7 +100,7 @@ def per_seed(data: AnalysisInput, compute: Callable[[Context], FloatArray], name
 
 
 def retrain(prepared: PreparedData, columns: Sequence[int], ctx: Context) -> FloatArray:
-    """Train a network on these feature columns, and return its confidences `(n,)` in the test answers."""
+    """Train a network on the given feature columns, and return its confidences `(n,)` in the test answers."""
     train, validation = (part and part._replace(features=part.features[..., columns]) for part in prepared.splits)
     network = prepared.method.train_network(Splits(train, validation), ctx)  # type: ignore[arg-type]
     return probabilities(network, prepared.test[..., columns])
@@ -109,7 +109,8 @@ def retrain(prepared: PreparedData, columns: Sequence[int], ctx: Context) -> Flo
 def retrain_stack(prepared: PreparedData, columns: Sequence[Sequence[int]], ctx: Context) -> FloatArray:
     """Train k networks, each on its own subset of the feature columns, and return their confidences `(k, n)`.
 
-    All subsets have the same size. With dropout the networks are trained one by one, since each needs its own masks.
+    All subsets have the same size. With dropout the networks are trained one by one, since each needs its own dropout
+    masks.
     """
     stages = prepared.method.stage_settings(ctx.format)
     if any(stage.dropout for stage in stages):

@@ -1,6 +1,6 @@
 """The 75 feature columns of CCPS (docs/methods.md §3): names, and statistics over the perturbation steps.
 
-Arrays here are `(tokens, steps)` in float64; quantities over the vocabulary are computed in `features.py`.
+Arrays of this module are `(tokens, steps)` in float64. `features.py` computes what depends on the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -55,20 +55,25 @@ OF_ORIGINAL, OF_PERTURBED = range(len(ORIGINAL)), range(len(ORIGINAL), len(FEATU
 
 @dataclass(frozen=True)
 class Variant:
-    """Options of the definitions on which the paper and the official code differ (docs/methods.md §3, §6)."""
+    """Variants of feature definitions on which the paper and its official code differ (docs/methods.md §3, §6)."""
 
     js: Literal["true", "ref"] = "true"
-    """Jensen-Shannon divergence, or the official code's mean of the reversed halves KL(m|P0) and KL(m|Ps)."""
+    """`true`: the Jensen-Shannon divergence. `ref`: as the official code, the mean of KL(m|P0) and KL(m|Ps), its two
+    halves with reversed arguments."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """Distance at which the argmax changes: that of the first step, or the exact one if it is within the radius."""
+    """How the smallest perturbation that changes the argmax is measured. `grid`: by the first step that does so.
+    `exact`: computed, if it is within the radius."""
     eps_relative: bool = False
-    """Measure steps and radius in units of the hidden state's norm instead of absolutely."""
+    """Whether steps and radius are in units of the hidden state's norm, not absolute."""
     entropy_epsilon: float = 0.0
-    """Added inside the logarithm of the entropy; the official code has 1e-6."""
+    """Number added inside the logarithm of the entropy; the official code adds 1e-6."""
 
 
 def assemble(readings: Mapping[str, Array]) -> Array:
-    """Compute the columns `(t, 75)` from arrays `(t, 1)` of the original state and `(t, s)` of the perturbed states."""
+    """Compute the 75 feature columns of t tokens, `(t, 75)`, from named quantities.
+
+    Arrays are `(t, 1)` for the original hidden state and `(t, s)` for the states after s perturbation steps.
+    """
     drop = readings["original_log_prob_actual"] - readings["perturbed_log_prob_actual"]
     # PEI: mean height of the trapezoids through f_0 = 0, f_k = max(0, drop in log-probability)
     f = np.maximum(0.0, drop)

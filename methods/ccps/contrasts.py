@@ -1,17 +1,19 @@
-"""Compare impacts of content and function tokens: over all tokens, within answers, and adjusted for token position.
+"""Compare the impacts of content and function tokens: over all tokens, within answers, and adjusted for position.
 
-A token's impact is how far the confidence moves if the token is masked (`token_masking.py`). Tokens of one answer are
-not independent, so answers are clusters. All estimates are linear in the impacts; an answer's influence is its
-contribution to the error of an estimate. The variance from questions is the sum of the squared influences,
-times n / (n - 1) for n answers that have one (linearised, cluster-robust variance; Liang and Zeger, Biometrika 1986;
-for a mean of one number per answer it is the usual one). The variance between seeds (ddof 1) over their number is
-added, since impacts are means over seeds. Intervals and tests are Student's t with degrees of freedom after
-Satterthwaite; those of questions are the effective number of answers minus one.
+A token's impact is how far the confidence in its answer moves if the token is masked (`token_masking.py`). A token is a
+content or a function token, as its word is.
 
-Places: impact = answer + place + b * content, by least squares, with an effect for each answer and one for each token
-position in answers of the same length; b is then the difference between a content word and a function word in the same
-answer at equivalent positions. It is identified only by positions with both kinds: if one answer in hundreds has such,
-the effective number of answers is about one, and no value is given.
+Errors. Tokens of one answer are not independent, so answers are clusters. All estimates are linear in the impacts. An
+answer's influence is its contribution to the error of an estimate. The variance from questions is the sum of squared
+influences times n / (n - 1), for n answers with an influence: the linearised, cluster-robust variance (Liang and Zeger,
+Biometrika 1986). For a mean of one number per answer it is the usual variance of a mean. Impacts are means over seeds,
+so the variance between seeds (ddof 1), divided by their number, is added. Intervals and tests use Student's t, with
+degrees of freedom after Satterthwaite; questions have the effective number of answers minus one.
+
+Positions. By least squares, impact = answer + position + b * content. There is one effect for each answer, and one for
+each token position in answers of the same length. So b is the difference between a content and a function token in one
+answer at equivalent positions. Only positions that have both kinds in some answers identify b. If one answer in
+hundreds has such a position, the effective number of answers is about one, and no value is given.
 """
 
 from __future__ import annotations
@@ -24,32 +26,32 @@ import numpy as np
 from bench.api import BoolArray, FloatArray, IntArray
 
 MIN_ANSWERS = 10
-"""Fewest answers for an interval."""
+"""Smallest effective number of answers for which an interval is given."""
 LEVEL = 0.95
 _TOLERANCE = 1e-9
 _MIN_STANDARD_ERROR = 1e-7
-"""Standard error below which differences are float32 rounding."""
+"""Standard error below which differences are attributed to rounding in float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenImpacts:
-    """Tokens of n answers, with the impact of each on the networks of several seeds."""
+    """Content and function tokens of n answers, with the impact of masking each on the networks of several seeds."""
 
     answer: IntArray
-    """`(t,)` index of the answer."""
+    """`(t,)` index of each token's answer."""
     place: IntArray
-    """`(t,)` position in the answer, from 0."""
+    """`(t,)` position of each token in its answer, from 0."""
     length: IntArray
-    """`(t,)` number of tokens of the answer, of any class."""
+    """`(t,)` number of all tokens in the token's answer, whatever their words."""
     content: BoolArray
-    """`(t,)` whether the token is of a content word, else of a function word."""
+    """`(t,)` bool: whether the token is of a content word; if not, it is of a function word."""
     impact: FloatArray
     """`(seeds, t)` impact of each token on the network of each seed."""
     n: int
-    """Number of answers, including those of which no token is here."""
+    """Number of answers, including answers none of whose tokens is selected."""
 
     def take(self, mask: BoolArray) -> TokenImpacts:
-        """Select tokens by a mask `(t,)`."""
+        """Return the tokens that a mask `(t,)` selects."""
         i = np.flatnonzero(mask)
         return TokenImpacts(
             self.answer[i], self.place[i], self.length[i], self.content[i], self.impact[:, i], self.n
@@ -57,25 +59,27 @@ class TokenImpacts:
 
     @property
     def has_both(self) -> BoolArray:
-        """`(n,)` whether an answer has both a content and a function token here."""
+        """`(n,)` bool: whether both a content and a function token of the answer are selected."""
         content = self.sums(self.content.astype(np.float64))
         return (content > 0) & (content < self.sums(np.ones(len(self.content))))
 
     def sums(self, values: FloatArray) -> FloatArray:
-        """Sum values `(t,)` by answer, `(n,)`."""
+        """Return the sum of values `(t,)` over the tokens of each answer, `(n,)`."""
         return np.asarray(np.bincount(self.answer, weights=values, minlength=self.n), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearisedEstimate:
-    """Estimate that is linear in the impacts."""
+    """Estimate that is a linear function of the tokens' impacts."""
 
     by_seed: FloatArray
     """`(seeds,)` the estimate for the network of each seed."""
     influence: FloatArray
-    """`(n,)` contribution of each answer to the error of the mean over seeds; answers not used may be omitted."""
+    """`(n,)` contribution of each answer to the error of the mean over seeds. Answers without tokens in the estimate
+    may be left out."""
     weight: FloatArray
-    """`(n,)` expected square of the influence if tokens were independent with equal variance; 0 for unused answers."""
+    """`(n,)` expected squared influence of each answer if tokens were independent with equal variance; 0 if not
+    used."""
 
     @property
     def value(self) -> float:
@@ -84,17 +88,17 @@ class LinearisedEstimate:
 
     @property
     def answers(self) -> int:
-        """Number of answers used."""
+        """Number of answers that contribute to the estimate."""
         return int(np.count_nonzero(self.weight))
 
     @property
     def effective_answers(self) -> float:
-        """Effective number of answers (Kish): so many answers of equal weight would give the same precision."""
+        """Effective number of answers (Kish): this many answers of equal weight would give the same precision."""
         return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
 
 class Effect(NamedTuple):
-    """Estimate with its interval and test."""
+    """Estimate with its confidence interval and test against 0."""
 
     value: float
     low: float | None
@@ -103,11 +107,11 @@ class Effect(NamedTuple):
     p: float | None
     """Two-sided p value of the hypothesis that the estimate is 0."""
     counted: int
-    """Effective number of answers."""
+    """Effective number of answers (Kish); below `MIN_ANSWERS` there is no interval."""
 
 
 def mean_impact(tokens: TokenImpacts) -> LinearisedEstimate | None:
-    """Return the mean impact over tokens; None without tokens."""
+    """Return the mean impact over all given tokens; None without tokens."""
     count = len(tokens.answer)
     if not count:
         return None
@@ -117,19 +121,19 @@ def mean_impact(tokens: TokenImpacts) -> LinearisedEstimate | None:
 
 
 def over_all(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
-    """Compare mean impacts over all tokens: content minus function tokens, and the mean of function tokens.
+    """Return the mean impact of content tokens minus that of function tokens, and the mean of function tokens.
 
-    Returns both estimates; None if tokens of one kind are missing.
+    Each token counts once. None if there are no content tokens or no function tokens.
     """
     content, function = (mean_impact(tokens.take(mask)) for mask in (tokens.content, ~tokens.content))
     return None if content is None or function is None else (_combine(content, function, -1.0), function)
 
 
 def within_answers(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
-    """Compare mean impacts within answers: content minus function tokens of an answer, and the mean of function tokens.
+    """Return the mean over answers of (content minus function tokens), and of function tokens.
 
-    Returns the means of both over answers; None if no answer has both kinds. Each answer that has both counts once:
-    apart from seeds, the test of the difference is the paired t test.
+    Both numbers are computed from the mean impacts within each answer. Each answer with both kinds of tokens counts
+    once, so that the test of the difference is a paired t test, apart from seeds. None if no answer has both kinds.
     """
     both = tokens.has_both
     if not both.any():
@@ -142,17 +146,17 @@ def within_answers(tokens: TokenImpacts) -> tuple[LinearisedEstimate, Linearised
 
 
 def mean_of_answers(values: FloatArray) -> LinearisedEstimate:
-    """Return the mean over answers of one number per seed and answer, `(seeds, n)`."""
+    """Return the mean over answers of values `(seeds, n)`, one number per seed and answer."""
     by_answer = values.mean(axis=0)
     n = len(by_answer)
     return LinearisedEstimate(values.mean(axis=1), (by_answer - by_answer.mean()) / n, np.full(n, n**-2.0))
 
 
 def within_places(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
-    """Compare impacts within answers, adjusted for token positions: the coefficient b of the module's docstring.
+    """Return content minus function tokens within answers at equal positions, and the mean of function tokens.
 
-    Returns b and the mean impact of function tokens; None if b is not identified: no position has tokens of both kinds,
-    or the effective number of answers is too small.
+    The difference is the coefficient b of the module's docstring. None if no position has tokens of both kinds, or the
+    effective number of answers is too small.
     """
     from scipy.sparse import csr_array
 
@@ -202,7 +206,10 @@ def _combine(one: LinearisedEstimate, other: LinearisedEstimate, times: float) -
 
 
 def lift(difference: LinearisedEstimate, floor: LinearisedEstimate) -> LinearisedEstimate | None:
-    """Return a difference divided by the mean of function words, linearised in answers and seeds; None if that is 0."""
+    """Return a difference divided by the mean impact of function tokens, `floor`; None if that mean is not positive.
+
+    The ratio is linearised in answers and seeds, so that its error takes both into account.
+    """
     if floor.value <= 0:
         return None
     ratio = difference.value / floor.value
@@ -211,7 +218,7 @@ def lift(difference: LinearisedEstimate, floor: LinearisedEstimate) -> Linearise
 
 
 def estimate(linear: LinearisedEstimate) -> Effect:
-    """Return the value of an estimate with its interval and test."""
+    """Return an estimate's value with its confidence interval and test against 0."""
     from scipy.special import stdtr, stdtrit
 
     n, seeds, value, counted = (

@@ -1,9 +1,9 @@
 """Train CCPS networks on the 75 feature columns and on noise columns, and compute SHAP values for test answers.
 
-Noise is standard normal and sampled once: all networks get the same noise. Training treats columns symmetrically, so an
-uninformative column is as likely as each of the 19 noise columns to have the largest importance: it exceeds all of them
-with probability 1/20. This calibrates small importances. (Boruta's shadow columns are a similar reference; Kursa and
-Rudnicki, 2010.)
+Noise is standard normal and sampled once, so that all networks get the same noise. Training treats columns alike. An
+uninformative column is therefore as likely as each of the 19 noise columns to have the largest importance of these 20:
+it exceeds all noise columns with probability 1/20. Boruta's shadow columns are a similar reference (Kursa and Rudnicki,
+2010).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from methods.ccps.networks import Network, Splits, TokenEncoder, tokens_needed
 from methods.ccps.shap_values import TOLERANCE, Gradients, Kernel, expected_gradients, kernel_explainer, kernel_values
 
 NOISE = 19
-"""Noise columns: with 19, an uninformative column exceeds all of them with probability 1/20."""
+"""Number of noise columns. A column without information exceeds all 19 with probability 1/20."""
 MIN_ANSWERS = 10
-"""Fewest test answers for this analysis."""
+"""Smallest number of test answers for which SHAP values are computed."""
 TOKENS = 10
-"""Number of first tokens of an open answer that are explained (docs/methods.md §5.6)."""
+"""Only this many first tokens of an open answer are explained (docs/methods.md §5.6)."""
 _SEED = 0  # for noise, background, choice of answers and coalitions: the same for all networks
 NEAR = 0.95
-"""Absolute correlation above which a column counts as a near copy."""
+"""Absolute correlation with another column above which a column counts as its near copy."""
 
 
 class Sizes(NamedTuple):
-    """Sample sizes per network."""
+    """Numbers of answers and evaluations by which one network is explained."""
 
     background: int
-    """Number of training answers in the background."""
+    """Number of training answers in the background, the reference data of SHAP."""
     answers: int
-    """Number of test answers explained by gradients."""
+    """Number of test answers that are explained by expected gradients."""
     kernel_answers: int
-    """Number of these test answers, from the first on, that kernel SHAP explains, too."""
+    """Number of test answers that kernel SHAP explains, too: the first of those explained by gradients."""
     coalitions: int
-    """Coalitions that kernel SHAP evaluates per answer."""
+    """Number of coalitions (sets of columns) that kernel SHAP evaluates per answer."""
     points: int
-    """Initial number of quadrature points along each line."""
+    """Initial number of quadrature points on each line from a background answer to the explained answer."""
 
 
 SIZES: Mapping[Format, Sizes] = {
@@ -56,27 +56,30 @@ SIZES: Mapping[Format, Sizes] = {
 
 @dataclass(frozen=True, eq=False)
 class Explanations:
-    """SHAP values of the networks of all seeds; columns are the 75 features and the noise."""
+    """SHAP values of the networks of all seeds, for n test answers. Columns are the 75 features, then the noise."""
 
     scaled: FloatArray
-    """`(n, columns)`: standardised features of the explained answers; for open answers means over explained tokens."""
+    """`(n, columns)`: standardised features of the explained answers; for open answers, means over the explained
+    tokens."""
     gradients: FloatArray
-    """`(seeds, n, columns)`: SHAP values by expected gradients, in logits."""
+    """`(seeds, n, columns)`: SHAP values, in logits, by expected gradients."""
     gaps: FloatArray
-    """`(seeds, n)`: errors of the quadrature."""
+    """`(seeds, n)`: error of the quadrature of expected gradients, in logits."""
     kernel: FloatArray
-    """`(seeds, r, columns)`: SHAP values of the first r answers by kernel SHAP."""
+    """`(seeds, r, columns)`: SHAP values, in logits, of the first r answers by kernel SHAP, for the mean
+    probability."""
     kernel_of_logits: FloatArray
-    """`(seeds, r, columns)`: kernel SHAP values of the game that gradients explain, the mean of logits."""
+    """`(seeds, r, columns)`: SHAP values by kernel SHAP for the mean of logits, which expected gradients explain,
+    too."""
     kernel_again: FloatArray
-    """`(1, r, columns)`: `kernel` of the first network with other coalitions, to estimate its sampling error."""
+    """`(1, r, columns)`: `kernel` of the first network by other random coalitions, to estimate the sampling error."""
     constant: BoolArray
-    """`(75,)`: whether a column is constant in training."""
+    """`(75,)` bool: whether a feature column is constant in training."""
     copied: int
     """Number of the 75 features whose correlation with another one exceeds `NEAR` in training."""
     sizes: Sizes
     tokens: bool
-    """Whether a column's SHAP value is that of the column at several tokens together (open answers)."""
+    """Whether answers are open; then a column's SHAP value is for its values at all explained tokens together."""
 
 
 def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explanations:
@@ -128,7 +131,7 @@ def explain_networks(data: AnalysisInput, sizes: Sizes | None = None) -> Explana
 def _explain_network(
     network: Network, x: Tensor, background: Tensor, sizes: Sizes, seeds: Sequence[int]
 ) -> tuple[Gradients, list[Kernel]]:
-    """Return the SHAP values of answers by expected gradients, and by kernel SHAP with the coalitions of each seed."""
+    """Return the SHAP values of answers by expected gradients, and by kernel SHAP with coalitions of each seed."""
     for parameter in network.parameters():
         parameter.requires_grad = False
     if isinstance(network.encoder, TokenEncoder):
@@ -148,7 +151,7 @@ def _explain_network(
 
 
 def with_noise(features: Tensor, rng: np.random.Generator) -> Tensor:
-    """Append `NOISE` columns of standard normal noise to features; 0 on padding, as all features."""
+    """Return features with `NOISE` columns of standard normal noise appended; on padding the noise is 0."""
     noise = torch.from_numpy(rng.standard_normal((*features.shape[:-1], NOISE))).to(features)
     is_token = features.ne(0).any(-1, keepdim=True)  # standardised features of a real token are never all 0
     return torch.cat([features, noise * is_token], dim=-1)

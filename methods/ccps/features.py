@@ -1,19 +1,19 @@
-"""The 75 CCPS features of an answer token, from its hidden state and the model's output head.
+"""The 75 CCPS features of an answer token, computed from its hidden state and the model's output head.
 
-The state H_0 that predicts token t is perturbed along the direction d in which the token's log-probability falls
-fastest, by steps eps_s; the features describe how the head's logits change (arXiv:2505.21772; docs/methods.md §2.8,
-§3). W with rows w_j is the head's weight matrix, scale a factor of its logits, u_0 = scale * W H_0 (plus a bias) the
-logits before the soft cap, and p the softmax after it. As the head is linear up to the cap, the direction has a closed
-form, and all perturbed logits lie on one line before the cap:
+The hidden state H_0 that predicts token t is moved by steps eps_s along the direction d in which the token's
+log-probability falls fastest. The features describe how the output distribution changes (arXiv:2505.21772;
+docs/methods.md §2.8, §3). The output head has the weight matrix W with rows w_j, and a factor `scale` of its logits.
+The logits before the soft cap are u_0 = scale * W H_0 (plus a bias), and p is the softmax after the cap. The head is
+linear up to the cap, so the direction has a closed form, and all perturbed logits lie on one line before the cap:
 
     J   = scale * sum over j != t of p_j (g_j w_j - g_t w_t)      gradient of -log p_t; g = slope of the soft cap, or 1
     Z_s = cap(u_0 + eps_s * scale * W d),  d = J / |J|            no backward pass, one more product per token
 
 Tokens are processed in chunks, large enough for efficient matrix products. Within a chunk, Z_s and its softmax exist
-for one block of r tokens at a time, as they take a dozen buffers. States are copied to the device, and features back,
-once per chunk.
-1 minus the largest probability is computed as the sum of all others, so that a token with probability 1 - 1e-9 keeps
-its digits in float32.
+for one block of r tokens at a time, as they take a dozen buffers. Hidden states are copied to the device once per
+chunk, and features back to the host once per chunk.
+1 minus the largest probability is computed as the sum of all other probabilities: a token with probability 1 - 1e-9
+then keeps its digits in float32.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from methods.ccps.columns import FEATURES, Array, Variant, assemble
 __all__ = ["FEATURES", "Variant", "perturbation_features"]
 
 ZERO_JACOBIAN = 1e-9
-"""Largest norm of the gradient J with which a state is not moved (docs/methods.md §6 #30)."""
+"""Norm of the gradient J up to which the hidden state is not perturbed (docs/methods.md §6 #30)."""
 
 
 class _Sizes(NamedTuple):
-    """Largest sizes of the large matrices."""
+    """Limits on the sizes of large matrices."""
 
     chunk: int
-    """Elements of a product with the head, tokens x vocabulary."""
+    """Most elements (tokens x vocabulary) of one matrix product with the output head."""
     block: int
-    """Elements of the perturbed logits of a block, tokens x steps x vocabulary."""
+    """Most elements (tokens x steps x vocabulary) of the perturbed logits of one block of tokens."""
     copied_blocks: int
     """Number of blocks whose features are copied to the host at once."""
 
@@ -76,13 +76,14 @@ def perturbation_features(
         head: the model's output head; everything is computed on its device.
         radius: largest distance by which a state is moved.
         steps: number of equal steps up to the radius.
-        variant: options of the definitions.
-        directions: `(t, d)` float directions of the perturbation, of any norm but 0; None: along the gradient. The
-            step lengths and the feature of the gradient's norm do not depend on them.
+        variant: variant of the feature definitions.
+        directions: `(t, d)` float directions of the perturbation, of any norm but 0; None: along the gradient. Step
+            lengths and the gradient's norm, a feature, are the same for all directions.
 
     Returns:
-        `(t, 75)` float32 on the host. The distance to the flip is the radius if the argmax never changes. With zero
-        gradient the state is not moved: distances are 0, perturbed features equal the original ones.
+        `(t, 75)` float32 on the host. The distance at which the argmax changes is the radius if no step changes it.
+        With zero gradient the state is not moved: distances are 0, and features of perturbed states equal those of the
+        original state.
 
     Raises:
         ValueError: shapes don't fit each other, steps or radius are not positive, or a direction has no length.
@@ -124,7 +125,7 @@ def _sizes(weight: Tensor) -> _Sizes:
 
 
 def _copy_to_host(blocks: Sequence[Mapping[str, Tensor]]) -> dict[str, Array]:
-    """Concatenate the features of blocks and copy them to the host at once."""
+    """Concatenate the features of blocks of tokens, and copy them from the device to the host in one transfer."""
     widths = {name: values.shape[1] for name, values in blocks[0].items()}
     by_precision = sorted(widths, key=lambda name: blocks[0][name].dtype == torch.float64)
     kinds = [list(names) for _, names in groupby(by_precision, key=lambda name: blocks[0][name].dtype)]
@@ -140,7 +141,10 @@ def _slices(length: int, step: int) -> Iterator[slice]:
 
 
 class _Line(NamedTuple):
-    """Perturbed states H_0 + eps_s d of n tokens, |d| = 1, with logits u_0 + eps_s * slope before the soft cap."""
+    """Line of perturbed hidden states H_0 + eps_s d of n tokens, with |d| = 1.
+
+    The logits before the soft cap are u_0 + eps_s * slope.
+    """
 
     ids: Tensor  # (n, 1, 1)
     epsilons: Tensor  # (n, s, 1)
@@ -154,10 +158,10 @@ class _Line(NamedTuple):
 def _compute_line(
     hidden: Tensor, ids: Tensor, head: OutputHead, grid: Tensor, variant: Variant, directions: Tensor | None
 ) -> _Line:
-    """Compute the perturbed states of n tokens, with states `(n, d)` and ids `(n,)`, at the distances `grid` `(s,)`.
+    """Compute the perturbed states of n tokens, with hidden states `(n, d)` and token ids `(n,)`.
 
-    States are moved along the gradient, or along `directions` `(n, d)`; in both cases a token without gradient is not
-    moved.
+    States are moved by the distances `grid` `(s,)` along the gradient, or along `directions` `(n, d)`. A state whose
+    gradient is zero is not moved in either case.
     """
     n, n_pad = len(hidden), max(0, _FEWEST_ROWS - len(hidden))
     hidden, ids = pad(hidden, (0, 0, 0, n_pad)), pad(ids, (0, n_pad))[:, None]
@@ -203,13 +207,16 @@ def _times(factors: Tensor, weight: Tensor) -> Tensor:
 
 
 def _weight_slices(weight: Tensor) -> Iterator[slice]:
-    """Return slices of the weight's rows: all at once in float32, else parts, to avoid a float32 copy of the whole."""
+    """Return slices of the weight's rows, each to be converted to float32 in turn.
+
+    A float32 weight has one slice of all rows. Others have several, so that no float32 copy of the whole exists.
+    """
     whole = weight.dtype == torch.float32
     return _slices(len(weight), len(weight) if whole else _sizes(weight).chunk // weight.shape[1])
 
 
 class _States(NamedTuple):
-    """Logits Z of r tokens, each in s states, and their softmax P."""
+    """Logits Z `(r, s, v)` of r tokens, each in s perturbed states, and their softmax P."""
 
     z: Tensor  # (r, s, v)
     p: Tensor  # (r, s, v)
@@ -229,7 +236,10 @@ def _states(z: Tensor) -> _States:
 
 
 def _features(line: _Line, softcap: float | None, variant: Variant) -> dict[str, Tensor]:
-    """Compute the inputs of `assemble`: arrays `(r, 1)` of the original state, and `(r, s)` of the perturbed states."""
+    """Compute the inputs of `assemble` for r tokens.
+
+    Arrays are `(r, 1)` for the original state, and `(r, s)` for the s perturbed states.
+    """
     original = _states(_cap(line.u_0, softcap))
     perturbed = _states(_cap(line.u_0 + line.epsilons * line.slope, softcap))
     argmax = original.top_ids[:, :, :1]
@@ -268,7 +278,7 @@ def _features(line: _Line, softcap: float | None, variant: Variant) -> dict[str,
 
 
 def _state_features(states: _States, ids: Tensor, prefix: str, variant: Variant) -> dict[str, Tensor]:
-    """Compute the features that original and perturbed states both have, `(r, s)` each; s is 1 for original states."""
+    """Compute the features, `(r, s)` each, that exist for each state; s is 1 for the original state."""
     epsilon = variant.entropy_epsilon
     return {
         f"{prefix}_log_prob_actual": _gather(ids, states.log_p),
@@ -283,7 +293,10 @@ def _state_features(states: _States, ids: Tensor, prefix: str, variant: Variant)
 
 
 def _gather(ids: Tensor, x: Tensor) -> Tensor:
-    """Return the elements `(r, s)` of x `(r, s, v)` at the token ids `(r, s, 1)`, or `(r, 1, 1)` for all s alike."""
+    """Return the elements `(r, s)` of x `(r, s, v)` at token ids.
+
+    The ids are `(r, s, 1)`, or `(r, 1, 1)` if all s states of a token have the same id.
+    """
     return torch.take_along_dim(x, ids, dim=2)[:, :, 0]
 
 

@@ -19,11 +19,11 @@ GROUPS: Mapping[str, Sequence[int]] = {
     "together: perturbed states": OF_PERTURBED,
     "together: noise": range(ALL, ALL + NOISE),
 }
-"""Group -> its columns, over which an answer's SHAP values are summed (docs/methods.md §3)."""
+"""Name of a group of columns -> its columns. An answer's SHAP values are summed over the group (docs/methods.md §3)."""
 NOISE_MEAN = "one noise column: mean"
 NOISE_MOST = "one noise column: largest"
 N_SHOWN = 12
-"""Number of features that are printed."""
+"""Number of most important features that are printed."""
 _N_NAMED = 3  # features named in the verdict
 _COLUMNS = (
     MeasureColumn("feature", "feature", "text"),
@@ -44,7 +44,7 @@ def shap(data: AnalysisInput) -> Measures:
 
 
 def build_measures(data: Explanations) -> Measures:
-    """Build table and verdict from SHAP values."""
+    """Build the table and the verdict of the analysis from SHAP values."""
     rows = _build_rows(data)
     return Measures(
         question="Which features does CCPS' confidence follow?",
@@ -61,18 +61,18 @@ def build_measures(data: Explanations) -> Measures:
 
 
 class Mean(NamedTuple):
-    """Mean of an importance over answers and seeds, with its interval."""
+    """Mean of an importance over answers and seeds, with its confidence interval."""
 
     value: float
     low: float | None
-    """Lower end of the interval; None if there are too few answers or only one seed."""
+    """Lower end of the interval; None if there are too few answers, or only one seed."""
     high: float | None
     between: float
-    """Standard deviation between seeds."""
+    """Standard deviation of the importance between seeds."""
 
 
 def importance(values: FloatArray) -> Mean:
-    """Return the mean |SHAP value| of values `(seeds, n)`, with an interval for other answers and seeds."""
+    """Return the mean |SHAP value| of values `(seeds, n)`; the interval covers other answers and other seeds."""
     mean = contrasts.mean_of_answers(np.abs(values))
     effect = contrasts.estimate(mean)
     low = None if effect.low is None else max(0.0, effect.low)
@@ -82,7 +82,7 @@ def importance(values: FloatArray) -> Mean:
 def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
     """Return, for each of k columns, Pearson's correlation of its standardised values with its SHAP values.
 
-    The correlations are means over seeds; None where, for some seed, one of the two is constant.
+    Each correlation is a mean over seeds. It is None if the values or the SHAP values are constant for some seed.
 
     Args:
         scaled: `(n, k)` standardised values of the columns.
@@ -96,7 +96,7 @@ def correlations(scaled: FloatArray, values: FloatArray) -> list[float | None]:
 
 
 class MeanAndRange(NamedTuple):
-    """Mean and range of a number over seeds, or over pairs of seeds."""
+    """Mean, smallest and largest of a number over seeds, or over pairs of seeds."""
 
     mean: float
     low: float
@@ -106,10 +106,10 @@ class MeanAndRange(NamedTuple):
 
 
 def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAndRange]:
-    """Compare two estimates `(seeds, n, k)` of the same SHAP values, seed by seed.
+    """Return how two estimates `(seeds, n, k)` of the same SHAP values agree, over seeds.
 
     Returns:
-        Pearson's correlation of the values, and Spearman's correlation of the columns' importances.
+        Pearson's correlation of all SHAP values, and Spearman's correlation of the importances of the k columns.
     """
     pairs = list(zip(one, other, strict=True))
     of_values = [pearson(a.ravel(), b.ravel()) for a, b in pairs]
@@ -117,7 +117,7 @@ def agreement(one: FloatArray, other: FloatArray) -> tuple[MeanAndRange, MeanAnd
 
 
 def stability(values: FloatArray) -> MeanAndRange:
-    """Return Spearman's correlation of the columns' importances in two seeds, over all pairs of seeds.
+    """Return Spearman's correlation of the columns' importances between two seeds, over all pairs of seeds.
 
     `values` are SHAP values `(seeds, n, k)`.
     """
@@ -125,14 +125,14 @@ def stability(values: FloatArray) -> MeanAndRange:
 
 
 def spearman(one: FloatArray, other: FloatArray) -> float:
-    """Spearman's rank correlation of two `(n,)`; ties share their mean rank."""
+    """Spearman's rank correlation of two arrays `(n,)`; ties share their mean rank."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(one), rankdata(other))
 
 
 def pearson(one: FloatArray, other: FloatArray) -> float:
-    """Pearson's correlation of two `(n,)`; NaN if one is constant."""
+    """Pearson's correlation of two arrays `(n,)`; NaN if one is constant."""
     if np.ptp(one) == 0 or np.ptp(other) == 0:  # exact test: rounding of a mean would look like variance
         return float("nan")
     return float(np.corrcoef(one, other)[0, 1])
@@ -152,13 +152,16 @@ def _noise_importances(data: Explanations) -> FloatArray:
 
 
 def _exceeds_noise(data: Explanations) -> list[bool]:
-    """Return for each feature whether its importance exceeds those of all noise columns."""
+    """Return for each of the 75 features whether its importance exceeds that of every noise column."""
     exceeds: list[bool] = (np.abs(data.gradients[:, :, :ALL]).mean((0, 1)) > _noise_importances(data).max()).tolist()
     return exceeds
 
 
 def _build_row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
-    """Build a feature's or group's table row from SHAP values `(seeds, n)` by gradients and `(seeds, r)` by kernel."""
+    """Build the table row of a feature or group of features from its SHAP values.
+
+    `gradients` `(seeds, n)` are by expected gradients, `kernel` `(seeds, r)` by kernel SHAP.
+    """
     one, other = importance(gradients), importance(kernel)
     return {
         "feature": name, "importance": one.value, "low": one.low, "high": one.high, "between": one.between,
@@ -167,7 +170,7 @@ def _build_row(name: str, gradients: FloatArray, kernel: FloatArray) -> _Row:
 
 
 def _build_rows(data: Explanations) -> list[_Row]:
-    """Build the table rows: of groups, of noise, and of the 75 features by falling importance."""
+    """Build the table rows: groups of columns, noise, then the 75 features by falling importance."""
     gradients, kernel = data.gradients, data.kernel
     # importances of groups have separate columns, which the figure doesn't draw
     names = {"importance": "together", "low": "together_low", "high": "together_high"}

@@ -186,7 +186,7 @@ class Ccps(ConfidenceMethod):
             raise UserError(f"{self.name}.radius: expected more than 0, got {self.radius}")
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit scaler, encoder and classifier.
+        """Fit the scaler of the features, and train the network's encoder and classifier.
 
         Raises:
             UserError: hidden states or output weights are not finite.
@@ -231,7 +231,7 @@ class Ccps(ConfidenceMethod):
         return Splits(train_data, _data(inputs, ctx.validation.correct, ctx.device))
 
     def test_inputs(self, batch: Batch) -> Array:
-        """Return the network inputs of validation or test answers: `(n, 75)`, or `(n, max_tokens, 75)` if open."""
+        """Return standardised features of validation or test answers: `(n, 75)`, or `(n, max_tokens, 75)` if open."""
         answer_format = Format(self.format_)
         features, lengths = self._tokens(batch, answer_format)
         if answer_format is Format.CHOICE and self.unflipped_at_test is not None:
@@ -239,7 +239,7 @@ class Ccps(ConfidenceMethod):
         return self._network_inputs(features, lengths)
 
     def train_network(self, splits: Splits, ctx: Context) -> Network:
-        """Train a network in both stages, contrastive and classification.
+        """Train a network in two stages: its encoder contrastively, then encoder and classifier on the labels.
 
         Raises:
             UserError: training diverged, i.e. weights are not finite.
@@ -262,7 +262,7 @@ class Ccps(ConfidenceMethod):
         return network
 
     def stage_settings(self, answer_format: Format) -> tuple[StageSettings, StageSettings]:
-        """Settings of the contrastive and the classification stage."""
+        """Return the settings of the contrastive stage and of the classification stage."""
         from methods.ccps.networks import StageSettings
 
         is_open = answer_format is Format.OPEN
@@ -293,13 +293,13 @@ class Ccps(ConfidenceMethod):
             width: hidden size.
 
         Returns:
-            `(sum of lengths, width)`; None: along the gradient, in which the answer's log-probability falls fastest.
+            `(sum of lengths, width)`; None: along the gradient, where each token's log-probability falls fastest.
         """
         del ids, lengths, width
         return None
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """9,542 for single-token answers, 21,778 for open ones, with the paper's shapes."""
+        """Number of weights: 9,542 for single-token answers and 21,778 for open ones, with the paper's shapes."""
         import torch
 
         from methods.ccps.networks import build
@@ -309,9 +309,9 @@ class Ccps(ConfidenceMethod):
         return sum(parameter.numel() for parameter in network.parameters())
 
     def _tokens(self, batch: Batch, answer_format: Format) -> tuple[Array, IntArray]:
-        """Return the features `(tokens, 75)` of the tokens that are read, and the number of these per answer `(n,)`.
+        """Return the features `(tokens, 75)` of the answers' tokens, and the number of tokens per answer `(n,)`.
 
-        They are the first token of a choice answer, and the first `max_tokens` of an open one.
+        Of a choice answer the first token is read, of an open answer the first `max_tokens` tokens.
         """
         import torch
 
@@ -340,7 +340,7 @@ class Ccps(ConfidenceMethod):
         return array, lengths
 
     def _network_inputs(self, features: Array, lengths: IntArray) -> Array:
-        """Return standardised features `(n, 75)`, or of open answers `(n, max_tokens, 75)`, padded with zeros."""
+        """Return standardised features: `(n, 75)`, or for open answers `(n, max_tokens, 75)`, padded with zeros."""
         scaled: Array = ((features - self.mean_) / self.scale_).astype(np.float32)
         if Format(self.format_) is Format.CHOICE:
             return scaled
@@ -356,9 +356,10 @@ class Ccps(ConfidenceMethod):
 
 
 def _scaler(features: Array) -> tuple[FloatArray, FloatArray]:
-    """Return mean and standard deviation (ddof 0) per column, float64; 1 if it is constant (docs/methods.md §2.9).
+    """Return mean and standard deviation (ddof 0) of each column, float64 (docs/methods.md §2.9).
 
-    Constancy is tested on the values: dividing by a computed deviation of 1e-16 would amplify rounding noise.
+    The deviation of a column with equal values is set to 1: the computed one may be 1e-16, and dividing by it would
+    amplify rounding noise.
     """
     wide = features.astype(np.float64)
     constant = wide.min(axis=0) == wide.max(axis=0)

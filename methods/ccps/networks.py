@@ -1,8 +1,9 @@
 """The two CCPS networks and their two training stages (docs/methods.md §2.9-§2.12).
 
-Single-token answers: an MLP 75 -> 64 -> 32 -> 16 -> 8, then 8 -> 48 -> 24 -> 12 -> 2, with ELU. Open answers: two
-convolutions over the tokens' features, a maximum over tokens, 16 -> 32 -> 2, with ReLU. First the encoder is trained
-by a contrastive loss, then encoder and classifier together by cross-entropy.
+Each network has an encoder and a classifier. Single-token answers: MLPs 75 -> 64 -> 32 -> 16 -> 8 and
+8 -> 48 -> 24 -> 12 -> 2, with ELU. Open answers: an encoder of two convolutions over the tokens' features, a maximum
+over tokens and a layer to 16 numbers, then a classifier 16 -> 32 -> 2, with ReLU. First the encoder is trained by a
+contrastive loss, then encoder and classifier together by cross-entropy.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from methods._shared.training import iterate_batches, limited_threads, run_steps
 
 Activation = Literal["relu", "elu"]
 Optimiser = Literal["adamw", "adam"]
-"""Optimiser: AdamW, with decoupled weight decay, or Adam, with an L2 penalty."""
+"""Name of an optimiser: AdamW, with decoupled weight decay, or Adam, with an L2 penalty."""
 Weights = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]
-"""Forward pass of a network, or of its encoder."""
+"""Forward pass of a network or of its encoder, from features to logits or embeddings."""
 Evaluate = Callable[[Callable[[Forward, Tensor], Tensor], Tensor], Tensor]
-"""Calls a function of (network, rows) with given rows: for one network, or for k at once with a result `(k, ...)`."""
+"""Function that applies a given function to (forward pass, rows), for one network, or for k networks at once with a
+result `(k, ...)`."""
 MaxRows = Callable[[Tensor], int]
-"""Returns, for features, the number of rows per evaluation pass, which bounds the memory."""
+"""Function from features to the number of rows per evaluation pass, which bounds the memory."""
 
 CHOICE_ENCODER = (64, 32, 16, 8)
-"""Widths of the encoder's layers after the features (paper, architecture appendix; docs/methods.md §2.9)."""
+"""Widths of the layers of the encoder of single-token answers (paper, architecture appendix; docs/methods.md §2.9)."""
 CHOICE_CLASSIFIER = (8, 48, 24, 12, 2)
 OPEN_EMBEDDING = 16
-"""Width of the open-ended embedding (paper, architecture appendix; docs/methods.md §2.10)."""
+"""Width of the embedding of open answers (paper, architecture appendix; docs/methods.md §2.10)."""
 OPEN_CLASSIFIER = (OPEN_EMBEDDING, 32, 2)
 KERNEL = 3
 """Kernel size of the convolutions, in tokens."""
@@ -49,7 +51,7 @@ def _n_rows(_: Tensor) -> int:
 
 
 class Mlp(nn.Module):
-    """Linear layers with an activation, and dropout if any, after each but the last."""
+    """Linear layers with an activation, and optional dropout, after each but the last."""
 
     def __init__(self, widths: Sequence[int], activation: Activation) -> None:
         super().__init__()
@@ -58,7 +60,7 @@ class Mlp(nn.Module):
         self.dropout = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(n, first width)` -> `(n, last width)`."""
+        """Map inputs `(n, first width)` to outputs `(n, last width)`."""
         for layer in list(self.layers)[:-1]:
             x = functional.dropout(_FUNCTIONS[self.activation](layer(x)), self.dropout, self.training)
         y: Tensor = self.layers[-1](x)
@@ -76,7 +78,7 @@ class TokenEncoder(nn.Module):
         self.dropout = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(n, tokens, features)`, zero on padding -> `(n, 16)`."""
+        """Map features `(n, tokens, features)`, zero on padding, to embeddings `(n, 16)`."""
         y = x.transpose(1, 2)
         for convolution in self.convolutions:
             # y has the shape (n, channels, tokens)
@@ -91,14 +93,15 @@ class TokenEncoder(nn.Module):
 def tokens_needed(longest: int, convolutions: int) -> int:
     """Number of tokens to which answers may be padded without changing the maxima over tokens or their gradients.
 
-    Each of c convolutions reads one token to each side, and the first can't distinguish padding from the end. So behind
-    the longest answer c tokens depend on it, the last c - 1 on the end, and one represents all between.
+    Each of c convolutions reads one token to each side. So the first c positions after the longest answer depend on the
+    answer, and the last c - 1 positions on the end of the input. All positions between have the same value, and one of
+    them is enough.
     """
     return longest + 2 * convolutions * (KERNEL // 2)
 
 
 class Network(nn.Module):
-    """Encoder and classifier; the second logit is that of "correct"."""
+    """Encoder and classifier of CCPS; of the two logits the second is that of "correct"."""
 
     def __init__(self, encoder: Mlp | TokenEncoder, classifier: Mlp) -> None:
         super().__init__()
@@ -112,7 +115,7 @@ class Network(nn.Module):
 
 
 def build(answer_format: Format, n_features: int, channels: Sequence[int], *, pool_mask: bool) -> Network:
-    """Build the network for a format; channels and pool_mask apply to open answers only."""
+    """Build the network for an answer format; `channels` and `pool_mask` matter for open answers only."""
     if answer_format is Format.OPEN:
         encoder = TokenEncoder((n_features, *channels), pool_mask=pool_mask)
         return Network(encoder, Mlp(OPEN_CLASSIFIER, "relu"))
@@ -123,36 +126,36 @@ def build(answer_format: Format, n_features: int, channels: Sequence[int], *, po
 
 
 class StageSettings(NamedTuple):
-    """Constants of one stage of a training."""
+    """Settings of one of the two stages of a training."""
 
     name: str
     steps: int
-    """Most steps; early stopping may end the stage before."""
+    """Largest number of steps; early stopping may end the stage before."""
     batch_size: int
     learning_rate: float
     dropout: float
-    """Dropout in the encoder; the classifier has none."""
+    """Dropout rate in the encoder; the classifier has no dropout."""
     optimiser: Optimiser
     weight_decay: float
     margin: float
     """Margin of the contrastive loss."""
 
     def create_early_stopping(self, ctx: Context, n: int) -> EarlyStopping:
-        """Return the early stopping of this stage in a training on n answers."""
+        """Return the early stopping of this stage for a training on n answers."""
         return ctx.early_stopping(self.steps, name=self.name, epochs_per_step=min(self.batch_size, n) / n)
 
 
 class Data(NamedTuple):
-    """Rows on the device where the network trains."""
+    """Features and labels of answers, on the device where the network trains."""
 
     features: Tensor
-    """(n, 75) or (n, tokens, 75)"""
+    """`(n, 75)`, or `(n, tokens, 75)` for open answers."""
     labels: Tensor
-    """(n,) int64: 1 if the answer is right."""
+    """`(n,)` int64: 1 if the answer is right, else 0."""
 
 
 class Splits(NamedTuple):
-    """Training rows, and validation rows for early stopping."""
+    """Training data, and validation data for early stopping."""
 
     train: Data
     validation: Data | None
@@ -162,24 +165,27 @@ OPTIMISERS: dict[Optimiser, type[torch.optim.Adam]] = {"adamw": torch.optim.Adam
 
 
 class StageObjective(NamedTuple):
-    """What a training stage trains, by which loss, and how it selects the best step."""
+    """What one stage trains: a part of the network, its loss, and how validation selects the best step."""
 
     part: str
     """Name of the trained submodule; empty: the whole network."""
     batches: Iterator[Tensor]
     loss: Callable[[Forward, Tensor], Tensor]
-    """Loss of a network on a batch."""
+    """Function from a forward pass and a batch of row numbers to the mean loss."""
     on_validation: Callable[[Evaluate, MaxRows], Tensor | None]
-    """Loss or probabilities on validation; None without validation rows."""
+    """Function that computes the loss or the probabilities on validation; its result is None without validation
+    rows."""
     record: Callable[[EarlyStopping, Tensor | None, Callable[[], Weights]], None]
-    """Passes the result of one network on validation to early stopping, with a function that returns its weights."""
+    """Function that hands the validation result of one network to early stopping, with a function that returns the
+    weights."""
 
 
 def contrastive_objective(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
-    """Contrastive stage: embeddings of equal labels are pulled together, others pushed apart by at least the margin.
+    """Return the contrastive stage's objective, which trains the encoder on pairs of rows.
 
-    Each anchor's partner is sampled from all other rows (docs/methods.md §2.11). The selected encoder has the smallest
-    loss on pairs of validation rows; these are sampled once, with each row as the anchor of one pair.
+    Embeddings of equal labels are pulled together, others pushed apart by at least the margin. A pair is an anchor and
+    a partner sampled from all other rows (docs/methods.md §2.11). The selected encoder has the smallest loss on pairs
+    of validation rows, which are sampled once, with each row as the anchor of one pair.
     """
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
@@ -200,7 +206,7 @@ def contrastive_objective(splits: Splits, stage: StageSettings, seed: int) -> St
 
 
 def classification_objective(splits: Splits, stage: StageSettings, seed: int) -> StageObjective:
-    """Classification stage: encoder and classifier are trained together by cross-entropy."""
+    """Return the classification stage's objective: encoder and classifier are trained together by cross-entropy."""
     train, validation = splits
 
     def loss(network: Forward, rows: Tensor) -> Tensor:
@@ -217,7 +223,7 @@ def classification_objective(splits: Splits, stage: StageSettings, seed: int) ->
 
 
 def train(network: Network, objective: StageObjective, stage: StageSettings, stopping: EarlyStopping) -> None:
-    """Train a network, and restore the weights of the selected step."""
+    """Train a network in place, and restore the weights of the step that early stopping selects."""
     module = network.get_submodule(objective.part)
     network.encoder.dropout = stage.dropout
     optimiser = OPTIMISERS[stage.optimiser](
@@ -242,8 +248,9 @@ def train(network: Network, objective: StageObjective, stage: StageSettings, sto
 def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor, margin: float) -> Tensor:
     """Mean of (1 - y) D^2 + y max(0, margin - D)^2 over pairs of rows `(2, n)`; y = 1 where their labels differ.
 
-    The two sides pass through the encoder separately, so that the gradients of its last bias, on which no distance
-    depends, cancel exactly. In one pass rounding errors would remain, which Adam scales up to full steps.
+    D is the distance of a pair's embeddings. The two rows pass through the encoder separately. No distance depends on
+    the encoder's last bias, and so its gradients cancel exactly. In one pass rounding errors would remain, which Adam
+    scales up to full steps.
     """
     first, second = (encoder(data.features[side]) for side in pairs)
     distance = functional.pairwise_distance(first, second)
@@ -258,14 +265,14 @@ def draw_pairs(anchors: Tensor, n: int, generator: torch.Generator) -> Tensor:
 
 
 def predict_proba(evaluate: Evaluate, features: Tensor, at_once: MaxRows) -> Tensor:
-    """Return the probability that the answer is right, float64: `(n,)`, or `(k, n)` by k networks."""
+    """Return the probability that each answer is right, float64: `(n,)`, or `(k, n)` for k networks."""
     parts = torch.split(features, at_once(features))
     logits = torch.cat([evaluate(lambda network, x: network(x), part).cpu() for part in parts], -2)
     return logits.double().softmax(dim=-1)[..., 1]
 
 
 def probabilities(network: Network, features: Tensor) -> npt.NDArray[np.float64]:
-    """Probability that the answer is right, `(n,)`, by a network in evaluation mode."""
+    """Return the probability that each answer is right, `(n,)` float64, by one network in evaluation mode."""
     with torch.no_grad():
         result: npt.NDArray[np.float64] = predict_proba(lambda f, x: f(network, x), features, _n_rows).numpy()
     return result

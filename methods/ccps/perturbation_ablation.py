@@ -1,10 +1,10 @@
 """Analysis `trajectory` of CCPS: radius, number of steps and direction of the perturbation.
 
-Each variant computes its features from the same hidden states and fits its own scaler. The control for the direction is
-a random direction, uniform on the sphere: each state is moved as far as in CCPS, and nothing else changes. In d
-dimensions its projection on the gradient has a mean square of 1/d, so the answer's log-probability hardly changes. A
-second control moves √d times as far: to first order and in the root mean square, the log-probability then changes as
-much as along the gradient.
+Each variant of CCPS computes its features from the same hidden states and fits its own scaler. The control for the
+direction moves each state as far as CCPS does, but in a random direction, uniform on the sphere. In d dimensions the
+projection of a random direction on the gradient has a mean square of 1/d, so the answer's log-probability hardly
+changes. A second control moves √d times as far. To first order and in the root mean square, the log-probability then
+changes as much as along the gradient.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from methods.ccps.method import Ccps
 from methods.ccps.networks import Data, Splits, tokens_needed
 
 RADII = (1 / 16, 1 / 4, 4.0)
-"""Factors by which variants multiply the radius of the run."""
+"""Factors by which the variants of the analysis multiply the radius of the run."""
 STEPS = (1, 2, 10)
-"""Numbers of steps that variants take instead of the run's."""
+"""Numbers of perturbation steps of the variants, in place of the run's number."""
 ORIGINAL_ONLY = "original columns only"
 RANDOM = "random direction"
 FURTHER = "random direction, √d times as far"
@@ -37,7 +37,7 @@ FURTHER = "random direction, √d times as far"
 
 @dataclass(kw_only=True, eq=False)
 class RandomDirections(Ccps):
-    """CCPS with random perturbation directions and the same step lengths.
+    """CCPS with random directions of the perturbation; the step lengths stay those of CCPS.
 
     The directions of an answer depend only on the question id and the seed.
     """
@@ -45,7 +45,7 @@ class RandomDirections(Ccps):
     seed: int = 0
 
     def directions(self, ids: Sequence[str], lengths: IntArray, width: int) -> Tensor:
-        """Return a random direction for each token of all answers, `(tokens, width)` float32: isotropic and normal."""
+        """Return one random direction per token of all answers, `(tokens, width)` float32, isotropic normal vectors."""
         directions = np.empty((int(lengths.sum()), width), dtype=np.float32)
         ends = np.cumsum(lengths)
         for question, start, end in zip(ids, ends - lengths, ends, strict=True):
@@ -119,7 +119,7 @@ def _build_notes(method: Ccps, width: int) -> tuple[str, ...]:
 
 
 def reduce_padding(data: AnalysisInput) -> Ccps:
-    """Return the method with the least padding of open answers that leaves the maxima over tokens unchanged.
+    """Return CCPS with the smallest `max_tokens` that leaves all maxima over an open answer's tokens unchanged.
 
     Raises:
         UserError: the method is not CCPS.
@@ -131,7 +131,7 @@ def reduce_padding(data: AnalysisInput) -> Ccps:
 
 
 def _variants(method: Ccps, width: int) -> dict[str, dict[str, Any]]:
-    """Return variant -> the arguments of the method that it changes; the random directions are set elsewhere."""
+    """Return name of a variant -> constructor arguments that it changes; random directions are set elsewhere."""
     radii = [factor * method.radius for factor in RADII]
     variants: dict[str, dict[str, Any]] = {f"radius {radius:g}": {"radius": radius} for radius in radii}
     variants |= {_format_steps(steps): {"steps": steps} for steps in STEPS if steps != method.steps}

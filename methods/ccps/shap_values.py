@@ -1,17 +1,18 @@
-"""SHAP values of a network's logit: by `shap.KernelExplainer`, as the paper has them, and by gradients, which is fast.
+"""SHAP values of a network's logit, by `shap.KernelExplainer` as in the paper, and by gradients, which is faster.
 
-A player is a column; for open answers, the column at all explained tokens. Players in a coalition have the values of
-the explained answer, all others those of a background answer. The two methods estimate different values:
+A player is a feature column; for open answers, the column at all explained tokens. Players in a coalition have the
+values of the explained answer x; all other players have those of a background answer b. The two methods estimate
+different values:
 
-- Kernel SHAP: the Shapley values of the game v(S) = logit of the mean, over the background, of P(right | S from the
-  answer) (Lundberg and Lee, 2017: interventional, link logit). Estimated from sampled coalitions.
-- Expected gradients (Erion et al., 2021): the Aumann-Shapley value of the logit, (x - b) times its mean gradient on the
-  straight line from b to x, averaged over the background answers b. Sampling along the line is replaced by
-  quadrature, so the result is deterministic.
+- Kernel SHAP estimates, from sampled coalitions, the Shapley values of the game v(S) = logit of the mean, over the
+  background, of P(right | S from the answer). (Lundberg and Lee, 2017: interventional, link logit.)
+- Expected gradients (Erion et al., 2021) are Aumann-Shapley values of the logit: (x - b) times the mean gradient on
+  the straight line from b to x, averaged over the background. Quadrature replaces sampling on the line, so the result
+  is deterministic.
 
-They agree where the logit is a sum over players and the game is the mean of logits (`Kernel.of_logits`): there both are
-w (x - mean b). With interactions they may differ: the Shapley value averages over all orders of players, the
-Aumann-Shapley value integrates along the diagonal. Nor is the logit of a mean the mean of logits.
+Both are w (x - mean b) if the logit is a sum over players with weights w, and the game is the mean of logits
+(`Kernel.of_logits`). With interactions they may differ: the Shapley value averages over all orders of players, the
+Aumann-Shapley value integrates along the diagonal. Also, the logit of a mean is not the mean of logits.
 """
 
 from __future__ import annotations
@@ -28,38 +29,39 @@ from torch.nn.functional import logsigmoid
 from bench.api import FloatArray, UserError
 
 Logit = Callable[[Tensor], Tensor]
-"""Inputs `(m, columns)` or `(m, tokens, columns)` -> log-odds `(m,)` of being right."""
+"""Function from inputs `(m, columns)` or `(m, tokens, columns)` to the log odds `(m,)` that answers are right."""
 
 TOLERANCE = 0.01
-"""Largest error in logits of the sum of an answer's expected gradients before more points are used."""
+"""Largest error in logits of the sum of an answer's expected gradients; above it, more quadrature points are used."""
 _MOST_POINTS = 1024
 _VALUES_AT_ONCE = 1 << 22  # input values per forward pass; bounds the memory
 
 
 class Gradients(NamedTuple):
-    """Expected gradients of r answers."""
+    """Expected gradients of r explained answers."""
 
     values: FloatArray
-    """`(r, columns)` in logits; for open answers sums over tokens."""
+    """`(r, columns)` in logits; for open answers, summed over tokens."""
     gaps: FloatArray
-    """`(r,)`: |sum of an answer's values - (its logit - mean logit of the background)|, the error of the quadrature."""
+    """`(r,)` error of the quadrature: |sum of an answer's values - (its logit - mean logit of the background)|."""
 
 
 class Kernel(NamedTuple):
-    """Kernel SHAP values of r answers, for two games on the same coalitions."""
+    """Kernel SHAP values of r explained answers, for two games with the same coalitions."""
 
     values: FloatArray
-    """`(r, columns)` in logits, for the logit of the mean probability, as with link logit."""
+    """`(r, columns)` in logits, for the logit of the mean probability over the background, i.e. with link logit."""
     of_logits: FloatArray
-    """`(r, columns)` in logits, for the mean of logits, the game that expected gradients explain."""
+    """`(r, columns)` in logits, for the mean logit over the background, the game that expected gradients explain."""
 
 
 def expected_gradients(
     logit: Logit, x: Tensor, background: Tensor, points: int, explained: int, tolerance: float = np.inf
 ) -> Gradients:
-    """Expected gradients by Gauss-Legendre quadrature along each line.
+    """Compute expected gradients by Gauss-Legendre quadrature on lines from background answers to explained answers.
 
-    Answers far from the background have long lines, on which the logit changes in a small part; they get more points.
+    An answer far from the background has long lines, and the logit changes only on a small part of them. It gets more
+    points.
 
     Args:
         logit: the network's logit.
@@ -81,7 +83,10 @@ def expected_gradients(
 
 
 def _explain_row(logit: Logit, x: Tensor, background: Tensor, points: int) -> tuple[Tensor, Tensor]:
-    """Return the expected gradients `(columns,)` of one answer, and their gap as in `Gradients`."""
+    """Return the expected gradients `(columns,)` of one answer, and the error of their sum.
+
+    The error is that of `Gradients.gaps`.
+    """
     nodes, weights = (torch.from_numpy(part).to(x.device, x.dtype) for part in np.polynomial.legendre.leggauss(points))
     positions, weights = (nodes + 1) / 2, weights / 2  # from [-1, 1] to [0, 1]
     difference = x - background  # (b, ..., columns)
@@ -99,12 +104,12 @@ def _explain_row(logit: Logit, x: Tensor, background: Tensor, points: int) -> tu
 
 
 def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, explained: int, seed: int) -> Kernel:
-    """Kernel SHAP values, by `shap.KernelExplainer` without selecting columns (`l1_reg=False`).
+    """Compute kernel SHAP values by `shap.KernelExplainer`.
 
-    By default it would set all but ten columns to 0. Coalitions are pairs of a set and its complement, sampled anew for
-    each answer. The explainer gets the game on coalitions, with a row of zeros as background and a row of ones to
-    explain, so that the mean over the real background is computed here, in batches; a test compares this to
-    `link="logit"` on the background itself.
+    `l1_reg=False` keeps all columns; the explainer's default would set all but ten to 0. Coalitions are pairs of a set
+    and its complement, sampled anew for each answer. The explainer gets a function of coalitions, with a row of zeros
+    as background and a row of ones to explain. So the mean over the real background is computed here, in batches. A
+    test compares the values to those of `link="logit"` on the background itself.
 
     Args:
         logit: the network's logit.
@@ -138,7 +143,10 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
 
 
 def _game(logit: Logit, x: Tensor, background: Tensor, is_player: Tensor) -> Callable[[FloatArray], FloatArray]:
-    """Return the game: coalitions `(m, players)` -> `(m, 2)`, the logit of the mean probability and the mean logit."""
+    """Return the game that is explained, as a function of coalitions `(m, players)`.
+
+    Its result, `(m, 2)`, has the logit of the mean probability and the mean logit over the background.
+    """
     n_rows = max(1, _VALUES_AT_ONCE // background.numel())
 
     def value(coalitions: FloatArray) -> FloatArray:
@@ -160,7 +168,7 @@ def _game(logit: Logit, x: Tensor, background: Tensor, is_player: Tensor) -> Cal
 
 
 def fix_later_tokens(background: Tensor, x: Tensor, explained: int) -> Tensor:
-    """Return the background with the answer's tokens after the first `explained`; features without tokens stay."""
+    """Return the background with tokens after the first `explained` replaced by the answer's, if there are tokens."""
     if x.ndim == 1 or len(x) <= explained:
         return background
     return torch.cat([background[:, :explained], x[explained:].expand(len(background), -1, -1)], dim=1)

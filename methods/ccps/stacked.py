@@ -1,8 +1,8 @@
-"""Train many CCPS networks, each on its own feature columns, at once by `vmap`; results are those of one by one.
+"""Train many CCPS networks at once by `vmap`, each on its own feature columns.
 
-The networks have the same shape, initial weights, batches and pairs, as a seed determines them. Their weights are
-stacked, so a layer of all networks is one batched product; the optimisers work element by element. Each network has its
-own `EarlyStopping`, and is removed from the stack when it ends.
+Results equal those of networks trained one by one. All networks have the same shape, initial weights, batches and
+pairs, since a seed determines them. Their weights are stacked: one batched product computes a layer of all networks,
+and the optimiser works element by element. Each network has its own `EarlyStopping`, which ends its training.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from methods.ccps.networks import (
 )
 
 _VALUES_AT_ONCE = 1 << 22
-"""Input values of all networks per evaluation pass; bounds the memory."""
+"""Largest number of input values of all networks in one evaluation pass, which bounds the memory."""
 
 
 class Stack:
-    """k networks of one shape; network i reads the columns `columns[i]`."""
+    """k networks of one shape; network i reads the feature columns `columns[i]`."""
 
     def __init__(self, network: Network, columns: Tensor) -> None:
-        """Start all networks from the weights of this one.
+        """Start all k networks from the weights of the given network.
 
         Args:
             network: a network that reads m features.
@@ -50,12 +50,12 @@ class Stack:
         }
 
     def probabilities(self, x: Tensor) -> Tensor:
-        """Probabilities `(k, n)`, float64, that answers with features x `(n, ..., all columns)` are right."""
+        """Return probabilities `(k, n)`, float64, that answers with features x `(n, ..., all columns)` are right."""
         with torch.no_grad():
             return predict_proba(_evaluate(self.template, self.weights, self.columns), x, _n_rows(len(self.columns)))
 
     def train(self, objective: StageObjective, stage: StageSettings, stoppings: Sequence[EarlyStopping]) -> None:
-        """Train all networks, and restore for each the weights of its selected step."""
+        """Train all networks, and restore for each the weights of the step that its early stopping selects."""
         module: nn.Module = self.template.get_submodule(objective.part)
         prefix = f"{objective.part}." if objective.part else ""
         module_weights = {name.removeprefix(prefix): w for name, w in self.weights.items() if name.startswith(prefix)}
@@ -99,7 +99,7 @@ def _evaluate(module: nn.Module, weights: Weights, columns: Tensor) -> Evaluate:
 
 
 def _n_rows(k: int) -> MaxRows:
-    """Return a function from features to the number of rows per evaluation pass through k networks."""
+    """Return a function from features to the number of rows that one evaluation pass through k networks takes."""
     return lambda features: max(1, _VALUES_AT_ONCE // (k * features[0].numel()))
 
 
@@ -108,7 +108,10 @@ def _weights_at(weights: Weights, slot: int) -> Weights:
 
 
 def _select_networks(weights: Weights, optimiser: torch.optim.Optimizer, slots: Sequence[int]) -> Weights:
-    """Select the weights and the optimiser state of the networks in these slots."""
+    """Return the weights of the networks in the given slots of the stack.
+
+    The optimiser's state is reduced to these networks, too.
+    """
     (group,) = optimiser.param_groups
     selected = {}
     for k, (name, old) in enumerate(weights.items()):

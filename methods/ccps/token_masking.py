@@ -1,10 +1,11 @@
 """Analyses `tokens` and `tokens-raw` of CCPS: change of the confidence in an open answer when one token is masked.
 
-After the paper's appendix on token importance (arXiv:2505.21772): the features of one token are set to 0, the network
-is evaluated again, and the absolute change of its confidence is the token's impact; impacts of content words and
-function words are compared. Networks are those of a run, one per seed; impacts are means over them. Standardised
-features are set to 0, so that a masked token looks like an average one of train and like padding; the paper doesn't say
-whether it masks before or after standardising, so `tokens-raw` sets the raw features to 0.
+They follow the paper's appendix on token importance (arXiv:2505.21772). The features of one token are set to 0, and the
+network is evaluated again. The absolute change of its confidence is the token's impact, a mean over the run's networks,
+one per seed. Impacts of content words and function words are compared.
+
+`tokens` sets standardised features to 0, so that a masked token looks like an average token of train, and like padding.
+The paper doesn't say whether it masks before or after standardising, so `tokens-raw` sets the raw features to 0.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from methods.ccps.networks import Network, probabilities
 from methods.ccps.word_classes import Word, WordClass, align_tokens, tag_words, tagger
 
 N_STRIPS, STRIPS_SEED = 20, 0
-"""Number of answers shown coloured, and the seed of their random choice."""
+"""Number of answers that are shown with coloured tokens, and the seed of their random choice."""
 QUESTION = "Do content words move the confidence of CCPS more than function words?"
 COLUMNS = (
     MeasureColumn("what", "what", "text"),
@@ -64,35 +65,35 @@ ALL, WITHIN, WITHOUT_FIRST, SAME_PLACES, WORDS_ONCE = (
     for how in ("all tokens", "within answers", "first token left out", "same places", "same places, words once")
 )
 TOO_FEW = "too few answers have words of one kind at places where others of the same length have the other"
-"""Reason why the difference at the same places is not identified."""
+"""Message shown if too few answers allow a comparison of words at the same token positions."""
 _ALPHA = 0.05
 _Row = dict[str, str | float | None]
 
 
 @dataclass(frozen=True, eq=False)
 class TokenWords:
-    """Answer tokens that the networks read, with their words; the t tokens of all answers are concatenated."""
+    """Answer tokens that the networks read, with their words; the t tokens of all n answers are concatenated."""
 
     ids: Sequence[str]
     """Question ids of the n answers."""
     pieces: Sequence[Sequence[str]]
     """Text of every token of each answer."""
     answer: IntArray
-    """`(t,)` index of the answer."""
+    """`(t,)` index of each token's answer."""
     place: IntArray
-    """`(t,)` position in the answer."""
+    """`(t,)` position of each token in its answer."""
     word: Sequence[Word | None]
-    """Word of each token; None if it belongs to none."""
+    """Word of each token; None for a token without a word."""
     is_first: BoolArray
     """`(t,)` whether the token is the first of its word."""
 
     @cached_property
     def kind(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """`(t,)` class of the token's word; "other" without one."""
+        """`(t,)` class of each token's word, e.g. "content"; "other" for a token without a word."""
         return np.array([word.kind if word else "other" for word in self.word], dtype=np.str_)
 
     def tokens(self, impact: FloatArray) -> TokenImpacts:
-        """Return the impacts of the tokens of content and function words, given those of all tokens, `(seeds, t)`."""
+        """Return the content and function tokens with their impacts, given the impacts of all tokens, `(seeds, t)`."""
         kind, lengths = self.kind, np.bincount(self.answer, minlength=len(self.ids))
         all_tokens = TokenImpacts(
             self.answer, self.place, lengths[self.answer], kind == "content", impact, len(self.ids)
@@ -111,7 +112,7 @@ def tokens_raw(data: AnalysisInput) -> Measures:
 
 
 def _mask_tokens(data: AnalysisInput, *, is_raw: bool) -> Measures:
-    """Train the networks of a run, and mask each test token, one at a time."""
+    """Train the networks of a run's seeds, mask each token of the test answers in turn, and report the impacts."""
     if next(iter(data.contexts.values())).format is not Format.OPEN:
         raise UserError(
             "token masking needs open answers: here each answer is a single token, without which nothing is left; name"
@@ -132,7 +133,7 @@ def _mask_tokens(data: AnalysisInput, *, is_raw: bool) -> Measures:
 
 
 def read_tokens(data: AnalysisInput, limit: int) -> TokenWords:
-    """Collect the tokens of test answers that the networks read, with their words.
+    """Collect the first `limit` tokens of each test answer, which the networks read, with their words.
 
     Raises:
         UserError: the tagger is not installed.
@@ -153,13 +154,13 @@ def read_tokens(data: AnalysisInput, limit: int) -> TokenWords:
 
 
 def token_impacts(network: Network, x: Tensor, mask: FloatArray, tagged: TokenWords) -> tuple[FloatArray, FloatArray]:
-    """Return the confidences `(n,)` of one network, and the impacts `(t,)` of masking each token on them.
+    """Return one network's confidences `(n,)`, and the impact `(t,)` of masking each token on its answer's confidence.
 
     Args:
         network: a trained network.
         x: `(n, places, features)` standardised features, 0 on padding.
         mask: `(features,)` values that replace the features of the masked token.
-        tagged: the t tokens.
+        tagged: the t tokens of the n answers.
     """
     confidence, impact = probabilities(network, x), np.zeros(len(tagged.answer))
     value = torch.as_tensor(mask, dtype=x.dtype, device=x.device)
@@ -176,7 +177,7 @@ def token_impacts(network: Network, x: Tensor, mask: FloatArray, tagged: TokenWo
 
 
 def build_measures(tagged: TokenWords, confidence: FloatArray, impact: FloatArray) -> Measures:
-    """Build table, verdict and coloured answers: means by word class, differences with their controls.
+    """Build the analysis' table, verdict and coloured answers from the impacts of tokens.
 
     Args:
         tagged: the t tokens of n answers.
@@ -203,14 +204,14 @@ def build_measures(tagged: TokenWords, confidence: FloatArray, impact: FloatArra
 
 
 class Contrast(NamedTuple):
-    """Comparison of content words with function words by one estimator."""
+    """Comparison of the impacts of content words with those of function words, by one estimator."""
 
     what: str
     tokens: int
     difference: Effect | None
-    """Mean impact of content words minus that of function words; None if not identified."""
+    """Mean impact of content words minus that of function words; None if the data don't identify it."""
     lift: Effect | None
-    """The difference relative to the mean impact of function words."""
+    """The difference divided by the mean impact of function words."""
 
 
 def _contrast(
@@ -225,7 +226,7 @@ def _contrast(
 
 
 def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
-    """Build the table rows: of the classes of words, then of the comparisons."""
+    """Build the table rows: first the word classes, then the comparisons of content with function words."""
 
     def values(key: str, effect: Effect) -> _Row:
         return {key: effect.value, f"{key}_low": effect.low, f"{key}_high": effect.high}
@@ -287,12 +288,12 @@ def _build_notes(tagged: TokenWords, impacts: TokenImpacts, compared: Sequence[C
 def build_answer(compared: Sequence[Contrast], both: int, n: int) -> str:
     """Build the verdict in sentences on the comparisons over all tokens, within answers, and at the same places.
 
-    "More" requires significance both within answers and at the same places, each at 5 %, which is a joint test at 5 %
-    (an intersection-union test; Berger, Technometrics 1982).
+    The verdict says that content words matter more only if the comparisons within answers and at the same places are
+    both significant at 5 %. Together they are a test at 5 % (an intersection-union test; Berger, Technometrics 1982).
 
     Args:
-        compared: the comparisons over all tokens, within answers, within answers without first tokens, at the same
-            places, and at the same places with the first token of each word alone; the last one may be missing.
+        compared: the comparisons, in this order: over all tokens, within answers, within answers without first tokens,
+            at the same places, and at the same places by the first token of each word. The last may be missing.
         both: number of answers with both kinds of words.
         n: number of all answers.
     """
@@ -335,7 +336,7 @@ def build_answer(compared: Sequence[Contrast], both: int, n: int) -> str:
 
 
 def _significant_sign(effect: Effect | None) -> float:
-    """Sign of an estimate if it is significant at 5 %, else 0."""
+    """Return the sign of an estimate if it is significant at 5 %, else 0."""
     return float(np.sign(effect.value)) if effect is not None and effect.p is not None and effect.p < _ALPHA else 0.0
 
 
@@ -355,7 +356,10 @@ def _format_effect(effect: Effect, unit: str = "points", decimals: int = 2) -> s
 
 
 def _build_strips(tagged: TokenWords, both: BoolArray, confidence: FloatArray, impact: FloatArray) -> Strips:
-    """Build strips of random answers, coloured by impact; of answers with both kinds of words if there are any."""
+    """Build strips that show random answers, with tokens coloured by impact.
+
+    Only answers with both content and function words are chosen, if there are any.
+    """
     pool = np.flatnonzero(both) if both.any() else np.arange(len(both))
     count = min(N_STRIPS, len(pool))
     mean = 100 * impact.mean(axis=0)

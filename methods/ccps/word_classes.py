@@ -4,7 +4,7 @@ Words are tagged by HanTa (Wartena, KONVENS 2019), a hidden Markov model over mo
 the British National Corpus, with that corpus's tags (CLAWS C5). Content words are nouns, proper nouns, main verbs,
 adjectives and adverbs; function words are articles, determiners, pronouns, prepositions, particles, conjunctions,
 negation, modal verbs, and be, do and have, whose tags don't distinguish main verbs from auxiliaries. Numerals are
-neither, nor is the rest: punctuation, symbols, single letters, interjections, and what is no English word.
+neither. Nor are punctuation, symbols, single letters, interjections, and words that are not English.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.api import UserError
 
 WordClass = Literal["content", "function", "numeral", "other"]
 Tag = Callable[[Sequence[str]], Sequence[str]]
-"""Function from the words of a text to their tags."""
+"""Function from the words of a text to their grammatical tags."""
 
 _CONTENT = "NN NN0 NN1 NN2 NP0 AJ0 AJC AJS AV0 VVB VVD VVG VVI VVN VVZ"
 _FUNCTION = (
@@ -34,27 +34,30 @@ CLASS_OF_TAG: dict[str, WordClass] = {
     **dict.fromkeys(_NUMERAL.split(), "numeral"),
     **dict.fromkeys(_OTHER.split(), "other"),
 }
-"""Tag -> class of its words: tags of CLAWS C5, and four more that HanTa's English model has (NN, IN, !!!, UNKNOWN)."""
+"""Grammatical tag -> class of its words. Tags are those of CLAWS C5, and four more of HanTa's English model (NN, IN,
+!!!, UNKNOWN)."""
 
 _WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
 _CLITIC = re.compile(r"(?<=\w)(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))$", re.IGNORECASE)
 _CANNOT = re.compile(r"(?<=^can)not$", re.IGNORECASE)
 _ENGLISH = re.compile(r"[0-9A-Za-z\u00c0-\u024f]")
-"""Characters of which an English word has at least one; the tagger takes words of other scripts for names."""
+"""Matches a letter or digit, of which an English word has at least one. The tagger takes words of other scripts for
+names."""
 _LONGEST = 60
-"""Longest word that is tagged, in characters: time grows with the square, and no English word is longer."""
+"""Largest length in characters of a word that is tagged. Tagging time grows with the square, and no English word is
+longer."""
 _MODEL = "morphmodel_en.pgz"
 
 
 class Word(NamedTuple):
-    """Word of a text."""
+    """A word of a text: where it is, and its grammatical tag."""
 
     start: int
-    """Index of its first character."""
+    """Index of the word's first character in the text."""
     end: int
-    """Index after its last character."""
+    """Index after the word's last character in the text."""
     tag: str
-    """Tag of CLAWS C5; empty where the word wasn't tagged."""
+    """Tag of CLAWS C5; empty if the word was not tagged."""
     kind: WordClass
 
 
@@ -82,8 +85,8 @@ def _load_tagger(kind: Callable[[str], Any]) -> Any:
 def tag_words(text: str, tag: Tag) -> list[Word]:
     """Split a text into words and tag them.
 
-    Contractions are two words, e.g. "does" and "n't", as in the tagger's corpus. The class of a symbol is "other",
-    whatever its tag.
+    Contractions are two words, e.g. "does" and "n't", as in the tagger's corpus. Symbols get the class "other",
+    whatever the tagger says.
 
     Raises:
         UserError: a tag is none of `CLASS_OF_TAG`.
@@ -104,14 +107,14 @@ def tag_words(text: str, tag: Tag) -> list[Word]:
 
 
 def align_tokens(pieces: Sequence[str], words: Sequence[Word]) -> list[int | None]:
-    """Return the index of the word that each token belongs to; None for a token without a character of a word.
+    """Return the index of each token's word; None for a token that shares no character with a word.
 
-    A token belongs to the word with which it shares most characters, the first on ties. A token that ends within a
-    character has no text and belongs to the word of that character.
+    A token belongs to the word with which it shares most characters, on ties to the first. A token that ends within a
+    character's bytes has no text, and belongs to the word of that character.
 
     Args:
-        pieces: texts of the tokens; joined they are the text.
-        words: words of that text, in order.
+        pieces: texts of the tokens, which joined give the whole text.
+        words: words of the whole text, in order.
     """
     word_numbers: list[int | None] = []
     start, first = 0, 0

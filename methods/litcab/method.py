@@ -44,17 +44,18 @@ _ANSWER = Hidden(1.0, At.ANSWER_PREDICTING)
 
 
 class _Corpus(NamedTuple):
-    """Training data: distinct hidden states (views of the batch's arrays) and tokens of each question."""
+    """Training data of LitCab: distinct hidden states, as views of a batch's arrays, and each question's tokens."""
 
     gold: npt.NDArray[np.float32]
-    """(., d) states that predict tokens of gold answers."""
+    """`(m, d)` states that predict the tokens of gold answers, of all questions."""
     wrong: npt.NDArray[np.float32]
-    """(., d) states that predict tokens of wrong options."""
+    """`(m, d)` states that predict the tokens of wrong options, of all questions."""
     states: Ragged
-    """(m_i,) per question: rows of its distinct states in `gold` followed by `wrong`; with lettered options only one,
-    at the end of the prompt."""
+    """`(m_i,)` for each question: row numbers of its distinct states, in the concatenation of `gold` and `wrong`.
+    Lettered options share one state, at the end of the prompt."""
     tokens: Ragged
-    """(t_i, 3) per question: index into its states, token id, 1 if the token is of a wrong option."""
+    """`(t_i, 3)` for each question: index into the question's states, token id, and 1 for a token of a wrong option,
+    else 0."""
 
 
 @method("litcab")
@@ -62,9 +63,9 @@ class _Corpus(NamedTuple):
 class LitCab(ConfidenceMethod):
     """Probability of the answer with logits adjusted by one linear layer; needs wrong options.
 
-    Weights, gradient, two moments and the frozen head take 9.5 GB for d = 4,096 and a vocabulary of 128,256 (14 GB for
-    5,120 and 152,064), plus at most half a GB for a chunk of 256 tokens, on an accelerator 1 GB for one of 768; see
-    `networks.py`.
+    Weights, gradient, two moments of AdamW and the frozen output head take 9.5 GB for hidden size d = 4,096 and a
+    vocabulary of 128,256 (14 GB for 5,120 and 152,064). A chunk of 256 tokens takes at most 0.5 GB more; on an
+    accelerator one of 768 tokens takes 1 GB. See `networks.py`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is, and "code" what the authors of
     LitCab released as github.com/launchnlp/LitCab.
@@ -149,7 +150,7 @@ class LitCab(ConfidenceMethod):
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Geometric mean of the answer tokens' adjusted probabilities, shape (n,), float64."""
+        """Geometric mean of the answer tokens' adjusted probabilities, `(n,)` float64."""
         import torch
 
         from methods.litcab.networks import Layer
@@ -170,12 +171,15 @@ class LitCab(ConfidenceMethod):
         return np.asarray(np.exp(np.bincount(owner, weights=log_p, minlength=len(ids)) / ids.lengths))
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Weights d x v and v biases, for hidden size d and v tokens in the vocabulary."""
+        """Number of weights d x v and biases v of the layer, for hidden size d and v tokens in the vocabulary."""
         return facts.model.hidden_size * facts.model.vocab_size + facts.model.vocab_size
 
 
 def _sample_options(wrong: Ragged, negatives: int | None, rng: np.random.Generator) -> BoolArray:
-    """Return a mask over the tokens of wrong options that selects at most `negatives` options per question."""
+    """Return a mask over the tokens of wrong options, which selects at most `negatives` options per question.
+
+    The options are sampled; None selects all.
+    """
     mask = np.ones(len(wrong.values), dtype=np.bool_)
     if negatives is None:
         return mask
@@ -188,7 +192,7 @@ def _sample_options(wrong: Ragged, negatives: int | None, rng: np.random.Generat
 
 
 def _corpus(train: Batch, option_mask: BoolArray) -> _Corpus:
-    """Collect gold and wrong tokens of each question, and the distinct states that predict them."""
+    """Collect the tokens of gold answers and selected wrong options, and the distinct states that predict them."""
     gold_states, gold, wrong_states, wrong = (
         train[_GOLD], train[TokenIds(Of.GOLD)], train[_WRONG], train[TokenIds(Of.WRONG)]
     )  # fmt: skip
@@ -214,7 +218,7 @@ def _corpus(train: Batch, option_mask: BoolArray) -> _Corpus:
 
 
 def _step(corpus: _Corpus, rows: npt.NDArray[np.integer]) -> tuple[Targets, BoolArray]:
-    """Return the tokens of these questions with their states, and a mask `(t,)` of the tokens of wrong options."""
+    """Return the tokens of the questions `rows` with their states, and a mask `(t,)` of tokens of wrong options."""
     from methods.litcab.networks import Targets
 
     states, tokens = corpus.states.take(rows), corpus.tokens.take(rows)

@@ -1,23 +1,23 @@
 """The LitCab layer: adjusted logits Z' = Z + B h + b, their loss and its gradient (docs/methods.md §2.7).
 
-Z are the frozen head's logits for the hidden state h, B `(v, d)` and b `(v,)` the layer's weights and biases. The loss
-of a step, over all tokens of its questions, with c the mean cross-entropy of right answers' tokens and w that of wrong
-options' tokens:
+Z are the frozen output head's logits for the hidden state h. B `(v, d)` and b `(v,)` are the layer's weights and
+biases. The loss of a step covers all tokens of its questions. c is the mean cross-entropy of tokens of right answers, w
+that of tokens of wrong options:
 
     c - w + cap + penalty |B|     where w < cap
     c     + cap + penalty |B|     elsewhere, and where the step has no wrong option
 
-Memory limits this method: for d = 4,096 and v = 128,256 the layer has 525 million weights. For each of them value,
-gradient and the two moments of AdamW take 16 bytes in float32, the frozen head 2 in half precision: 9.5 GB (14 GB for
-d = 5,120 and v = 152,064). No other array of that size is allocated: the gradient is written in place, logits exist
-for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39 GB) and are recomputed from the hidden states,
-and a head in half precision is cast to float32 slice by slice. The training states stay on the host; those of a step
-are copied to the device.
+Memory limits this method: for d = 4,096 and v = 128,256 the layer has 525 million weights. In float32, each weight
+takes 16 bytes, for value, gradient and the two moments of AdamW. The frozen head takes 2 bytes per weight in half
+precision. The sum is 9.5 GB (14 GB for d = 5,120 and v = 152,064). No other array of that size is allocated. The
+gradient is written in place. Logits exist for at most 256 tokens at a time (0.13 GB; on an accelerator 768 and 0.39
+GB), and are recomputed from the hidden states. A head in half precision is cast to float32 slice by slice. The training
+states stay on the host, and those of a step are copied to the device.
 
-An accelerator multiplies bfloat16 ten times as fast as float32, with sums in float32. States and head of a bfloat16
-model are exact in it, so their products are the same up to the order of summation. Float32 factors, i.e. the layer and
-the gradient of the logits, are split into the sum of two bfloat16 numbers, exact to 2^-17, and need two products. With
-few states memory bandwidth is the limit, and float32 is used.
+An accelerator multiplies bfloat16 ten times as fast as float32, with sums in float32. Hidden states and head of a
+bfloat16 model are exact in bfloat16, so their products are the same up to the order of summation. Float32 factors, i.e.
+the layer and the gradient of the logits, are split into the sum of two bfloat16 numbers, exact to 2^-17, and need two
+products. With few states memory bandwidth is the limit, and float32 is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bench.api import IntArray, OutputHead
 
 CHUNK_TOKENS = 256
-"""Number of hidden states whose logits exist at a time (docs/methods.md §0.13)."""
+"""Number of hidden states whose logits are in memory at once (docs/methods.md §0.13)."""
 _CHUNK_ACCELERATED = 768  # on accelerators, where each chunk costs a pass over layer and gradient
 _SLICE_ELEMENTS = 1 << 23  # elements of a half-precision head that are cast at a time: 32 MiB in float32
 _ACCELERATED = ("cuda", "meta")  # device types that multiply bfloat16 into float32
@@ -43,16 +43,16 @@ _SPLIT_ELEMENTS = 1 << 26  # elements that are split at a time: 256 MiB in two h
 
 
 class Layer(NamedTuple):
-    """The trained layer, float32, on the device of the head."""
+    """The trained layer Z' = Z + B h + b, float32, on the device of the output head."""
 
     weight: Tensor
-    """B of the module's docstring, (v, d)."""
+    """`(v, d)` weights B."""
     bias: Tensor
-    """b of the module's docstring, (v,)."""
+    """`(v,)` biases b."""
 
     @classmethod
     def zeros(cls, head: OutputHead) -> Layer:
-        """A layer of zeros, which changes no logits."""
+        """Return a layer of zeros, which leaves all logits unchanged."""
         rows, width = head.weight.shape
         return cls(*(torch.zeros(shape, device=head.weight.device) for shape in ((rows, width), (rows,))))
 
@@ -62,18 +62,18 @@ class Layer(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Tokens and the hidden states that predict them, on the host."""
+    """Tokens, and the hidden states that predict them; the arrays are on the host."""
 
     states: npt.NDArray[np.float32]
-    """(m, d) hidden states; options with a common prefix share those of the prefix."""
+    """`(m, d)` hidden states; options that begin alike share the states of their common tokens."""
     state: IntArray
-    """(t,) row of `states` that predicts each token."""
+    """`(t,)` index of the row of `states` that predicts each token."""
     ids: IntArray
     """(t,) token ids."""
 
 
 class Objective(NamedTuple):
-    """The constants of the loss."""
+    """Constants of LitCab's loss and of its layer."""
 
     cap: float
     penalty: float
@@ -84,16 +84,16 @@ class Objective(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Chunk of states and the tokens that they predict, on the device."""
+    """Some of the hidden states, on the device, and the tokens that they predict."""
 
     states: Tensor
-    """(m, d) float32, or bfloat16 if multiplied in bfloat16."""
+    """`(m, d)` float32, or bfloat16 where products are computed in bfloat16."""
     rows: Tensor
-    """(t,) state of each token, within the chunk."""
+    """`(t,)` index of the row of `states` that predicts each token."""
     ids: Tensor
     """(t,) token ids."""
     tokens: IntArray
-    """(t,) indices of these tokens among all; on the host."""
+    """`(t,)` indices of the chunk's tokens among all tokens; on the host."""
 
 
 def _chunks(tokens: Targets, head: OutputHead) -> Iterator[_Chunk]:
@@ -119,7 +119,7 @@ def _layer_input(states: Tensor, *, relu_input: bool) -> Tensor:
 
 
 def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_input: bool) -> Tensor:
-    """Adjusted logits `(m, v)` of a chunk's states."""
+    """Return the adjusted logits `(m, v)` of a chunk's m hidden states."""
     states = chunk.states
     if states.dtype == torch.bfloat16:
         logits = head.logits(states)
@@ -145,7 +145,7 @@ def _adjusted_logits(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_inpu
 
 
 def _is_split(states: Tensor) -> bool:
-    """Return whether float32 matrices that these states are multiplied with are split into bfloat16 halves."""
+    """Return whether float32 factors of products with these states are split into two bfloat16 matrices."""
     return states.dtype == torch.bfloat16 and len(states) >= _SPLIT_MIN_STATES
 
 
@@ -155,7 +155,7 @@ def _split_slices(weight: Tensor) -> Iterator[slice]:
 
 
 def _halves(x: Tensor, dim: int) -> Tensor:
-    """Two bfloat16 matrices, concatenated along `dim`, whose sum is `x` to a relative error of 2^-17."""
+    """Return two bfloat16 matrices, concatenated along `dim`, whose sum is `x` to a relative error of 2^-17."""
     shape = [*x.shape[:dim], 2, *x.shape[dim:]]
     halves = torch.empty(shape, dtype=torch.bfloat16, device=x.device)
     high, low = halves.unbind(dim)
@@ -165,7 +165,7 @@ def _halves(x: Tensor, dim: int) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """Product of bfloat16 matrices in float32."""
+    """Return the product of two bfloat16 matrices, summed in float32."""
     return torch.mm(a, b, out_dtype=torch.float32)
 
 
@@ -197,11 +197,11 @@ def _softmax_and_log_p(layer: Layer, head: OutputHead, chunk: _Chunk, *, relu_in
 def write_gradient(
     layer: Layer, gradient: Layer, head: OutputHead, tokens: Targets, wrong: npt.NDArray[np.bool_], objective: Objective
 ) -> float:
-    """Overwrite `gradient` with the gradient of one step's loss in the layer, and return the loss.
+    """Write the gradient of one step's loss with respect to the layer into `gradient`, and return the loss.
 
-    Autograd is not used, as it would hold two more matrices of the layer's size. A token's cross-entropy has the
-    gradient p - e_t in its logits, where p is their softmax and e_t is 1 at the token, else 0; |B| has the gradient
-    B / |B| in B, and 0 at B = 0.
+    Autograd is not used, as it would hold two more matrices of the layer's size. The gradient of a token's
+    cross-entropy with respect to its logits is p - e_t. Here p is their softmax, and e_t is 1 at the token, else 0. The
+    gradient of |B| is B / |B|, and 0 at B = 0.
 
     Args:
         layer: the trained layer, which stays unchanged.
@@ -218,7 +218,7 @@ def write_gradient(
     gradient.bias.zero_()
 
     def add_chunk(softmax: Tensor, chunk: _Chunk) -> None:
-        """Add to `gradient` the part of a chunk's tokens, from their softmax `(m, v)`, which is overwritten."""
+        """Add the gradient of a chunk's tokens to `gradient`; their softmax `(m, v)` is overwritten."""
         weight = torch.tensor(weights[chunk.tokens], device=softmax.device)
         state_weights = torch.zeros(len(chunk.states), device=weight.device).index_add_(0, chunk.rows, weight)
         softmax.mul_(state_weights[:, None]).index_put_((chunk.rows, chunk.ids), -weight, accumulate=True)
@@ -258,9 +258,9 @@ def train_layer(
     learning_rate: float,
     weight_decay: float,
 ) -> None:
-    """Train a layer from zeros by AdamW; `callback` gets the layer after each step.
+    """Train a layer, which starts at zeros, by AdamW; `callback` is called with the layer after each step.
 
-    `steps` gives the tokens of each step, and the mask `(t,)` of the tokens of wrong options among them.
+    `steps` yields the tokens of each step, and a bool mask `(t,)` of the tokens of wrong options.
     """
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     adamw = torch.optim.AdamW(list(layer), lr=learning_rate, weight_decay=weight_decay, betas=(0.9, 0.999), fused=True)

@@ -54,7 +54,7 @@ COMMONSENSE_QA = DataSet(
 def _two_options(
     question: str, texts_of_options: tuple[str, str], options: tuple[str, ...], gold: int, how: ReadOptions
 ) -> DraftQuestion:
-    """Build a question with two lettered options; in the open format it shows both, and the answer is "1" or "2"."""
+    """Build a question with two options: lettered, or shown in an open question with the answer "1" or "2"."""
     if how.format is Format.CHOICE:
         return DraftQuestion(question, options, gold)
     return DraftQuestion(question, ("1", "2"), gold, (("first", texts_of_options[0]), ("second", texts_of_options[1])))
@@ -131,7 +131,10 @@ NOT_ONE_BLANK = FilterVerdict(keep=False, why="sentences without exactly one bla
 
 
 def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
-    """Build a filter that keeps labelled sentences whose number of blanks `fits`; the verdict on others is `why`."""
+    """Build a filter of WinoGrande's rows by the number of blanks (`_`) in the sentence.
+
+    It keeps rows without a label, and those whose number of blanks `fits`. The verdict on other rows is `why`.
+    """
 
     def judge(row: Row) -> FilterVerdict:
         sentence = row.values["sentence"]

@@ -1,7 +1,8 @@
 """The training corpora CT-CHOICE and CT-OE (collection of Kapoor et al., arXiv:2406.08391), and a small part of them.
 
-The data sets and their numbers of rows follow from the paper's row counts: 18 · 1,000 + 250 + 400 and
-17 · 1,052 + 250 + 400 (docs/methods.md §1.2). Of each data set the first rows of train that pass its filter are used.
+A corpus joins the first train rows of each data set that pass the data set's filter. How many rows are taken follows
+from the paper's row counts: 18 · 1,000 + 250 + 400 for CT-CHOICE and 17 · 1,052 + 250 + 400 for CT-OE
+(docs/methods.md §1.2).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 ROWS = 20_000
-"""Total number of rows, divided equally among the data sets; missing rows of a small one are not replaced."""
+"""Total number of rows, divided equally among the data sets. What a small data set lacks is not replaced."""
 VALIDATION = 2_000
 PUBLISHED_BEHIND = 817 + 1_571
-"""Validation rows of TruthfulQA and StoryCloze: they count in the published proportions, but none is used."""
+"""Validation rows of TruthfulQA and StoryCloze. They count in the published proportions of data sets, but no such row
+is used."""
 
 CHOICE_SETS = (
     entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE,
@@ -30,26 +32,28 @@ CHOICE_SETS = (
     commonsense.HELLASWAG, knowledge.MATH_QA, comprehension.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ,
     comprehension.SIQA, entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
 )  # fmt: skip
-"""Data sets in alphabetical order, which is the published one."""
+"""Data sets of CT-CHOICE in alphabetical order, which is their published order."""
 OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
 
 class CtCorpus(Task):
-    """Base class of the four tasks: several data sets joined to a training corpus."""
+    """Base class of the four corpus tasks, each of which joins several data sets."""
 
     sets: ClassVar[tuple[DataSet, ...]]
     quota: ClassVar[int]
     """Largest number of train rows taken from each data set."""
     style = knowledge.ARC.style(Format.CHOICE)
-    """Prompt style of one of the data sets; `style_of` gives the style of each question."""
+    """Prompt style of ARC, for code that needs a single style. `style_of` returns the style of each question."""
     draws_exemplars = True
     prompt_tokens = 1600
     is_published = False
-    """Whether this corpus was published; the local subset was not."""
+    """Whether this corpus was published; the small local corpora were not."""
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """The questions of `train` or `validation`, with ids `ct/<data set>/<split>/<row>`, data set after data set.
+        """Yield the questions of `train` or `validation`, one data set after the other.
+
+        A question's id is `ct/<data set>/<split>/<row>`.
 
         Raises:
             UserError: the split is unknown, a file is missing, or a row is invalid.
@@ -61,21 +65,21 @@ class CtCorpus(Task):
         return iter(self._published_validation() if self._as_published else self._stratified_validation())
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Exemplar pools: data set -> all its train questions, for ANLI the dev questions (docs/methods.md §1.4)."""
+        """Exemplar pools: data set -> all its train questions; for ANLI the dev questions (docs/methods.md §1.4)."""
         return {each.name: self._questions(each, each.pool) for each in self._sets}
 
     def style_of(self, question: Question) -> PromptStyle:
-        """Prompt style of the question's data set."""
+        """Return the prompt style of the data set that a question comes from."""
         return next(each for each in self._sets if each.name == question.subject).style(self.format)
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """The cards of the data sets, each with the splits from which its questions and its exemplars come."""
+        """Return the cards of the data sets, each with a split from which the split's questions or exemplars come."""
         return [(each.card, origin) for each, used in self._parts(split) for origin in dict.fromkeys((used, each.pool))]
 
     def _parts(self, split: Split) -> list[tuple[DataSet, Split]]:
-        """The data sets of a split, each with the split that its questions come from.
+        """Return the data sets of a split, each with the data set's own split that its questions come from.
 
-        Validation questions come from train if a data set has no validation split, or its file is missing.
+        Validation questions come from train if a data set has no validation split, or if its file is missing.
         """
         if split == "train":
             return [(each, "train") for each in self._sets]
@@ -85,7 +89,7 @@ class CtCorpus(Task):
 
     @property
     def _as_published(self) -> bool:
-        """Whether to reproduce the published corpus."""
+        """Whether this corpus is to be reproduced as it was published."""
         return self.is_published and self.protocol.validation_rule is ValidationRule.PUBLISHED
 
     @cached_property
@@ -98,7 +102,7 @@ class CtCorpus(Task):
         return {}
 
     def _questions(self, data_set: DataSet, split: Split) -> SplitQuestions:
-        """Questions of a data set's split; cached, so that filtered rows are counted once."""
+        """Return the questions of one split of a data set, cached so that filtered rows are counted once."""
         key = data_set.name, split
         if key not in self._cache:
             how = ReadOptions(self.format, self.protocol.exemplar_seed)
@@ -108,7 +112,10 @@ class CtCorpus(Task):
     # --- validation ---------------------------------------------------------------------------------------------------
 
     def _stratified_validation(self) -> Iterator[Question]:
-        """Questions of each data set in proportion to train, sampled with `split_seed`, in row order."""
+        """Yield validation questions of each data set, in proportion to its train questions.
+
+        They are sampled with `split_seed` and yielded in row order.
+        """
         train_counts = [self._questions(each, "train").count_up_to(self.quota) for each in self._sets]
         shares = proportional(self.card.sizes["validation"], train_counts)
         for (each, origin), n_train, share in zip(self._parts("validation"), train_counts, shares, strict=True):
@@ -123,10 +130,11 @@ class CtCorpus(Task):
             yield from (pool[first + i] for i in np.sort(rng.choice(len(pool) - first, n, replace=False)).tolist())
 
     def _published_validation(self) -> list[Question]:
-        """First rows of each validation split in proportion to its size, joined, cut to 2,000 and permuted.
+        """Return the published validation set: the first rows of each validation split, in proportion to its size.
 
-        About 70 % are from BoolQ, and most data sets have none (docs/methods.md §1.2). Exemplars are seeded with a
-        question's row in its split, as in the official code.
+        The rows are joined, cut to 2,000 and permuted. About 70 % are from BoolQ, and most data sets have none
+        (docs/methods.md §1.2). As in the official code, a question's row number in its split seeds the choice of its
+        exemplars.
         """
         splits = [self._questions(each, origin) for each, origin in self._parts("validation")]
         sizes = [len(pool) for pool in splits]
@@ -139,7 +147,7 @@ class CtCorpus(Task):
 
 
 def proportional(total: int, sizes: Sequence[int]) -> list[int]:
-    """Divide `total` in proportion to sizes by largest remainder; ties in order.
+    """Divide `total` in proportion to sizes by the largest-remainder method; on ties earlier sizes come first.
 
     >>> proportional(10, [100, 100, 25])
     [5, 4, 1]
@@ -183,8 +191,9 @@ class CTChoice(CtCorpus):
 class CTOpen(CtCorpus):
     """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
 
-    Under the validation rule `published` the data sets are taken by name. The order in which the published validation
-    set took them came from a hash table that differs from run to run, so that its rows can't be told.
+    Under the validation rule `published`, data sets are taken in the order of their names. The authors' code took them
+    in the order of a hash table, which differs from run to run. So the rows of the published validation set are
+    unknown.
     """
 
     format = Format.OPEN

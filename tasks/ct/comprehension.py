@@ -1,7 +1,8 @@
 """Reading comprehension: BoolQ, Cosmos QA, MultiRC and Social IQa.
 
 A row of BoolQ: {"question": "can tin float", "passage": "Tin is ...", "answer": False}. MultiRC has one row for each
-proposed answer, which is right or not. The labels of Social IQa are texts from "1" on, some with a newline around them.
+proposed answer, labelled right or wrong. The labels of Social IQa are the texts "1", "2" and "3", some with a newline
+before or after.
 """
 
 from __future__ import annotations

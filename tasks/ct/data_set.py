@@ -22,15 +22,15 @@ LETTERED = "Question:\n{text}\n\nChoices:\n{options}"
 
 
 class ReadOptions(NamedTuple):
-    """Options for reading a row."""
+    """Options for reading one row as a question."""
 
     format: Format
     seed: int
-    """Seed of random choices for this row."""
+    """Seed of the random choices that reading this row makes."""
 
 
 class DraftQuestion(NamedTuple):
-    """Question of a row, before it has an id and a subject."""
+    """Question that a row was converted to, before it gets an id and a subject."""
 
     text: str
     choices: tuple[str, ...]
@@ -43,11 +43,11 @@ Reader = Callable[[Row, ReadOptions], DraftQuestion]
 
 
 class FilterVerdict(NamedTuple):
-    """Decision of a filter on a row."""
+    """Decision of a filter: whether a row is kept, and under which reason it is counted."""
 
     keep: bool
     why: str = ""
-    """Reason under which the row is counted; empty: not counted."""
+    """Reason under which the row is counted; empty: the row is not counted."""
 
 
 KEEP = FilterVerdict(keep=True)
@@ -55,9 +55,9 @@ KEEP = FilterVerdict(keep=True)
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects the rows of every split that are used (docs/methods.md §1.2).
+    """Decides which rows of a data set become questions (docs/methods.md §1.2).
 
-    A filter doesn't raise: it keeps an invalid row, for which the reader raises.
+    A filter raises no error for an invalid row, but keeps it; the reader then raises the error.
     """
 
     columns: tuple[str, ...]
@@ -66,7 +66,7 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """One data set in both formats (docs/methods.md §1.4)."""
+    """One data set of the corpora, with its prompt styles in both formats (docs/methods.md §1.4)."""
 
     name: str
     """Name of the data set, which is the subject of its questions."""
@@ -75,18 +75,18 @@ class DataSet:
     read: Reader
     choice: PromptStyle
     open: PromptStyle | None = None
-    """Prompt style without options; None if the data set is no part of the open corpus."""
+    """Prompt style without options; None if the data set is not in the open corpus."""
     filter: Filter | None = None
     pool: Split = "train"
-    """Split from which exemplars come."""
+    """Split of the data set from which exemplars come."""
     published: DataSet | None = None
-    """The data set as the published corpus reads it; None if that is the same."""
+    """The same data set with the filter and reader of the published corpus; None if they are the same."""
 
     def style(self, fmt: Format) -> PromptStyle:
         """Return the prompt style of the data set's questions in a format.
 
         Raises:
-            ContractError: the format is open, and the data set is no part of the open corpus.
+            ContractError: the format is open, and the data set is not in the open corpus.
         """
         style = self.choice if fmt is Format.CHOICE else self.open
         if style is None:
@@ -110,8 +110,9 @@ def card_of(
         config: name of the configuration.
         revision: commit of the repository.
         license: license of the rows.
-        splits: our split -> its name in the source; None: train and validation under these names.
-        is_script: the data set is a script on the Hub, so that its files come from the Parquet branch.
+        splits: name of a split in confbench -> its name in the source; None: train and validation have these names
+            there.
+        is_script: whether the data set is a script on the Hub. Then its files come from the Hub's Parquet branch.
     """
     return DataCard(
         hub=hub,
@@ -132,9 +133,9 @@ class SplitQuestions(Sequence[Question]):
     Args:
         source: provides the rows.
         data_set: the data set.
-        split: a split of its card.
-        how: the format, and the seed to which the index of a question is added.
-        counts: counts of filtered and unusual rows by reason, updated here.
+        split: a split that the data set's card lists.
+        how: format of the questions, and a seed; reading question i uses the seed plus i.
+        counts: reason -> number of rows that were filtered out or are unusual; updated as rows are read.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class SplitQuestions(Sequence[Question]):
         return Question(f"ct/{name}/{self._split}/{row.index}", name, item.text, item.choices, item.gold, item.parts)
 
     def count_up_to(self, most: int) -> int:
-        """Return the number of questions, or `most` if there are more; no more rows are filtered than needed.
+        """Return the number of questions, at most `most`; later rows are not read.
 
         Raises:
             UserError: all rows are filtered out.
@@ -214,7 +215,7 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
     Args:
         question: name of the question's column.
         options: function that reads a row's options and the index of the right one.
-        parts: columns with further parts of the prompt, which have the columns' names.
+        parts: columns with further parts of the prompt, each shown under its column's name.
     """
 
     def read(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -227,14 +228,14 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
 
 
 HIDDEN = ("", "-1", "None")
-"""Placeholders of labels that are not public."""
+"""Values of a label column that mean: the true label is not published."""
 
 
 def column_text(row: Row, column: str) -> str:
     """Return the text of a column, which may be empty.
 
     Raises:
-        UserError: the value is not a text; the message names row and column, as in the functions below.
+        UserError: the value is not a text; the message names row and column.
     """
     value = row.values[column]
     if not isinstance(value, str):
@@ -248,7 +249,10 @@ def column_options(row: Row, *columns: str) -> tuple[str, ...]:
 
 
 def label(row: Row, column: str, labels: str) -> int:
-    """Return the index of a column's label, a text or number, among the characters of `labels`: the right option."""
+    """Return the index of the right option, which a column names by one character of `labels`.
+
+    The column's value may be a text or a number.
+    """
     value = row.values[column]
     label_text = str(value).strip()
     if label_text in HIDDEN:
@@ -259,7 +263,7 @@ def label(row: Row, column: str, labels: str) -> int:
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
-    """Validate a list of `least` to `most` options."""
+    """Return a list of `least` to `most` options as a tuple of texts, and raise a `UserError` for any other value."""
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
         raise column_error(row, column, "a list of texts", value)
     if not least <= len(value) <= most:
@@ -273,7 +277,8 @@ def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[
 def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
     """Return a row's options and the index of the right one.
 
-    They are read from the columns `choices` (texts with labels) and `answerKey` (the label of the right option).
+    The options are the texts in the column `choices`. The column `answerKey` has the label of the right option, and
+    `choices` the labels of all.
     """
     choices, key = row.values["choices"], column_text(row, "answerKey").strip()
     if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
@@ -301,17 +306,17 @@ REPEATED = FilterVerdict(keep=False, why="rows with two equal options, left out"
 
 
 def keep_labels(column: str, labels: Sequence[int]) -> Filter:
-    """Build a filter that keeps rows with one of these labels in a column."""
+    """Build a filter that keeps the rows whose label in a column is one of `labels`."""
     return Filter((column,), lambda row: KEEP if row.values[column] in labels else UNLABELLED)
 
 
 def keep_distinct_columns(*columns: str) -> Filter:
-    """Build a filter that keeps rows whose options, one in each of these columns, all differ."""
+    """Build a filter that keeps the rows whose options all differ; each column holds one option."""
     return Filter(columns, lambda row: keep_differing([row.values[column] for column in columns]))
 
 
 def keep_differing(options: object) -> FilterVerdict:
-    """Keep a row if its options differ; an invalid list is kept for the reader to refuse."""
+    """Return the verdict that keeps a row if its options differ; invalid lists are kept, for the reader to refuse."""
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         return KEEP
     return KEEP if len(set(options)) == len(options) else REPEATED

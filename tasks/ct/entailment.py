@@ -1,7 +1,7 @@
 """Natural language inference: CB, SNLI and the three rounds of ANLI.
 
-A row: {"premise": "Two cooks share a stove.", "hypothesis": "They are alone", "label": 2}. The labels of CB are
-entailment, contradiction, neutral; those of SNLI and ANLI entailment, neutral, contradiction.
+A row: {"premise": "Two cooks share a stove.", "hypothesis": "They are alone", "label": 2}. Labels 0 to 2 of CB mean
+entailment, contradiction, neutral; those of SNLI and ANLI mean entailment, neutral, contradiction.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ SNLI = DataSet(
 
 
 def _anli(n: int) -> DataSet:
-    """Build the data set of round n of ANLI; its dev split provides the exemplars, so there is no validation split."""
+    """Build the data set of round n of ANLI.
+
+    Exemplars come from its dev split, which therefore can't be a validation split.
+    """
     return DataSet(
         name=f"anli_r{n}",
         card=card_of(

@@ -1,8 +1,8 @@
 """Science and mathematics, and kinds of questions: ARC, OpenBookQA, SciQ, MathQA and TREC.
 
 A row of ARC: {"question": "Which of these melts?", "choices": {"text": [...], "label": ["A", "B", "C", "D"]},
-"answerKey": "B"}; some rows have 3 or 5 options, some the labels 1 to 4. SciQ does not order its options, MathQA has
-them in one text.
+"answerKey": "B"}; some rows have 3 or 5 options, or the labels 1 to 4. SciQ has one column per option, which are
+permuted. MathQA has all options in one text.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ OBQA = DataSet(
 # --- SciQ -------------------------------------------------------------------------------------------------------------
 
 SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
-"""Columns of the options, in the order to which a random permutation is applied; the file has `distractor3` first."""
+"""Columns of SciQ's options, in the order to which a random permutation is applied. The file has `distractor3`
+first."""
 
 
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -104,7 +105,8 @@ SCIQ = DataSet(
 
 MATH_OPTIONS = 5
 ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "abcde"), re.DOTALL)
-"""Options as in `a ) 1,200 , b ) 38 ...`, each up to the next letter; some are quoted, in a list."""
+"""Matches MathQA's five options, like `a ) 1,200 , b ) 38 ...`: the text after each letter, up to the next letter. In
+some rows the options are quoted and in a list."""
 
 UNREADABLE = FilterVerdict(keep=False, why="rows whose options can't be read as five, left out")
 NOT_AMONG = FilterVerdict(keep=False, why="rows whose right option is not among those that commas give, left out")
@@ -113,7 +115,7 @@ READ_AS_PUBLISHED = FilterVerdict(keep=True, why="rows whose options are not wha
 
 
 def by_letters(options: str) -> list[str]:
-    """Return the options as the text after each letter up to the next one; empty if a letter from a to e is missing.
+    """Return MathQA's options, the text after each letter; an empty list if a letter from a to e is missing.
 
     >>> by_letters("a ) 1,200 , b ) ( 3 ) x , c ) 7 , d ) 0.5 , e ) none of these")
     ['1,200', '( 3 ) x', '7', '0.5', 'none of these']
@@ -126,7 +128,7 @@ def by_letters(options: str) -> list[str]:
 
 
 def by_commas(options: str) -> list[str]:
-    """Return the options as the official code reads them: between commas, the text after the last bracket.
+    """Return MathQA's options as the official code does: split at commas, the text after the last bracket.
 
     >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
     ['1', '200', 'x']
@@ -137,10 +139,11 @@ def by_commas(options: str) -> list[str]:
 def _math(
     split: Callable[[str], list[str]], other: Callable[[str], list[str]], unfit: FilterVerdict, odd: FilterVerdict
 ) -> tuple[Reader, Filter]:
-    """Build a reader of MathQA that splits the options by `split`, and the filter that fits it.
+    """Build a reader of MathQA that splits the text of the options by `split`, and a filter for this reader.
 
-    The filter's verdict is `unfit` on a row whose options can't be split, and `odd` where `other` splits them
-    otherwise. Commas within numbers make more than five options; the official code keeps such rows.
+    The filter's verdict is `unfit` on a row whose options can't be split, and `odd` on a row that the function `other`
+    splits differently. Split at commas, options with commas in numbers become more than five; the official code keeps
+    such rows.
     """
 
     def judge(row: Row) -> FilterVerdict:
@@ -186,7 +189,8 @@ MATH_QA = replace(_MATH_QA, published=replace(_MATH_QA, read=_READ_PUBLISHED, fi
 KINDS = (
     "Abbreviation", "Entity", "Description and abstract concept", "Human being", "Location", "Numeric value",
 )  # fmt: skip
-"""Kinds by `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column `label-coarse` has another order."""
+"""Names of TREC's kinds of questions by `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column
+`label-coarse` has another order."""
 
 
 TREC = DataSet(

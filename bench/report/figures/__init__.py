@@ -1,8 +1,9 @@
-"""Draw the figures of a comparison, one by one or all into files, from tables and the records of their results.
+"""Draw the figures of a comparison of methods, from tables and the answers and confidences of their results.
 
-Every function takes one table for each model and task and returns a matplotlib figure at its printed size; `save`
-writes it, the same bytes each time. The note below a figure says what it leaves out. Example:
-`write_figures(tables, lambda row: read_records(path_of(row, results)), Path("figures"))`.
+Figures are drawn one by one, or all into files. A function takes tables, one for each model and task, and returns a
+matplotlib figure at its printed size. `save` writes a figure to a file, the same bytes each time. The note below a
+figure says what the figure leaves out. Example: `write_figures(tables, lambda row: read_records(path_of(row, results)),
+Path("figures"))`.
 """
 
 from bench.report.figures.confidence import confidence_histograms

@@ -1,4 +1,4 @@
-"""Confidence histograms: how sure a method is of right answers (upwards) and of wrong ones (downwards)."""
+"""Draw confidence histograms: right answers of a method as bars upwards, wrong answers as bars downwards."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
 
     Args:
         tables: tables of one model, one for each task.
-        records_of: returns the records of a result row.
+        records_of: returns the answers and confidences, question by question, of a result.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     note = data.note(

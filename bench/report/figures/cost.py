@@ -44,14 +44,17 @@ COSTS: Mapping[str, str] = MappingProxyType(
         "parameters": "trained parameters",
     }
 )
-"""Attribute of `Line` that has a cost for each seed -> name of the cost in figures."""
+"""Attribute of a table's `Line` (a method over its seeds) that lists a cost for each seed -> name of the cost in
+figures."""
 
 
 @use_style()
 def cost_quality(
     tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS), remark: str = ""
 ) -> Figure:
-    """Draw metrics (down) against costs (across): a marker for each method, and the Pareto front.
+    """Draw metrics against costs of methods: a marker for each method, and the Pareto front.
+
+    Rows of axes are metrics, columns are costs.
 
     Args:
         tables: one table, of one model and task.
@@ -60,7 +63,7 @@ def cost_quality(
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     model, task, table = data.single
@@ -123,7 +126,7 @@ def cost_quality(
 
 
 def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
-    """Make the x axis logarithmic, with a place for 0 if something costs nothing."""
+    """Make the x axis logarithmic; if some price is 0, the axis has a linear section at the left for it."""
     positive = [price for price in prices if price > 0] or [1.0]
     low, high = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
     high = max(high, low + 1)
@@ -144,7 +147,10 @@ def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
 def _draw_method(
     axes: Axes, line: Line, metric: str, prices: Sequence[float], ends: tuple[float, float] | None, style: Style
 ) -> None:
-    """Draw a method: marker, whisker, range of costs, and a dash for each seed; nothing if the metric is undefined."""
+    """Draw one method: a marker, a whisker, the range of its costs, and a dash for each seed.
+
+    Nothing is drawn if the metric is undefined for the method.
+    """
     value, label, colour, x = line.estimate(metric), line.key.label, line.style.colour, sum(prices) / len(prices)
     if value.mean is None:
         return

@@ -1,4 +1,7 @@
-"""Draw a dot plot of measures: each row shows a value with its interval, and both as numbers at the right."""
+"""Draw a dot plot of numbers that an analysis measured: a row for each, with the value and its interval.
+
+The value and the interval are also written as numbers at the right.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,15 @@ if TYPE_CHECKING:
 ROW = 0.13
 """Height of a row, in inches."""
 _MOST = 30
-"""Maximum number of rows on one figure, so that they can be read on a page; the tables have all rows."""
+"""Maximum number of rows on one figure, for which a printed page has room; the tables have all rows."""
 
 
 @use_style()
 def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
-    """Draw the values of the column `measured.drawn`, a row for each value; None if no column is to be drawn."""
+    """Draw the column of numbers that an analysis chose for its figure, as a row with a dot for each number.
+
+    Returns None if the analysis chose no column.
+    """
     column = measured.figure_column
     if column is None:
         return None

@@ -1,7 +1,7 @@
-"""Draw with matplotlib: figures with title, legend (key) and note; settings of axes; artists; files.
+"""Helpers for matplotlib: figures with title, legend and note, settings of axes, artists, and files.
 
-Axes and artists that show numbers have labels, so that tests can read the numbers back. Example:
-`figure, axes = drawing((1, 2), (TEXT_WIDTH, 2.0), title="tiny on atlas-oe", note="n 400")`.
+Axes and artists that show numbers have labels, so that tests can read the numbers back. Example: `figure, axes =
+new_figure((1, 2), (TEXT_WIDTH, 2.0), title="tiny on atlas-oe", note="n 400")`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE = 1.25 * SMALL / 72
-"""Distance between two lines of small type, in inches."""
+"""Distance between two lines of text in the small font size, in inches."""
 TITLE = 8.0
 """Font size of the title, in points."""
 AXIS = 0.42
-"""Height that headings, ticks and the name of an axis take around rows, in inches."""
+"""Height in inches, besides the rows of a figure, for headings, tick labels and the label of the x axis."""
 MARKER_SIZE = 3.2
 """Size of a marker, in points."""
 LONGEST = 34
-"""Maximum number of characters of a name; the end of a longer one is cut."""
+"""Maximum number of characters of a method's or task's name in figures; longer names lose their end."""
 REFERENCE: Mapping[str, Any] = MappingProxyType({"color": FAINT, "linewidth": 0.6, "zorder": 0.5})
-"""matplotlib settings of reference lines."""
+"""matplotlib's `Line2D` arguments of reference lines, e.g. of the diagonal of a reliability diagram."""
 NO_GLYPH = r"Glyph .* missing from font"
 _LETTERS, _TITLE_LETTERS = 20.5, 15
-"""Characters per inch of a line, in the note and in the title."""
+"""Number of characters per inch: in a line of the note, and in a line of the title."""
 
 
 @contextmanager
 def use_style() -> Iterator[None]:
-    """Use `style.RC` on top of matplotlib's defaults, regardless of the user's settings."""
+    """Use matplotlib's defaults with the settings in `style.RC`; the user's own settings have no effect."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
@@ -69,15 +69,15 @@ def new_figure(
     lines: bool = True,
     **settings: Any,
 ) -> tuple[Figure, Any]:
-    """Create a figure and its axes, an array of `shape`.
+    """Create a figure with title, note and legend, and a grid of axes; return the figure and the array of axes.
 
     Args:
         shape: numbers of rows and columns of axes.
-        size: width of the figure, and height of the axes with their labels, in inches.
-        title: title, which is broken into lines if it is long.
-        note: text below the axes with what a reader must know, which is broken into lines.
-        key: names and styles that the legend lists.
-        lines: whether the legend shows lines with their markers, or markers alone.
+        size: in inches: width of the figure, and height of the axes with their labels.
+        title: title of the figure; a long one is broken into lines.
+        note: text below the axes with what a reader must know; it is broken into lines.
+        key: names and styles in the legend.
+        lines: whether the legend shows lines with markers; otherwise it shows markers alone.
         settings: further arguments of `Figure.subplots`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -102,13 +102,13 @@ def new_figure(
 
 
 def _wrap(text: str, letters: float) -> str:
-    """Wrap text into lines of at most `letters` characters; a percent sign stays with its number."""
+    """Break text into lines of at most `letters` characters; a number and its percent sign stay on one line."""
     words = " ".join(filter(None, map(plain, text.replace(" %", "\u00a0%").split(" "))))
     return "\n".join(textwrap.wrap(words, int(letters)))
 
 
 def text_height(note: str, title: str) -> float:
-    """Return the height of note and title in inches."""
+    """Return the height of a figure's note and title together, in inches."""
     lines = [len(text.split("\n")) if text else 0 for text in (note, title)]
     return LINE * lines[0] + LINE * TITLE / SMALL * lines[1] + 0.1
 
@@ -123,7 +123,7 @@ def shorten_name(name: str, most: int = LONGEST) -> str:
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Set up rows at y = 0, 1, ... from the top, with names at the left and grid lines."""
+    """Give axes a row for each name, from the top: row i is at y = i, with the name at the left and a grid line."""
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), [shorten_name(name) for name in names])
     axes.tick_params(axis="y", length=0)
@@ -138,7 +138,7 @@ def write_beside(axes: Axes, row: float, words: str, **settings: Any) -> None:
 
 
 def no_data(axes: Axes, reason: str) -> None:
-    """Write on empty axes why they have no data."""
+    """Write into empty axes why there is nothing to draw."""
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.tick_params(length=0, labelbottom=False, labelleft=False)
     for spine in axes.spines.values():
@@ -146,12 +146,15 @@ def no_data(axes: Axes, reason: str) -> None:
 
 
 def set_metric_ticks(axis: Axis, metric: str, most: int = 5) -> None:
-    """Set round ticks for a metric, in percent if it is a fraction."""
+    """Set ticks at round values of a metric, with labels in percent if the metric is a fraction."""
     set_ticks(axis, most, percent=METRICS[metric].is_fraction)
 
 
 def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
-    """Set round ticks with at most `most` intervals between them."""
+    """Set ticks at round values, with at most `most` intervals between them.
+
+    With `percent`, labels show a fraction in percent.
+    """
     from matplotlib.ticker import MaxNLocator
 
     factor = 100 if percent else 1
@@ -161,14 +164,14 @@ def set_ticks(axis: Axis, most: int = 5, *, percent: bool = True) -> None:
 
 
 def set_fraction_axes(axes: Axes) -> None:
-    """Set both axes to [0, 1] with labels in percent."""
+    """Set the range of the x and y axis to [0, 1], with labels in percent."""
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:g}")
 
 
 def format_quantity(value: float) -> str:
-    """Format a number on a logarithmic axis.
+    """Format a number as a tick label of a logarithmic axis.
 
     >>> [format_quantity(value) for value in (0, 0.001, 1, 10_000, 1e9)]
     ['0', '0.001', '1', '10k', '1G']
@@ -180,7 +183,10 @@ def format_quantity(value: float) -> str:
 
 
 def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
-    """Return axis limits around all values with a margin, which is `least` if all values are equal."""
+    """Return axis limits (low, high) around all values, with a margin of 6 % of their range on each side.
+
+    If all values are equal, the margin is `least`.
+    """
     room = 0.06 * (max(values) - min(values)) or least
     return min(values) - room, max(values) + room
 
@@ -189,21 +195,24 @@ def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, 
 
 
 def draw_segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
-    """Draw line segments from `points`, (k, 2, 2): both ends of each segment, as (x, y)."""
+    """Draw k line segments; `points` has shape (k, 2, 2): segments, their two ends, and x and y of an end."""
     from matplotlib.collections import LineCollection
 
     axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
 
 
 def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return vertical segments (k, 2, 2) at x from low to high, each of shape (b,); those with NaN are left out."""
+    """Return vertical line segments (k, 2, 2) at `x` from `low` to `high`, each of shape (b,).
+
+    The array's dimensions are segments, their two ends, and x and y. Segments with NaN are left out, so k <= b.
+    """
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
     lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
     return lines
 
 
 def draw_boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
-    """Draw rectangles from `corners`, (k, 4): left, bottom, right and top of each."""
+    """Draw k filled rectangles; `corners` has shape (k, 4): left, bottom, right and top of each."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -218,14 +227,14 @@ def draw_dot(
     axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
     *, hollow: bool = False,
 ) -> None:  # fmt: skip
-    """Draw a value as a dot in a row, with its interval if both ends are known.
+    """Draw a value as a dot in a row of the axes, and its interval as a line if both ends are known.
 
     Args:
         axes: axes with rows from `name_rows`.
         row: index of the row.
-        value: position of the dot.
-        ends: ends of the interval; None if unknown.
-        label: name of the row, and name of what the dot shows; together they label the artist.
+        value: x position of the dot.
+        ends: both ends of the interval; None for an unknown end.
+        label: name of the row, and name of the drawn value; joined by `/` they are the label of the artist.
         style: style of the dot.
         hollow: whether the dot is white inside.
     """
@@ -237,7 +246,7 @@ def draw_dot(
 
 
 def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: str = "_") -> None:
-    """Draw a thin dash at the value of each seed."""
+    """Draw a thin dash at (x, y) for each seed; `x` and `y` hold a coordinate for each seed."""
     size = 3.0 if marker == "_" else 4.5
     axes.plot(
         x, y, label=label, marker=marker, markersize=size, markeredgewidth=0.5, linestyle="none", color=colour,
@@ -246,13 +255,13 @@ def draw_seeds(axes: Axes, x: Any, y: Any, label: str, *, colour: str, marker: s
 
 
 def line_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """Return the arguments of matplotlib's `Line2D` that draw a style's line with its markers."""
+    """Return the arguments of matplotlib's `Line2D` that draw a method's line with its markers."""
     dashes: dict[str, Any] = {"dashes": style.dash} if style.dash else {"linestyle": "solid"}
     return {"color": style.colour, **dashes, **marker_settings(style, size)}
 
 
 def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
-    """Return the arguments of matplotlib's `Line2D` that set a style's marker."""
+    """Return the arguments of matplotlib's `Line2D` that set a method's marker."""
     of_strokes = style.marker in "x+12"
     return {
         "marker": style.marker, "markersize": size * (1.3 if style.marker in "*XPx+12" else 1.0), "color": style.colour,
@@ -262,13 +271,16 @@ def marker_settings(style: Style, size: float = MARKER_SIZE) -> dict[str, Any]:
 
 
 def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = False) -> dict[str, Any]:
-    """Return the arguments of matplotlib's `Line2D` that draw a style's markers alone, white inside if `hollow`."""
+    """Return the arguments of matplotlib's `Line2D` that draw a method's markers without a line.
+
+    With `hollow`, markers are white inside.
+    """
     inside = {"markerfacecolor": "white", "fillstyle": "full"} if hollow else {}
     return {"linestyle": "none", **marker_settings(style, size), **inside}
 
 
 def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
-    """Set up an x axis for differences that holds 0 and all known values, with a line at 0."""
+    """Set up an x axis for differences: its range contains 0 and all known values, and a vertical line marks 0."""
     axes.set_xlim(*padded_limits([0.0, *(value for value in values if value is not None)]))
     set_ticks(axes.xaxis, most, percent=percent)
     axes.grid(axis="x")
@@ -284,13 +296,16 @@ def draw_zero_line(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of the path's suffix: whole or not at all, the same bytes for the same figure."""
+    """Write a figure to a file in the format of the path's suffix, and return the path.
+
+    If writing fails, no partial file is left. The same figure always gives the same bytes.
+    """
     write_atomic(path, figure_bytes(figure, path.suffix.removeprefix(".")))
     return path
 
 
 def figure_bytes(figure: Figure, kind: str, **settings: Any) -> bytes:
-    """Return the bytes of a figure's file in the format `kind` (svg, pdf or png), without dates in the metadata."""
+    """Return the content of a figure's file in the format `kind` (svg, pdf or png), without dates in the metadata."""
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}

@@ -1,6 +1,7 @@
-"""Data of a figure: lines of tables by model and task, with empty lines for methods that were not run.
+"""Data of a figure: the methods' values by model and task.
 
-Example: `build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
+Methods that were not run on a model and task have an empty line there. A line is one method over its seeds. Example:
+`build_figure_data(tables).column("tiny", "atlas-oe")[0].estimate("auroc").mean`.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 RecordsOf = Callable[[ResultRow], QuestionRecords]
-"""Returns the records of a result row, e.g. by `bench.results.files.read_records`: one result, question by question."""
+"""Function from a result row (metrics of one method and seed) to its answers and confidences, question by question.
+
+Example: `bench.results.files.read_records`, called with the row's path.
+"""
 PLACES_NAMED = 2
-"""Maximum number of cells (model and task) that a note names; more are only counted."""
+"""Maximum number of pairs of model and task that a note lists by name; more are only counted."""
 
 
 @dataclass(frozen=True)
 class FigureData:
-    """Tables of a figure, with all their methods, models and tasks."""
+    """Tables of a figure, and the methods, models and tasks that occur in any of them."""
 
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     methods: tuple[Line, ...]
-    """For each method and settings a line without rows, in the order in which figures list them."""
+    """Methods in the order of the legend: an empty line (without results) for each method and its settings."""
     tables: Mapping[tuple[str, str], Table]
-    """Tables by model and task."""
+    """(model, task) -> table."""
 
     @property
     def model(self) -> str:
-        """The only model of the figure.
+        """Name of the model.
 
         Raises:
             ValueError: the figure has several models.
@@ -48,12 +52,12 @@ class FigureData:
 
     @property
     def where(self) -> str:
-        """Name of the model, and of the task if there is only one, for titles."""
+        """Words for the title of the figure: the model, and also the task if there is only one."""
         return f"{self.model} on {self.tasks[0]}" if len(self.tasks) == 1 else self.model
 
     @property
     def single(self) -> tuple[str, str, Table]:
-        """Model, task and table of a figure with one table.
+        """Model, task and table of a figure that has only one table.
 
         Raises:
             ValueError: the figure has several models or tasks.
@@ -63,46 +67,55 @@ class FigureData:
 
     @property
     def level(self) -> float | None:
-        """Level of the intervals, e.g. 0.95; None if no intervals were computed."""
+        """Confidence level of the intervals, e.g. 0.95; None if no intervals were computed."""
         return next((table.standings.level for table in self.tables.values() if table.standings), None)
 
     def column(self, model: str, task: str) -> list[Line]:
-        """Return the lines of all methods on a model and task, in the order of `methods`, also of those not run."""
+        """Return a line for each method on a model and task, in the order of `methods`.
+
+        Methods that were not run there have an empty line.
+        """
         by_key = {line.key: line for line in self.sorted_column(model, task)}
         return [by_key[method.key] for method in self.methods]
 
     def sorted_column(self, model: str, task: str) -> list[Line]:
-        """Return the lines of all methods on a model and task, in the order of the table; those not run come last."""
+        """Return a line for each method on a model and task, in the order of the table.
+
+        Methods that were not run there have an empty line at the end.
+        """
         table = self.tables.get((model, task))
         lines = table.lines if table else ()
         present = {line.key for line in lines}
         return [*lines, *(method for method in self.methods if method.key not in present)]
 
     def leaders(self, model: str, task: str) -> tuple[Line, ...]:
-        """Return the leaders of a table, the best mean first; empty without tests."""
+        """Return the methods that no other is significantly better than, on a model and task, the best mean first.
+
+        Empty if no tests were computed.
+        """
         table = self.tables.get((model, task))
         return table.leaders() if table else ()
 
     @property
     def lines(self) -> list[Line]:
-        """Lines of all methods on all models and tasks, also of those not run."""
+        """Lines of all methods on all models and tasks; a method that was not run somewhere has an empty line there."""
         return [line for model in self.models for task in self.tasks for line in self.column(model, task)]
 
     @property
     def legend(self) -> list[tuple[str, Style]]:
-        """Label and style of each method."""
+        """Entries of the legend: name and style (colour, marker, dash) of each method."""
         return [(method.key.label, method.style) for method in self.methods]
 
     @property
     def n_seeds(self) -> int:
-        """Number of ok seeds of the line that has most."""
+        """Largest number of seeds with a result that any method has on a model and task."""
         return max((len(line.ok_rows) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
-        """Return the ends of a line's whisker, clipped to the metric's bounds; None if it has none.
+        """Return the ends of a method's whisker in a metric, clipped to the metric's bounds; None if there is none.
 
-        A whisker is the interval for these subjects and other questions; if the tables have no intervals, it is mean ±
-        standard deviation over subjects.
+        A whisker is the interval for other questions of the same subjects. If no intervals were computed, it is the
+        mean ± the standard deviation over subjects.
         """
         estimate = line.estimate(metric)
         ends = estimate.ends
@@ -116,7 +129,7 @@ class FigureData:
         return None if ends is None else (max(low, ends[0]), min(high, ends[1]))
 
     def on_whiskers(self, metrics: Sequence[str]) -> str:
-        """Return the sentence for the note on what whiskers are, and on how many means lack one."""
+        """Return the sentence of the note that explains whiskers, and counts the means without one."""
         shown = [(line, metric) for line in self.lines for metric in metrics if line.estimate(metric).mean is not None]
         lacking = [self.whisker(line, metric) is None for line, metric in shown]
         if self.level is not None:
@@ -129,11 +142,11 @@ class FigureData:
         return f"Whiskers: {kind}{none_for}."
 
     def note(self, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
-        """Build the note below a figure: what is drawn, sample sizes and settings, and what is left out.
+        """Build the note below a figure: how to read it, sample sizes, settings, and what is left out.
 
         Args:
-            what: sentences about how to read the figure; empty ones are left out.
-            metrics: metrics for which the note counts the subjects that means leave out as undefined.
+            what: sentences about how to read the figure; empty ones are skipped.
+            metrics: metrics for which the note counts subjects without a value, which means leave out.
             remark: last sentence of the note.
         """
         lines = [line for line in self.lines if line.ok_rows]
@@ -160,7 +173,7 @@ class FigureData:
         return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
 
     def _gaps(self) -> str:
-        """Return a sentence that lists cells and seeds without a number, with their status; empty if there are none."""
+        """Return a sentence that lists methods, tasks and seeds without a result, with their status; empty if none."""
         gaps: dict[tuple[str, str], list[str]] = defaultdict(list)
         for model in self.models:
             for task in self.tasks:
@@ -189,10 +202,10 @@ def _only(values: Sequence[str], kind: str) -> str:
 
 
 def build_figure_data(tables: Sequence[Table]) -> FigureData:
-    """Collect tables, one per model and task, for a figure.
+    """Collect tables, one for each model and task, for a figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     lines = [line for table in tables for line in table.lines]
     if not any(line.ok_rows for line in lines):
@@ -217,13 +230,16 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
 
 
 def table_id(table: Table) -> tuple[str, str]:
-    """Return model and task as result rows have them, for file names; `Table.model` and `task` are made printable."""
+    """Return model and task as they are stored in results, for file names.
+
+    `Table.model` and `Table.task` may differ, as unprintable characters are replaced there.
+    """
     row = table.rows[0]
     return row.model, row.task
 
 
 def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
-    """Map lines with results but without a rank to the reason; empty without tests."""
+    """Return the reason for each method that has results but no rank; empty if nothing was tested."""
     reasons = {}
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)
@@ -234,7 +250,10 @@ def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
 
 
 def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
-    """Return a sentence that lists lines with results but without a rank, and why; empty if there are none."""
+    """Return a sentence that lists methods with results but without a rank, and the reasons; empty if there are none.
+
+    `so` is put behind "Not ranked", e.g. ", so hollow".
+    """
     by_reason: dict[str, list[str]] = defaultdict(list)
     for key, why in unranked_reasons(table, column).items():
         by_reason[why].append(key.label)
@@ -243,11 +262,11 @@ def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
 
 
 def leaders_first(lines: Sequence[Line], leading: Sequence[Key]) -> list[Line]:
-    """Sort the leaders before all others, which keep their order."""
+    """Return the lines with the leading methods first, in the order of `leading`; the other lines keep their order."""
     return sorted(lines, key=lambda line: leading.index(line.key) if line.key in leading else len(leading))
 
 
 def mark_leaders(column: Sequence[Line], leading: Sequence[Line]) -> list[str]:
-    """Return the labels of lines; those of leaders begin with the sign of a leader."""
+    """Return the names of the methods in `column`; the names of those in `leading` begin with the leader's sign."""
     keys = {line.key for line in leading}
     return [f"{LEADS} {line.key.label}" if line.key in keys else line.key.label for line in column]

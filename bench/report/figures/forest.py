@@ -1,4 +1,4 @@
-"""Draw a forest plot: the difference of each method to the best on the same questions, with its interval."""
+"""Draw a forest plot: the difference of each method to the best method on the same questions, with its interval."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ if TYPE_CHECKING:
 ROW = 0.14
 """Height of a method's row, in inches."""
 SECOND = "auroc"
-"""Metric shown beside the headline metric."""
+"""Metric that is drawn beside the headline metric."""
 
 
 class Differences(NamedTuple):
-    """Differences of all lines of a table to its best line, by one metric."""
+    """Differences of a table's methods to the best method, by one metric."""
 
     metric: str
     best: Line
     pairs: Mapping[Key, Pair]
-    """Pair (line, best line) of each other shown line that was compared with the best line."""
+    """Method -> its tested difference to the best method, for shown methods. In each pair the best method is the
+    second."""
     alpha: float
 
 
 def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
-    """Return the differences of a table's lines to its first leader, for each of the metrics that has tests.
+    """Return the differences of a table's methods to the best one, for each metric in which pairs were tested.
 
-    By default the metrics are the headline metric and AUROC.
+    The best method is the first leader: it has the best mean of those that no other significantly beats. By default the
+    metrics are the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
     for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
@@ -66,15 +68,15 @@ def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Dif
 
 @use_style()
 def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
-    """Draw a row for each method, sorted as the table, with its difference to the best method by each metric.
+    """Draw the difference of each method to the best one, by each metric: a row for each method, sorted as the table.
 
     Args:
-        tables: one table, of one model and task, with pairs in its standings.
+        tables: one table, of one model and task, with tests between pairs of methods.
         metrics: metrics with tests; by default the headline metric and AUROC.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
         ValueError: the table has no tested pair.
     """
     data = build_figure_data(tables)

@@ -1,4 +1,4 @@
-"""Draw a grid of small axes, one for each method on each task of a model, for reliability and confidence figures."""
+"""Draw a grid of small axes, one for each method and task of a model, for reliability and confidence figures."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDE = 1.6
-"""Maximum side of a method's axes with their labels, in inches; rows of lower axes share one y label."""
+"""Maximum side of one method's axes with their labels, in inches."""
 RESERVE = 1.2
-"""Height kept for title, labels and note of a figure as high as a page, in inches."""
+"""Height in inches that title, labels and note take on a figure as high as a page."""
 ONE_TASK, SEVERAL_TASKS = 4, 6
-"""Maximum number of axes side by side, for one task and for several tasks."""
+"""Maximum number of axes side by side: on a figure of one task, and on a figure of several tasks."""
 
 
 def method_grid(
     data: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
 ) -> Figure:
-    """Draw axes for each method and task of a model; tasks stand side by side.
+    """Draw axes for each method and task of a model; each task has its own columns of axes.
 
     Args:
         data: tables of one model.
         kind: kind of figure, for the title.
         axis_labels: x label below the lowest axes, and y label beside the leftmost.
-        draw: draws the line of a method that has confidences on axes from 0 to 1.
+        draw: draws one method on its axes, whose range is [0, 1]; called only for methods with confidences.
         note: text below the figure.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Draw a model's metrics with their intervals: metrics across, tasks down, a row for each method, the best first."""
+"""Draw metrics of a model's methods with intervals: columns of axes are metrics, rows are tasks.
+
+Each axes have a row for each method, the best method first.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, AXIS, RESERVE = 0.13, 0.3, 1.1
-"""Heights in inches: maximum of a method's row; headings and ticks; title and note of a figure as high as a page."""
+"""Heights in inches: most for a method's row; headings and ticks of axes; title and note of a figure as high as a
+page."""
 DOT = 3.4
 """Size of a dot, in points."""
 FLOOR = "ece_floor"
@@ -44,7 +48,7 @@ SEEDS = ", means over seeds; thin strokes: each seed"
 
 @use_style()
 def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
-    """Draw axes for each metric and task of a model, with a dot and its interval for each method.
+    """Draw axes for each metric and task of a model, with a dot and an interval for each method.
 
     Args:
         tables: tables of one model, one for each task.
@@ -52,7 +56,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     model, tasks, rows = data.model, data.tasks, len(data.methods)
@@ -95,7 +99,10 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
 
 
 def _unranked_sentences(data: FigureData) -> list[str]:
-    """Return a sentence for each task on lines without a rank; only one, without the task, if all are the same."""
+    """Return a sentence for each task that lists the methods without a rank.
+
+    If the sentences of all tasks are equal, there is only one, which doesn't name the task.
+    """
     by_task = [(task, unranked_note(table, table.lines, ", so hollow")) for (_, task), table in data.tables.items()]
     sentences = [(task, sentence) for task, sentence in by_task if sentence]
     if len({sentence for _, sentence in sentences}) == 1 and len(sentences) == len(by_task):

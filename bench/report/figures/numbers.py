@@ -1,7 +1,7 @@
-"""Compute the numbers that figures draw from records: histograms of confidence, and risk-coverage curves.
+"""Compute the numbers that figures draw: histograms of confidence, and risk-coverage curves.
 
-Each seed has records of the same questions; arrays have a row for each seed, and figures draw the mean. Example:
-`risk_curve([records]).risk` is the share of mistakes at growing coverage.
+Input are the answers and confidences of each seed, on the same questions. Result arrays have a row for each seed;
+figures draw the mean over rows. Example: `risk_curve([records]).risk` is the share of mistakes at growing coverage.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bench.results.question_records import QuestionRecords
 HISTOGRAM_BINS = 20
 """Number of bins of confidence histograms."""
 CURVE_POINTS = 200
-"""Maximum number of points of a risk-coverage curve; more can't be seen in print."""
+"""Maximum number of points of a risk-coverage curve; in print, more could not be told apart."""
 
 
 class Histogram(NamedTuple):
-    """Shares of all answers of s seeds in b bins of confidence."""
+    """Histograms of confidence for s seeds: shares of all answers in b bins, for right and wrong answers."""
 
     right: FloatArray
     """(s, b): shares of right answers."""
@@ -31,7 +31,10 @@ class Histogram(NamedTuple):
 
 
 def compute_histogram(records: Sequence[QuestionRecords], bins: int = HISTOGRAM_BINS) -> Histogram:
-    """Return the shares of right and of wrong answers in equal-width bins of confidence; those of a seed sum to 1."""
+    """Return, for each seed, the shares of right and of wrong answers in equal-width bins of confidence.
+
+    The shares of one seed, right and wrong together, sum to 1.
+    """
     right, wrong = np.zeros((len(records), bins)), np.zeros((len(records), bins))
     for s, run in enumerate(records):
         group = bin_of(run.confidence, bins)
@@ -41,14 +44,15 @@ def compute_histogram(records: Sequence[QuestionRecords], bins: int = HISTOGRAM_
 
 
 class RiskCurve(NamedTuple):
-    """Risk-coverage curves of s seeds: the share of mistakes among the most confident answers, as more are kept."""
+    """Risk-coverage curves of s seeds at k coverages: the share of mistakes among the most confident answers."""
 
     coverage: FloatArray
-    """(k,): share of answers that are kept, the most confident first."""
+    """(k,): shares of answers that are kept, in ascending order; the most confident answers are kept."""
     risk: FloatArray
-    """(s, k): share of mistakes among the kept answers; for equal confidences the expected one, as in `aurc`."""
+    """(s, k): share of mistakes among the kept answers; among equal confidences it is the expected share, as in
+    `aurc`."""
     best: FloatArray
-    """(k,): risk of the best possible order, which has all right answers first."""
+    """(k,): share of mistakes if all right answers were ranked first."""
 
 
 def risk_curve(records: Sequence[QuestionRecords], points: int = CURVE_POINTS) -> RiskCurve:
@@ -67,10 +71,10 @@ def risk_curve(records: Sequence[QuestionRecords], points: int = CURVE_POINTS) -
 
 
 def bin_boxes(heights: FloatArray, base: float = 0.0) -> FloatArray:
-    """Return the boxes (k, 4) of bars over equal bins of [0, 1]: left, bottom, right and top of each.
+    """Return rectangles (k, 4) for the bars of a histogram over [0, 1]: left, bottom, right and top of each bar.
 
     Args:
-        heights: shape (b,), heights of the bars; bars of height 0 are left out.
+        heights: shape (b,), heights of the bars over b equal bins; bars of height 0 are left out.
         base: y at which bars begin.
     """
     edges = np.arange(heights.size + 1) / heights.size

@@ -1,4 +1,4 @@
-"""Draw reliability at a glance: axes for each model and task with the curves of all methods."""
+"""Draw an overview of reliability: axes for each model and task, with the reliability curves of all methods."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HIGHEST, RESERVE = 3.0, 1.4
-"""Heights in inches: maximum of a row of axes; title and note of a figure as high as a page."""
+"""Heights in inches: most for a row of axes; title and note of a figure as high as a page."""
 SMALLEST, LARGEST = 0.8, 3.4
-"""Sizes of a marker in points: for a bin with almost no answers, and for a bin with all answers."""
+"""Sizes of a bin's marker in points: if the bin has almost no answers, and if it has all answers."""
 
 
 @use_style()
 def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Draw axes for each model (down) and task (across) with the curves of all methods.
+    """Draw the reliability curves of all methods: rows of axes are models, columns are tasks.
 
     Args:
-        tables: tables of any models and tasks, one for each.
-        records_of: returns the records of a result row.
+        tables: tables of any models and tasks, one for each pair of them.
+        records_of: returns the answers and confidences, question by question, of a result.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     note = data.note(

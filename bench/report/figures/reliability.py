@@ -1,4 +1,4 @@
-"""Draw reliability diagrams: isotonic curves with consistency bands, ten bins with intervals, and counts."""
+"""Draw reliability diagrams: isotonic curve with consistency band, ten bins with intervals, and the bins' counts."""
 
 from __future__ import annotations
 
@@ -32,22 +32,25 @@ if TYPE_CHECKING:
 
 X_LABEL, Y_LABEL = "confidence (%)", "right answers (%)"
 PALE = 0.35
-"""Opacity with which bins with few answers are drawn."""
+"""Opacity of bins that have too few answers to be reliable."""
 COUNTS = 0.16
-"""Share of the axes' height that the bar of the fullest bin's count takes."""
+"""Height of the bar that counts the answers of the fullest bin, as a share of the axes' height."""
 
 
 @use_style()
 def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Draw axes for each method and task of a model: curve and band, ten bins with intervals, counts at the foot.
+    """Draw a reliability diagram for each method and task of a model.
+
+    A diagram has an isotonic curve with its consistency band, ten bins with intervals, and the bins' counts at the
+    bottom.
 
     Args:
         tables: tables of one model, one for each task.
-        records_of: returns the records of a result row.
+        records_of: returns the answers and confidences, question by question, of a result.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     alone = sorted({line.key.label for line in data.lines if line.ok_rows and not line.has_confidences})
@@ -60,7 +63,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
 
 
 def diagram_note(*, seeds: bool) -> str:
-    """Return the sentences on what a diagram shows; `seeds` says whether it is of several seeds."""
+    """Return the sentences that explain a reliability diagram; with `seeds`, one that pools several seeds."""
     together = f"of all subjects{' and seeds' if seeds else ''} together"
     of_one = " for as many answers as one seed has; dashes: each seed" if seeds else ""
     return (

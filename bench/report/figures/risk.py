@@ -24,22 +24,24 @@ HEIGHT = 2.6
 MARKS = 5
 """Number of markers on each curve."""
 LEAST = 0.05
-"""Smallest upper limit of the y axis, which shows the risk."""
+"""Smallest upper limit of the y axis; the axis shows the risk, i.e. the share of mistakes."""
 FIRST = 0.05
-"""Coverage below which a curve doesn't set the limit of the y axis, as it rests on too few answers there."""
+"""Coverage from which on a curve determines the upper limit of the y axis; below, it rests on too few answers."""
 
 
 @use_style()
 def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
-    """Draw axes for each task of a model: the share of mistakes among the most confident answers, for all methods.
+    """Draw risk-coverage curves of all methods: axes for each task of a model.
+
+    A curve is the share of mistakes among the most confident answers, as more answers are kept.
 
     Args:
         tables: tables of one model, one for each task.
-        records_of: returns the records of a result row.
+        records_of: returns the answers and confidences, question by question, of a result.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     model, n_tasks = data.model, len(data.tasks)

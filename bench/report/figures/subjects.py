@@ -1,4 +1,4 @@
-"""Draw the differences of methods to the leader in each subject, all on one axis."""
+"""Draw each method's difference to the leading method in each subject of a task, on one x axis."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, RESERVE = 0.24, 1.6
-"""Heights in inches: maximum of a subject's row; title and note of a figure as high as a page."""
+"""Heights in inches: most for a subject's row; title and note of a figure as high as a page."""
 DOT = 2.8
 SPREAD = 0.7
-"""Share of a row's height over which the markers of methods are spread, in the order of the legend."""
+"""Share of a row's height over which the methods' markers are spread, in the order of the legend."""
 
 Values = Mapping[str, float | None]
-"""Subject -> a metric in it, mean over seeds; None if undefined."""
+"""Subject -> mean over seeds of a metric in that subject; None if undefined."""
 
 
 @use_style()
 def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
-    """Draw a row for each subject with a marker for each method: its value minus the leader's in that subject.
+    """Draw a row for each subject, with a marker for each method: its value minus that of the leading method.
 
-    The leader is that of `reference_line`; its own values stand at the right. If it is the only method, its values are
-    drawn instead of differences.
+    `reference_line` selects the leading method. Its own values are written at the right. If there is no other method,
+    values are drawn instead of differences.
 
     Args:
         tables: one table, of one model and task.
@@ -50,7 +50,7 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
     """
     data = build_figure_data(tables)
     model, task, table = data.single
@@ -124,9 +124,10 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
 
 
 def reference_line(table: Table, metric: str) -> Line | None:
-    """Return the line that others are compared with: the first leader by the metric, else that with the best mean.
+    """Return the method that the others are compared with; None if the metric is undefined for all methods.
 
-    None if no line has a value.
+    It is the first of those that no ranked method significantly beats. Without such methods, e.g. if nothing was
+    tested, it is the method with the best mean.
     """
     leading = table.leaders(metric)
     if leading:
@@ -136,6 +137,6 @@ def reference_line(table: Table, metric: str) -> Line | None:
 
 
 def _by_subject(line: Line, metric: str) -> Values:
-    """Return a line's metric in each subject, mean over seeds; None where undefined."""
+    """Return a method's metric by subject, as the mean over seeds; None in a subject where the metric is undefined."""
     subjects = dict.fromkeys(subject for row in line.ok_rows for subject in row.per_subject)
     return {s: line.in_subject(s, metric) for s in subjects}

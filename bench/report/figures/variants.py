@@ -1,4 +1,4 @@
-"""Draw a forest plot of an analysis of variants: the reference minus each variant, with the interval."""
+"""Draw a forest plot of variants of a method: the unchanged method minus each variant, with the interval."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 ROW = 0.13
 """Height of a variant's row, in inches."""
 _MOST = 66
-"""Maximum number of variants on one figure, for which a page has room."""
+"""Maximum number of variants on one figure, for which a printed page has room."""
 _ALPHA = 0.05
 
 
 @use_style()
 def differences_of_variants(data: Variants) -> Figure:
-    """Draw a row for each variant on axes for each tested metric.
+    """Draw a row for each variant of a method, and axes for each metric with significance tests.
 
-    Long lists are sorted by the difference; of more than `_MOST` variants the largest and smallest ones are shown.
+    A row shows the unchanged method minus the variant. Long lists are sorted by this difference. If there are more than
+    `_MOST` variants, only the largest and the smallest differences are drawn.
     """
     sort_metric, half = data.metrics[-1], _MOST // 2
     metrics = [name for name in data.metrics if name in TESTED] or data.metrics

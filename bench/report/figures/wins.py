@@ -1,4 +1,4 @@
-"""Draw which method beats which: a matrix of the tested differences between all pairs of methods of a table."""
+"""Draw which method beats which: a matrix of significance tests between all pairs of methods of a table."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ ROW, NAMES = 0.15, 1.0
 SIGNS: Mapping[State, tuple[str, float, str]] = MappingProxyType(
     {"win": ("+", 4.0, WIN), "tie": ("o", 1.2, TIE), "loss": ("_", 4.0, LOSS)}
 )
-"""State -> marker, its size in points, and colour of the cell; markers tell states apart without colour."""
+"""Outcome of a test -> marker, size of the marker in points, and colour of the cell. The markers alone also tell
+outcomes apart."""
 
 
 def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:
-    """Return (line, other line) -> state of the line against the other, for all tested pairs in both orders."""
+    """Return (method, other method) -> win, tie or loss of the first; each tested pair stands in both orders."""
     states: dict[tuple[Key, Key], State] = {}
     for pair in standings.pairs:
         if pair.metric == metric and pair.p_corrected is not None:
@@ -43,7 +44,7 @@ def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], Stat
 
 
 def has_matrix(table: Table) -> bool:
-    """Return whether two lines of the table that have results were tested against each other."""
+    """Return whether two methods of the table that have results were tested against each other."""
     shown = {line.key for line in table.lines if line.ok_rows}
     pairs = table.standings.pairs if table.standings else ()
     return bool(differences_by_metric(table)) and any({pair.first, pair.second} <= shown for pair in pairs)
@@ -51,15 +52,15 @@ def has_matrix(table: Table) -> bool:
 
 @use_style()
 def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
-    """Draw a matrix for each metric: the method of each row against that of each column.
+    """Draw a matrix for each metric, whose cell says whether the row's method beats the column's.
 
     Args:
-        tables: one table, of one model and task, with pairs in its standings.
+        tables: one table, of one model and task, with tests between pairs of methods.
         metrics: metrics with tests; by default the headline metric and AUROC.
         remark: sentence to add to the note below the figure.
 
     Raises:
-        UserError: no line is ok, or a model and task have two tables.
+        UserError: no method has a result, or two tables are of one model and task.
         ValueError: the table has no tested pair.
     """
     data = build_figure_data(tables)

@@ -1,7 +1,8 @@
-"""Write all figures of a comparison to files: list and name them, and split what doesn't fit on one figure.
+"""Write all figures of a comparison to files; if methods, tasks or models don't fit on one figure, several are drawn.
 
-Files are named `<model folder>--<task>--<kind>.<format>` for figures of one task, `<model folder>--<kind>.<format>` for
-those of all tasks of a model, and `reliability-overview.<format>`. Example: `tiny--atlas-oe--risk-coverage.svg`.
+A figure of one task is named `<model folder>--<task>--<kind>.<format>`. A figure of all tasks of a model is named
+`<model folder>--<kind>.<format>`. The overview of all models is `reliability-overview.<format>`. Example:
+`tiny--atlas-oe--risk-coverage.svg`.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 MOST_METHODS, MOST_TASKS, MOST_MODELS = 12, 5, 4
-"""Maximum numbers of methods, tasks and models on one figure; further ones go to further figures."""
+"""Maximum numbers of methods, tasks and models on one figure; if there are more, several figures are drawn."""
 MOST_COMPARED, MOST_ROWS = 30, 60
-"""Maximum numbers of methods, and of rows over all tasks, on a figure with `FigureKind.compares`."""
+"""Maximum number of methods, and of methods times tasks, on a figure that compares methods in common axes."""
 
 T = TypeVar("T")
 Draw = Callable[..., "Figure"]
-"""Draws tables: (tables, remark=...) -> figure."""
+"""Function that draws a figure: called with tables, and `remark`, a sentence for the figure's note."""
 
 
 def write_figures(
@@ -56,14 +57,15 @@ def write_figures(
     *,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Write all figures for which the tables have numbers; each file is written whole or not at all.
+    """Write all figures for which the tables have numbers; if writing fails, no partial file is left.
 
-    Each recalibration (`ccps+isotonic`) and each tuning budget has figures of its own, and what doesn't fit on one
-    figure goes to several.
+    Methods with different recalibrations (e.g. `ccps+isotonic`) are drawn on different figures. So are results with
+    different tuning budgets (numbers of configurations tried). If the methods or tasks don't fit on one figure, several
+    are written.
 
     Args:
         tables: one table for each model, task and tuning budget.
-        records_of: returns the records of a result row; called once for each row.
+        records_of: returns the answers and confidences of a result; called once for each result.
         out: folder of the files; created if it does not exist.
         formats: members of `FORMATS`.
         say: called with the name of each figure before it is drawn.
@@ -72,7 +74,8 @@ def write_figures(
         Paths of the files, in the order in which they were written.
 
     Raises:
-        UserError: nothing to draw, tables that don't belong together, an unknown format, or an unwritable folder.
+        UserError: no table has a number, two tables are of one model, task and budget, a format is unknown, or the
+            folder can't be written.
     """
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown or not formats:
@@ -89,7 +92,10 @@ def write_figures(
     ] = {}  # by the fields that name a row's file, as rows can't be hashed
 
     def remembered(row: ResultRow) -> QuestionRecords:
-        """Return the records of a row, read only once, without texts, which figures don't show."""
+        """Return the answers and confidences of a result, from memory if they were read before.
+
+        Ids, subjects and texts are dropped, as figures don't show them.
+        """
         cell = (row.model, row.task, row.method, row.preset, row.seed, row.limit, config_digest(row.config))
         if cell not in records:
             records[cell] = replace(records_of(row), id=(), subject=(), answer=())
@@ -117,7 +123,7 @@ def write_figures(
 
 
 def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Yield every figure that has a number, as file name without extension and function that draws it."""
+    """Yield (file name without extension, function that draws the figure) for each figure with a number."""
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
@@ -128,18 +134,18 @@ def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iter
 
 
 class FigureKind(NamedTuple):
-    """A kind of figure, and the tables that it shows."""
+    """A kind of figure, with the tables that it shows."""
 
     stem: str
-    """Beginning of the names of the files."""
+    """Beginning of the figures' file names."""
     draw: Draw
     tables: Sequence[Table]
     compares: bool = False
-    """Whether methods are compared in common axes, by a row or a marker each, so that many of them fit."""
+    """Whether the figure has only a row or a marker for each method, in common axes, so that many methods fit."""
 
 
 def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[FigureKind]:
-    """Yield the kinds of figures of all tables together, of each model, and of each task of a model."""
+    """Yield the figures to draw: one of all tables, some of each model, and some of each model and task."""
     diagrams = partial(reliability, records_of=records_of)
     risks = partial(risk_coverage, records_of=records_of)
     yield FigureKind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
@@ -166,7 +172,7 @@ def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Fi
 
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
-    """Return the tables with only these lines shown, without tables that have none of them."""
+    """Return the tables with only the given methods shown; a table with none of these methods is left out."""
     shown = (table.with_lines(keys) for table in tables)
     return [table for table in shown if table.lines]
 
@@ -175,9 +181,9 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 
 
 def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
-    """Yield each portion of a kind's tables that fits on one figure and has a number.
+    """Yield the tables of each figure into which a kind of figure is split, if they have a number.
 
-    Each comes with the ending of the figure's name and a remark for its note, both empty if there is only one portion.
+    Each comes with the ending of the figure's name and a remark for its note. Both are empty if one figure is enough.
     """
     tables = kind.tables
     if not _has_numbers(tables):
@@ -206,12 +212,12 @@ def _has_numbers(tables: Sequence[Table]) -> bool:
 
 
 def _split_evenly(values: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Split values into as few portions of at most `most` as possible, of about equal size."""
+    """Split values into the fewest lists of at most `most` values, of about equal length."""
     number = -(-len(values) // most)
     bounds = [round(k * len(values) / number) for k in range(number + 1)]
     return [values[start:end] for start, end in pairwise(bounds)]
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a task or recalibration in a form that is safe in a file name."""
+    """Return a form of a task's or recalibration's name that can stand in a file name."""
     return name if NAME.fullmatch(name) else model_folder(f"/{name}")

@@ -1,4 +1,4 @@
-"""`bench guard`: confidence thresholds above which at most a given share of answers is wrong."""
+"""Report of `bench guard`: confidence thresholds above which at most a given share of answers is wrong."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from bench.report.selection import GuardRequest
 
 
 def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
-    """Return the analysis `guard`: the guards of all tables, with figures of each table."""
+    """Return the guards (confidence thresholds with a certified error rate) of all tables, as tables and figures."""
     return Analysis(
         "guard", views(tables), lambda: dict(figures_of(tables)), formats=("csv", "json"), figure_formats=("svg",)
     )

@@ -1,8 +1,9 @@
-"""Compute the guards of a folder of results: no model is run, and no label is used twice.
+"""Compute the guards of a folder of results: for each method, a confidence threshold with a certified error rate.
 
-Labels of the calibration questions choose the threshold; labels of the other questions are for reporting alone. No
-fit, early stopping, scaling or recalibration saw any of these labels: they read the train and validation splits.
-Example: `compute_guards(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
+No model is run. Labels of the calibration questions choose the threshold; labels of the other questions only show its
+error rate. By default, the test questions are divided into these two parts. No fit, early stopping, scaling or
+recalibration has seen any of these labels, as those steps read the train and validation splits. Example:
+`compute_guards(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
 """
 
 from __future__ import annotations
@@ -28,26 +29,31 @@ from bench.results.row import ResultRow
 from bench.stats.guard import feasible, grid, guard, held_out_mask
 
 _SEEN = ("train", "validation", "dev")
-"""Splits whose questions methods were fitted on, or prompts contain."""
+"""Splits that can't choose a threshold, as fits or prompts have used their questions."""
 _REPEATED = "repeated questions"
-"""Name of the count of duplicate questions in `ResultRow.counts` (`bench.data.contamination.count_duplicates`)."""
+"""Key in `ResultRow.counts` of the number of duplicate questions; `bench.data.contamination.count_duplicates` counts
+them."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
-"""Fields of `ResultRow` that are equal in the results of one fit on two tasks."""
+"""Fields of `ResultRow` that must be equal if the results on two tasks come from one fit of a method."""
 
 
 def compute_guards(
     request: GuardRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None
 ) -> list[GuardedTable]:
-    """Compute the guards of the requested results, a table for each model and task.
+    """Compute the guards (confidence thresholds with a certified error rate) of the requested results.
+
+    Returns:
+        One table of guards for each model and task.
 
     Args:
-        request: which results, risk, level and calibration questions.
-        cache: folder that caches which results were verified; None caches nothing.
-        say: receives a message before long work and for each table that is left out.
+        request: which results, allowed share of mistakes, confidence level, and questions that choose thresholds.
+        cache: folder that remembers which results were verified; None for no cache.
+        say: receives a message before long work, and for each table that is left out.
 
     Raises:
-        UserError: options out of range, nothing to guard, no calibration or no other questions, a calibration task
-            without results or with the same questions, or a damaged result.
+        UserError: an option is out of range; no result is selected; there are no questions to choose a threshold, or no
+            others; the separate task for choosing has no results, or shares questions with the other task; a result is
+            damaged.
     """
     for option, value, meaning in (
         ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
@@ -89,16 +95,16 @@ def compute_guards(
 
 
 class _GuardBuilder:
-    """Builds the guards of tables."""
+    """Builds the guards (confidence thresholds with a certified error rate) of one table after another."""
 
     def __init__(self, request: GuardRequest, calibration_rows: Sequence[ResultRow]) -> None:
         self.request, self.task = request, request.calibrate_on
         self.calibration_rows = calibration_rows
-        """Results on the task of the calibration questions, if the request names one."""
+        """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
         self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
 
     def table(self, table: Table) -> GuardedTable:
-        """Build the guards of one table."""
+        """Build the guards of all methods of one table."""
         lines = []
         for line in table.lines:
             pairs = [(row, self._calibration_row(row)) for row in line.ok_rows]
@@ -197,9 +203,10 @@ class _GuardBuilder:
     # --- another task -------------------------------------------------------------------------------------------------
 
     def _calibration_row(self, row: ResultRow) -> ResultRow | str | None:
-        """Return the result to calibrate on, or text that says why there is none.
+        """Return the result, of the same fit as `row`, whose labels choose the threshold.
 
-        None where the request names no calibration task, so that the questions of the row itself are divided.
+        It is a result on the separate task that the request names. If that task has none of this fit, return the reason
+        as text. Return None if the request names no task; then the questions of `row` are divided.
         """
         task = self.task
         if task is None:

@@ -1,4 +1,4 @@
-"""Figures of guards: the risk of accepted answers at each tested threshold, and where the sequence of tests stopped."""
+"""Figures of guards: the error rate of accepted answers at each tested threshold, and where testing stopped."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS, DOWN, HEIGHT = 3, 4, 1.9
-"""Most columns and rows of axes in a figure, and inches of a row; more methods go to further figures."""
+"""Maximum numbers of columns and rows of axes on a figure, and height of a row in inches. If there are more methods,
+several figures are drawn."""
 HIGHEST = 3.0
-"""Upper end of the y axis, as a multiple of the requested risk."""
+"""Upper end of the y axis, as a multiple of the requested risk (allowed share of mistakes)."""
 
 
 def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
@@ -47,7 +48,7 @@ def figures_of(tables: Sequence[GuardedTable]) -> Iterator[tuple[str, Figure]]:
 
 
 def plot_guards(guards: GuardedTable) -> Iterator[Figure]:
-    """Yield the figures of a table, with axes for each method that has a result."""
+    """Yield the figures of one table, with axes for each method that has a result."""
     for start in range(0, len(guards.evaluated), ACROSS * DOWN):
         lines = guards.evaluated[start : start + ACROSS * DOWN]
         with use_style():

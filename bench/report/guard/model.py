@@ -1,4 +1,4 @@
-"""Dataclasses of guards: the threshold of each cell, and its coverage and risk on questions that didn't choose it."""
+"""Dataclasses of guards: a method's threshold, chosen on calibration answers, and what it accepts of other answers."""
 
 from __future__ import annotations
 
@@ -22,74 +22,85 @@ ALL = slice(None)
 
 
 class Answers(NamedTuple):
-    """Confidences and labels of some answers of a cell."""
+    """Confidences and labels of n answers of one method and seed."""
 
     values: FloatArray
-    """Confidences, or scores where there are no confidences, shape (n,)."""
+    """Confidences, shape (n,); scores if the method has no confidences."""
     correct: BoolArray
     """Whether each answer is right, shape (n,)."""
 
 
 def answers_of(records: QuestionRecords, rows: BoolArray | slice = ALL) -> Answers:
-    """Return the answers of a cell, or those at the given rows, an index or mask."""
+    """Return the confidences and labels of one method and seed.
+
+    Args:
+        records: answers, confidences and labels, question by question.
+        rows: mask or slice that selects some of the answers; by default all.
+    """
     values = records.confidence if records.probabilities is not None else records.ranking_values
     return Answers(values[rows], records.correct[rows])
 
 
 @dataclass(frozen=True)
 class Realised:
-    """Counts that show what a threshold does on answers that it was not chosen on."""
+    """Counts of what a threshold accepts among answers that did not take part in choosing the threshold."""
 
     n: int
-    """Number of answers on which the threshold is evaluated."""
+    """Number of answers, accepted or not."""
     accepted: int
-    """Number of answers at or above the threshold."""
+    """Number of answers whose confidence is at or above the threshold."""
     mistakes: int
-    """Number of wrong answers at or above the threshold."""
+    """Number of accepted answers that are wrong."""
 
     @property
     def coverage(self) -> float:
-        """Share of answers at or above the threshold."""
+        """Share of answers that are accepted."""
         return self.accepted / self.n
 
     @property
     def coverage_interval(self) -> tuple[float, float] | None:
-        """95 % interval of the coverage."""
+        """95 % confidence interval of the coverage."""
         return share_interval(self.accepted, self.n)
 
     @property
     def risk(self) -> float | None:
-        """Share of wrong answers among those at or above the threshold; None where there are none."""
+        """Share of wrong answers among the accepted ones; None if none is accepted."""
         return self.mistakes / self.accepted if self.accepted else None
 
     @property
     def risk_interval(self) -> tuple[float, float] | None:
-        """95 % interval of the risk; None where there is no risk."""
+        """95 % confidence interval of the risk; None if no answer is accepted."""
         return share_interval(self.mistakes, self.accepted)
 
 
 @dataclass(frozen=True, eq=False)
 class GuardedCell:
-    """The guard of one cell: one method and seed, i.e. one fit, has one threshold."""
+    """The guard of one method and seed: a threshold, and the answers on which it was chosen and evaluated.
+
+    A method and seed is one fit, and each fit has its own threshold.
+    """
 
     row: ResultRow
     request: GuardRequest
     guard: Guard
     calibration: Answers
-    """Labelled answers that chose the threshold."""
+    """Labelled answers on which the threshold was chosen."""
     rest: Answers
-    """Answers to the other questions, on which the threshold is evaluated."""
+    """Answers that did not take part in choosing the threshold, on which it is only evaluated."""
     is_score: bool
-    """Whether the threshold is one of scores, which are no probabilities."""
+    """Whether the threshold applies to scores without a scale instead of probabilities."""
 
     @property
     def threshold(self) -> float | None:
-        """The chosen threshold; None where no threshold passes the test."""
+        """The lowest confidence to accept; None if no threshold is certified to keep the requested risk."""
         return self.guard.threshold
 
     @property
     def accepted(self) -> int:
-        """Number of calibration answers at or above the threshold, or the strictest tested one where none passes."""
+        """Number of calibration answers (those that choose the threshold) at or above the threshold.
+
+        If no threshold is certified, the strictest tested one is meant.
+        """
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
@@ -99,12 +110,15 @@ class GuardedCell:
 
     @property
     def bound(self) -> float:
-        """Upper bound of the error rate at the threshold that `accepted` refers to, not corrected for its choice."""
+        """Upper confidence bound, at the requested level, of the error rate at or above the threshold.
+
+        It is computed from `accepted` and `n_wrong`, and not corrected for choosing the threshold on the same answers.
+        """
         return float(upper_bound(self.n_wrong, self.accepted, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
-        """Counts on the answers in `rest`; None without a threshold."""
+        """Counts of what the threshold accepts among the answers in `rest`; None if there is no threshold."""
         if self.threshold is None:
             return None
         accepted, mistakes = count_selected(*self.rest, [self.threshold])
@@ -112,10 +126,10 @@ class GuardedCell:
 
     @property
     def answers_needed(self) -> int | None:
-        """Number of calibration answers with which the threshold would pass at the same share of mistakes.
+        """Number of labelled answers that would certify the threshold, if its share of mistakes stayed as it is.
 
-        The threshold is that which `accepted` refers to. None where the share of mistakes is not below the risk, so
-        that more answers would not help, or where `accepted` is 0.
+        If no threshold is certified, the strictest tested one is meant. None if no answer reaches it. None also if its
+        share of mistakes is not below the requested risk, so that more answers would not help.
         """
         if not self.accepted:
             return None
@@ -125,24 +139,24 @@ class GuardedCell:
 
 @dataclass(frozen=True, eq=False)
 class GuardedLine:
-    """The guards of a method, one for each seed."""
+    """The guards of one method: a threshold for each seed."""
 
     line: Line
     seeds: tuple[GuardedCell, ...]
-    """Guard of each seed; empty where `reason` says why there is none."""
+    """The guard of each seed; empty if `reason` is set."""
     reason: str = ""
-    """Why the method has no guard; empty where it has."""
+    """Why no threshold could be tested for the method; otherwise empty."""
 
     @property
     def passed_seeds(self) -> tuple[GuardedCell, ...]:
-        """The seeds for which a threshold was found."""
+        """Guards of the seeds for which a threshold is certified."""
         return tuple(seed for seed in self.seeds if seed.threshold is not None)
 
     @property
     def coverage(self) -> float:
-        """Share of the held-out answers that reach the threshold, mean over seeds; 0 for a seed without threshold.
+        """Share of the answers in `GuardedCell.rest` that reach the threshold, mean over seeds.
 
-        Held out are the answers that the threshold was not chosen on.
+        A seed without a threshold counts as 0. The answers in `rest` did not take part in choosing the threshold.
         """
         coverages = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
         return float(np.mean(coverages)) if coverages else 0.0
@@ -150,34 +164,37 @@ class GuardedLine:
 
 @dataclass(frozen=True, eq=False)
 class GuardedTable:
-    """The guards of one model and task."""
+    """The guards (confidence thresholds with a certified error rate) of all methods on one model and task."""
 
     request: GuardRequest
     table: Table
     lines: tuple[GuardedLine, ...]
-    """Guards of the table's methods: those with a threshold first, by falling coverage."""
+    """Guards of the methods: methods with a threshold first, then by falling coverage."""
     feasible: Feasible
-    """Limits that the number of right calibration answers sets to any method; if methods differ, to the first one."""
+    """What any method can reach at best, given the number of right answers among those that choose the threshold.
+
+    If methods have different labels, the numbers are those of the first method.
+    """
     source: str
-    """Sentence that says where the calibration answers come from."""
+    """Sentence that says which questions choose the thresholds."""
     calibrated_on: str
-    """Task of the calibration questions."""
+    """Name of the task whose questions choose the thresholds."""
     remarks: tuple[str, ...] = ()
-    """Further sentences for the reader."""
+    """Sentences for the reader about the data and about what the guards don't cover."""
     aside: str = ""
-    """Words that distinguish this table from others of the same model and task, e.g. on tuning; usually empty."""
+    """Words that distinguish this table from other tables of its model and task, e.g. on tuning; usually empty."""
 
     @property
     def title(self) -> str:
-        """Title of the table: model and task, with `aside` in brackets."""
+        """Title of the table: model, task and, in brackets, the words in `aside`."""
         return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
 
     @property
     def certified(self) -> tuple[GuardedLine, ...]:
-        """Lines with a threshold for at least one seed."""
+        """Methods with a certified threshold for at least one seed."""
         return tuple(line for line in self.lines if line.passed_seeds)
 
     @property
     def evaluated(self) -> tuple[GuardedLine, ...]:
-        """Lines with a guard for at least one seed, with or without a threshold."""
+        """Methods for which thresholds were tested, whether or not one of them is certified."""
         return tuple(line for line in self.lines if line.seeds)

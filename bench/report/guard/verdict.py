@@ -1,4 +1,4 @@
-"""Verdict of guards: what could be certified, what was, and how many answers other thresholds would need."""
+"""Sentences about guards: which confidence thresholds are certified, and how many labelled answers others need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROUNDING = 1e-6
 
 
 def format_share(fraction: float) -> str:
-    """Format a share that the user requested, such as a risk, in percent with as many digits as it needs.
+    """Format a share that the user requested, such as a risk, in percent and without rounding.
 
     >>> format_share(0.05), format_share(0.125), format_share(0.9999999)
     ('5 %', '12.5 %', '99.99999 %')
@@ -21,7 +21,7 @@ def format_share(fraction: float) -> str:
 
 
 def format_threshold(threshold: float) -> str:
-    """Format a threshold for people, rounded; CSV, JSON and the cards of saved heads have all digits.
+    """Format a threshold for people, with three significant digits, or six if it is near 1; files have all digits.
 
     >>> format_threshold(0.91234), format_threshold(0.99996), format_threshold(0.0)
     ('0.912', '0.99996', '0')
@@ -30,7 +30,9 @@ def format_threshold(threshold: float) -> str:
 
 
 def format_level(level: float) -> str:
-    """Format a level with two digits of its distance from 1, rounded up: the printed level is never lower.
+    """Format a confidence level, rounded up, so that the printed level is never lower than the real one.
+
+    The distance from 1 keeps two significant digits.
 
     >>> format_level(0.98), format_level(1 - 0.001 / 12), format_level(0.5)
     ('0.98', '0.999917', '0.5')
@@ -42,10 +44,11 @@ def format_level(level: float) -> str:
 
 
 def verdict(guards: GuardedTable) -> Iterator[str]:
-    """Yield the sentences of a table's verdict.
+    """Yield the sentences of the verdict on one table of guards.
 
-    Whether answers can be trusted, the method that keeps most (or comes closest), methods whose risk on the other
-    questions exceeds the requested one beyond chance, and what the calibration labels allow at best.
+    They say whether answers can be trusted, and which method keeps most answers or comes closest. They name methods
+    whose error rate on other questions is significantly above the requested risk. The last one says what any method
+    could reach with these labels.
     """
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
@@ -87,7 +90,7 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
 
 
 def why_failed(seed: GuardedCell) -> str:
-    """Explain why a cell has no threshold, and what would give it one."""
+    """Explain why one method and seed has no certified threshold, and what would help."""
     if not seed.accepted:
         return "no calibration answer lies above its strictest threshold"
     reason = (
@@ -104,12 +107,12 @@ def why_failed(seed: GuardedCell) -> str:
 
 
 def _two_digits(n: int) -> int:
-    """Round to two significant digits."""
+    """Round an integer to two significant digits."""
     return int(float(f"{n:.1e}"))
 
 
 def describe_needs(guards: GuardedTable) -> Iterator[str]:
-    """Yield sentences on what methods without a threshold would need, one for each reason."""
+    """Yield sentences on what would certify a threshold for methods that have none, a sentence for each reason."""
     too_few, too_wrong, empty = list[str](), list[str](), list[str]()
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
@@ -132,7 +135,7 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
 
 
 def footnotes(line: GuardedLine) -> Iterator[str]:
-    """Yield the footnotes of a table's line."""
+    """Yield the footnotes at a method's name in a table of guards, e.g. why it has no threshold."""
     if line.reason:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:

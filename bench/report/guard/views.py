@@ -1,4 +1,4 @@
-"""Tables of guards: a grid for people, records for CSV, data for JSON."""
+"""Tables of guards (confidence thresholds with a certified error rate): for people, for CSV and for JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NONE = "none"
 
 
 def views(tables: Sequence[GuardedTable]) -> TableViews:
-    """Return the guards of all tables in the forms of every output format."""
+    """Return the guards of all tables as grids for people, CSV records and JSON data."""
 
     def data() -> list[dict[str, Any]]:
         return [
@@ -126,7 +126,7 @@ def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
 
 
 def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
-    """Yield a record for each method and seed with a guard, and one for each method without guards."""
+    """Yield the CSV records: one for each method and seed with a guard, and one for each method without guards."""
     settings = {"risk": guards.request.risk, "level": guards.request.level, "calibrated_on": guards.calibrated_on}
     for line in guards.lines:
         base = {

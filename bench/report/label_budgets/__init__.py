@@ -1,4 +1,7 @@
-"""Report of a study of label budgets: tables, a figure, a verdict, and the paper's label counts beside the measured."""
+"""Report of a study of label budgets, i.e. of metrics by the number of training labels: tables, figure and verdict.
+
+The reproduced paper's counts of right and wrong answers stand beside the measured ones, if they are known.
+"""
 
 from collections.abc import Sequence
 
@@ -10,11 +13,11 @@ from bench.stats.label_budgets import LabelCurves
 
 
 def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
-    """Return the study of one test task as tables and a figure.
+    """Return a study of label budgets (metrics by number of labels) on one test task, as tables and a figure.
 
     Args:
         curves: results of the study.
-        published: the paper's counts of right and wrong answers.
+        published: counts of right and wrong answers in the reproduced paper.
     """
     stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})

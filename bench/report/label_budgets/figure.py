@@ -1,4 +1,7 @@
-"""Small multiples: a panel for each trained method, metric against number of labels, untrained methods in grey."""
+"""Plot learning curves: a metric against the number of labels, on axes for each trained method.
+
+Untrained methods are drawn in grey on all axes.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS, HEIGHT = 5, 1.25
-"""Most columns of axes in a figure, and inches of a row."""
+"""Maximum number of axes side by side on a figure, and height of a row of axes in inches."""
 DOT = 3.0
-"""Marker size in points."""
+"""Size of a marker, in points."""
 BAND = 0.22
-"""Opacity of the band that shows an interval."""
+"""Opacity of the band that shows a curve's interval."""
 
 
 def small_multiples(curves: LabelCurves) -> Figure:
-    """Plot a learning curve for each metric and trained method, on axes of its own; each metric has rows of its own."""
+    """Plot a learning curve for each metric and trained method, each on its own axes.
+
+    Each metric has its own rows of axes.
+    """
     with use_style():
         study = curves.study
         names = sorted(study.trained, key=built_in().place)
@@ -83,12 +89,12 @@ def small_multiples(curves: LabelCurves) -> Figure:
 
 
 def _defined_points(points: Iterable[Point]) -> list[tuple[Point, SeedMean]]:
-    """Return the points that have an estimate, each with its estimate."""
+    """Return the points of a curve whose metric could be estimated, each with the estimate."""
     return [(point, point.estimate) for point in points if point.estimate is not None]
 
 
 def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
-    """Plot a grey curve for each untrained method, and a dashed one of the best of them at each size."""
+    """Plot a grey curve for each untrained method, and a dashed curve of the best one at each number of labels."""
     study, sign = curves.study, 1 if METRICS[metric].higher_is_better else -1
     best: dict[int, float] = {}
     for name in study.untrained:
@@ -105,9 +111,9 @@ def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
 
 
 def _curve(axes: Axes, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
-    """Plot the curve of a trained method with its interval as a band.
+    """Plot the learning curve of a trained method, with its interval as a band.
 
-    Dots are filled at the sizes in `ahead`, where the method beats every untrained one.
+    `ahead` holds the numbers of labels with which the method beats every untrained one; the dots there are filled.
     """
     defined = _defined_points(points)
     intervals = [(p.size, e.low, e.high) for p, e in defined if e.low is not None and e.high is not None]

@@ -1,4 +1,4 @@
-"""Verdict of a study of label budgets, in sentences from its tests."""
+"""Sentences that state the results of a study of label budgets (metrics by number of labels), from its tests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bench.stats.label_budgets import METRICS_SHOWN, LabelCurves, LeadTest
 from bench.stats.variants import MIN_SEEDS
 
 _FEW = 6
-"""Most missing points that the verdict names."""
+"""Maximum number of points without a value that the verdict lists."""
 _NAMED = 7
-"""Most names in a sentence; of more, one fewer is named and the others are counted."""
+"""Maximum number of names in a sentence. If there are more, one fewer is named and the rest are counted."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:
-    """Return the sentences of the verdict.
+    """Return the sentences of the verdict on a study of label budgets.
 
-    From how many labels on trained methods beat all untrained ones, which are worse than untrained ones even with the
-    most labels, and which points are missing.
+    They say from how many labels on trained methods beat all untrained ones. They name methods that are worse than
+    untrained ones even with the most labels, and points without a value.
     """
     study, largest = curves.study, curves.study.sizes[-1]
     facts: list[str] = []
@@ -83,16 +83,19 @@ def verdict(curves: LabelCurves) -> tuple[str, ...]:
 
 
 def labels_used(curves: LabelCurves, method: str) -> dict[int, int]:
-    """Return the mapping from a requested number of labels to the number that a method used, which may be lower."""
+    """Return the number of labels that a method used, by the requested number.
+
+    The number used may be lower, as a split may have fewer labels than requested.
+    """
     return {point.size: point.labels for point in curves.of(method, METRICS_SHOWN[0])}
 
 
 def _crossings(curves: LabelCurves, shown: Sequence[LeadTest]) -> list[str]:
-    """Describe the methods that beat every untrained one, each with the numbers of labels with which it does.
+    """Describe each method that beats every untrained one, and the numbers of labels with which it does.
 
     Args:
         curves: results of the study.
-        shown: significant lead tests of one metric.
+        shown: significant tests of a trained method against all untrained ones, all of one metric.
     """
     study, largest = curves.study, curves.study.sizes[-1]
     most = f"with {'all ' * (largest == study.available)}{count(largest)} labels"

@@ -1,4 +1,4 @@
-"""Tables of a study of label budgets: values by number of labels, crossings of curves, label counts."""
+"""Tables of a study of label budgets: metrics by number of labels, crossings of learning curves, and label counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("task", "split", "model", "correct", "incorrect", "total")
 
 
 def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableViews:
-    """Return the tables of the study of one test task for every format."""
+    """Return a study of label budgets (metrics by number of labels) on a task, as grids, CSV records and JSON data."""
     tested = {gain.metric for gain in curves.gains if gain.p is not None}
     grids = [
         *(_numbers(curves, metric) for metric in METRICS_SHOWN),
@@ -30,7 +30,7 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
     ]
 
     def data() -> list[dict[str, Any]]:
-        """Return the content of the JSON file: the whole study, its numbers unrounded fractions."""
+        """Return the content of the JSON file: the whole study, with fractions that aren't rounded."""
         papers = (paper_count_of(published, curves.study.model, c.split) for c in curves.study.counts)
         extra = {"verdict": list(verdict(curves)), "paper_counts": [asdict(c) for c in papers if c is not None]}
         return [asdict(curves) | extra]
@@ -39,14 +39,18 @@ def views(curves: LabelCurves, published: Sequence[PaperCount] = ()) -> TableVie
 
 
 def ordered_methods(curves: LabelCurves) -> tuple[str, ...]:
-    """Return the methods of the study: trained ones, then scaled ones, then those that use no labels."""
+    """Return the methods of the study in table order.
+
+    Trained methods come first, then methods whose scores are scaled by labels, then methods that use no labels.
+    """
     return (*sorted(curves.study.trained), *sorted(curves.study.scaled), *sorted(curves.study.untold))
 
 
 def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
-    """Whether a method's metric can't depend on labels.
+    """Whether a metric of a method can't change with the number of labels.
 
-    That is so if the method uses none, or if it only scales its scores by them and the metric reads the order alone.
+    True if the method uses no labels. Also true if labels only scale its scores and the metric depends only on their
+    order.
     """
     study = curves.study
     return method in study.untold or (metric in RANKED and method in study.scaled)
@@ -56,7 +60,10 @@ def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
 
 
 def _numbers(curves: LabelCurves, metric: str) -> Grid:
-    """Build the table of a metric, that of the first one with the verdict: rows are methods, columns label numbers."""
+    """Build the table of a metric: rows are methods, columns are numbers of labels.
+
+    The table of the first metric also has the verdict.
+    """
     study, rows = curves.study, []
     ahead = {(test.method, test.size) for test in curves.ahead if test.metric == metric and test.is_shown(study.level)}
     total, level = len(study.seeds), f"{100 * study.level:g} %"
@@ -107,7 +114,10 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
 
 
 def _label_limit(curves: LabelCurves, method: str) -> tuple[str, ...]:
-    """Return the footnote of a method that has fewer labels to train on than the largest requested number, if any."""
+    """Return a footnote if a method can't use the largest requested number of labels, as its split has fewer.
+
+    Return an empty tuple otherwise.
+    """
     used = labels_used(curves, method)
     most = max(used.values(), default=0)
     if not 0 < most < max(used, default=0):
@@ -116,7 +126,7 @@ def _label_limit(curves: LabelCurves, method: str) -> tuple[str, ...]:
 
 
 def describe_data(curves: LabelCurves) -> str:
-    """Describe the data of the study: preset, draws of labels, questions, labels, tokens."""
+    """Describe the data of the study: preset, random draws of labels, questions, labels, tokens."""
     study, seeds = curves.study, curves.study.seeds
     return (
         f"Preset {study.preset}, {plural(len(seeds), 'draw')} of labels ({seeds_text(seeds)}), {curves.n:,} questions"
@@ -129,7 +139,7 @@ def describe_data(curves: LabelCurves) -> str:
 
 
 def _crossings(curves: LabelCurves, metric: str) -> Grid:
-    """Build the table of a metric's crossings: rows are untrained methods, columns trained ones."""
+    """Build the table of where learning curves cross in a metric: rows are untrained methods, columns trained ones."""
     study = curves.study
     crossings = {(c.method, c.untrained): c for c in curves.crossings if c.metric == metric}
     trained, rows = sorted(study.trained), []
@@ -160,7 +170,7 @@ def _crossings(curves: LabelCurves, metric: str) -> Grid:
 
 
 def crossing_range(crossing: Crossing, labels: Mapping[int, int]) -> str:
-    """Format the range of label counts in which two curves are shown to cross.
+    """Format the range of label counts within which a trained method's curve crosses an untrained method's.
 
     `labels` maps a requested number of labels to the number that the trained method used.
 
@@ -184,7 +194,7 @@ def crossing_range(crossing: Crossing, labels: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class PaperCount:
-    """The paper's numbers of right and wrong answers of a model on a split of a task."""
+    """Numbers of right and wrong answers of a model on a split of a task, as the reproduced paper reports them."""
 
     model: str
     task: str
@@ -199,10 +209,10 @@ class PaperCount:
 
 
 def read_counts(results: Path) -> tuple[PaperCount, ...]:
-    """Read the paper's counts of right and wrong answers; empty where there is no file of them.
+    """Read the numbers of right and wrong answers that the reproduced paper reports; empty if there is no such file.
 
     Args:
-        results: folder of results with a subfolder `paper`; if it has none, that of the checkout is read.
+        results: folder of results. Its subfolder `paper` is read; without one, that of the source checkout.
 
     Raises:
         UserError: the file is malformed.
@@ -218,7 +228,7 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
 
 
 def paper_count_of(published: Sequence[PaperCount], model: str, split: str) -> PaperCount | None:
-    """Return the paper's counts for a model and a split, given as `task/split`; None where there are none."""
+    """Return the reproduced paper's counts for a model and a split (`task/split`); None if it reports none."""
     return next((p for p in published if (p.model, f"{p.task}/{p.split}") == (model, split)), None)
 
 

@@ -1,4 +1,7 @@
-"""The multiverse of a table: which of its claims survive every defensible analysis choice without a forward pass."""
+"""Report of a multiverse analysis: which claims of a table survive other defensible choices of the analysis.
+
+A claim is a significant difference between two methods. The choices need no forward pass, e.g. grading rule or metric.
+"""
 
 from collections.abc import Collection
 
@@ -11,10 +14,10 @@ from bench.report.multiverse.views import views
 
 
 def build_analysis(multiverse: Multiverse, methods: Collection[str] = ()) -> Analysis:
-    """Return the multiverse as tables, a figure of ranks and a figure of claims.
+    """Return a multiverse analysis as tables, a figure of ranks and a figure of claims.
 
     Args:
-        multiverse: the multiverse of one model and task.
+        multiverse: the analyses of one model and task, and the outcome of each claim in them.
         methods: print only the claims about these methods; files have all claims. Default: all.
     """
     stem = file_stem(multiverse.model, "multiverse", multiverse.task)

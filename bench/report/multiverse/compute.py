@@ -1,8 +1,8 @@
-"""Compute the multiverse of one model and task: ranks of methods, and how often each claim of the table holds.
+"""Compute the multiverse analysis of one model and task: ranks of methods, and how often each claim holds.
 
-The table is that of `bench table` (its tests, its correction, the mean over its seeds). Each of its claims is looked up
-in each universe, i.e. analysis of the results: whether the values there have the same order, and whether a test of that
-universe alone is significant. Example:
+The claims are the significant differences in the table that `bench table` shows, with its tests, its correction and its
+means over seeds. A universe is one way to analyse the results. For each universe and claim, it is counted whether the
+two values have the same order, and whether the universe's own test is significant. Example:
 `compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
 """
 
@@ -54,7 +54,7 @@ from bench.stats import Settings
 from bench.stats.multiverse import ROUNDING, competition_ranks, correlation_ratio, rank_summary
 
 MIN_METHODS = 2
-"""Fewest methods for a multiverse, as a claim compares two."""
+"""Minimum number of methods for a multiverse analysis, as a claim compares two methods."""
 _NOT_SEEDS = "Seeds are not averaged in a universe: who runs a method once has one of them."
 
 
@@ -64,17 +64,17 @@ def compute_multiverse(
     say: Callable[[str], None] = lambda _: None,
     settings: Settings | None = None,
 ) -> Multiverse:
-    """Compute the multiverse of a table.
+    """Compute a multiverse analysis: look up the claims of a table in many defensible analyses of its results.
 
     Args:
         request: model, task and results folder.
-        cache: folder that caches the tests of the table; None caches nothing.
+        cache: folder that caches the tests of the table; None for no cache.
         say: receives a message before long work.
-        settings: settings of the tests in universes.
+        settings: settings of the significance tests in each universe (analysis).
 
     Raises:
-        UserError: no such results, several presets and none chosen, fewer than two comparable methods, or a damaged
-            result file.
+        UserError: there are no such results; they have several presets and none was chosen; fewer than two methods can
+            be compared; a result file is damaged.
     """
     exclusions = Exclusions()
     eligible = eligible_rows(_select_rows(request, cache, say), exclusions)
@@ -136,7 +136,7 @@ def compute_multiverse(
 
 
 def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[str], None]) -> list[ResultRow]:
-    """Return the results of the requested model and task."""
+    """Return the stored results of the requested model and task."""
     candidates = recomputed.read_recomputed(request.results, cache, say=say)
     if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
@@ -159,7 +159,7 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
 def _rank_methods(
     rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, exclusions: Exclusions
 ) -> dict[str, tuple[str, ...]]:
-    """Return, for each family of claims by name, the methods that the table compares by the metric of the family."""
+    """Return family (kind of claims, e.g. on calibration) -> methods that the table compares in the family's metric."""
     lines, styles = [], style.built_in()
     for key, runs in rows.items():
         standing, place = standings.lines.get(key), (*styles.place(key.method), "")
@@ -180,12 +180,12 @@ def _rank_methods(
 def _build_options(
     universes: Sequence[Universe], reference: RunSettings, effects: Mapping[tuple[str, str], str]
 ) -> Iterator[Option]:
-    """Yield the options of each choice that universes differ in; metric definitions are options of their family only.
+    """Yield the options of each analysis choice in which universes (analyses) differ.
 
     Args:
         universes: all universes.
-        reference: setting of the table.
-        effects: (dimension, option) -> what the option changes, in words.
+        reference: setting of the table, i.e. what its runs fixed for all methods.
+        effects: (choice, option) -> what the option changes, in words.
     """
     table_options = {**reference._asdict(), **USUAL}
     for dimension in (name for name in universes[0].choices if name != DEFINITION):
@@ -197,7 +197,7 @@ def _build_options(
 
 
 def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
-    """Yield remarks on combinations of run options without results, and on dimensions with a single option."""
+    """Yield remarks on missing results: combinations of options without results, and choices with only one option."""
     options = {name: {s.choices[name] for s in sets} for name in sets[0].choices}
     product = math.prod(map(len, options.values()))
     if product > len(sets):
@@ -223,7 +223,10 @@ def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
 def _pair_outcomes(
     family: Family, methods: Sequence[str], universes: Sequence[Universe], standings: Standings
 ) -> Iterator[PairOutcome]:
-    """Yield the outcome of each pair of methods of the table in the universes of a family of claims."""
+    """Yield, for each pair of methods of the table, how often their order holds in the universes of a family of claims.
+
+    A universe is one analysis of the results; a family is the claims of one kind, e.g. on calibration.
+    """
     members, higher_wins = [u for u in universes if u.family == family.name], METRICS[family.metric].higher_is_better
     for pair in standings.pairs:
         if pair.metric != family.metric or not {pair.first.method, pair.second.method} <= set(methods):
@@ -257,7 +260,7 @@ def _pair_outcomes(
 def _rank_distributions(
     family: Family, methods: Sequence[str], universes: Sequence[Universe], standings: Standings
 ) -> list[RankDistribution]:
-    """Return the rank distribution of each method over the universes in which all methods have values.
+    """Return how often each method has which rank, over the universes (analyses) in which all methods have values.
 
     The method with the best median rank comes first.
     """

@@ -1,7 +1,7 @@
-"""Analysis choices that cost no forward pass: metric definitions, grading rules, treatment of unparsed answers.
+"""Analysis choices that need no forward pass: metric definitions, grading rules, treatment of unparsed answers.
 
-A definition is included if published tables use it or if its paper proposes it for this purpose. Example:
-`FAMILIES[0].definitions[0].label` is "RMSCE".
+A metric definition is included if published tables use it, or if the paper that introduced it proposes it for this
+purpose. Example: `FAMILIES[0].definitions[0].label` is "RMSCE".
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from bench.stats import TESTED, Average, Settings
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
 )  # fmt: skip
-"""Names of the dimensions (analysis choices) that are not fields of `result_sets.Setting`."""
+"""Names of analysis choices (dimensions). The field names of `result_sets.Setting` are the names of further ones."""
 CALIBRATION = "calibration"
-"""Name of the family of claims on calibration, which leaves out methods whose AUROC is not above chance."""
+"""Name of the claims on calibration; methods whose AUROC is not above chance take no part in them."""
 AVERAGES: Mapping[Average, str] = {"questions": "over questions", "subjects": "over subjects"}
-"""How metrics are averaged -> name of that option of the dimension AGGREGATION."""
+"""Way to average a metric -> its name as an option of the analysis choice AGGREGATION."""
 AS_RUN, INCLUDED, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
 USUAL: Mapping[str, str] = MappingProxyType({
     RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: INCLUDED, AGGREGATION: AVERAGES[Settings().average],
 })  # fmt: skip
-"""Dimension outside the setting -> option of the table. There is none for SEED, since the table averages seeds."""
+"""Analysis choice -> option that the table uses, for choices that are no field of `result_sets.Setting`. SEED is
+missing, since the table averages seeds."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One metric by which the claims of a family can be tested."""
+    """One metric definition by which claims of a family, e.g. those on calibration, can be tested."""
 
     label: str
-    """Name of this definition as an option of the dimension DEFINITION."""
+    """Name of this definition as an option of the analysis choice DEFINITION."""
     metric: str
     """Name of the metric in `bench.metrics.METRICS`."""
     bins: int | None = None
-    """Number of bins, where that is a choice; None: that of `Settings`, if the metric has bins."""
+    """Number of bins; None: the number in `Settings`, if the metric has bins at all."""
 
     @property
     def is_tested(self) -> bool:
-        """Whether differences in this metric are tested for significance, not only methods compared by value."""
+        """Whether differences in this metric are tested for significance; otherwise only values are compared."""
         return self.metric in TESTED
 
 
 @dataclass(frozen=True)
 class Family:
-    """A family of claims, e.g. those on calibration, with every metric definition by which they can be tested."""
+    """A family: claims of one kind, e.g. on calibration, and every metric definition by which they can be tested."""
 
     name: str
     metric: str
-    """Metric by which the table tests these claims."""
+    """Metric by which the table tests the claims of this family."""
     definitions: tuple[Definition, ...]
 
 
@@ -81,22 +82,23 @@ FAMILIES = (
         (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
-"""All families of claims. E-AURC is left out: with the same labels it differs from AURC by a constant. The ECE floor,
-the other Brier terms and coverage at 95 % measure something else."""
+"""All families (kinds of claims). E-AURC is no definition, as it differs from AURC only by a constant if labels are
+equal. The ECE floor, the other terms of the Brier score and coverage at 95 % measure something else."""
 
 
 # --- grading ----------------------------------------------------------------------------------------------------------
 
 Rule = Callable[[str, str, str], bool]
-"""Grading rule: function of the answer, the gold answer and the option letters; returns whether the answer is right."""
+"""Grading rule: called with the answer, the gold answer and the option letters, it returns whether the answer is
+right."""
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_normalised(text: str) -> str:
-    """Return a text as SQuAD compares it (Rajpurkar et al., 2016, evaluate-v1.1).
+    """Return a text as SQuAD's exact match compares it (Rajpurkar et al., 2016, evaluate-v1.1).
 
-    It is lower-case, without punctuation, articles and repeated white space.
+    The text becomes lower-case and loses punctuation, articles and repeated white space.
 
     >>> squad_normalised("The  Blue-Green delta.")
     'bluegreen delta'
@@ -110,22 +112,23 @@ OPEN_RULES: Mapping[str, Rule] = MappingProxyType({
     "same text": lambda answer, gold, _: answer.strip().casefold() == gold.strip().casefold(),
     "contains it": lambda answer, gold, _: gold.strip().casefold() in answer.casefold(),
 })  # fmt: skip
-"""Rules for open answers, by name. In this order: the harness's own rule; SQuAD's exact match; equality up to case and
-surrounding space; containment of the gold answer (Mallen et al., 2023)."""
+"""Name -> grading rule for open answers. In this order: the benchmark's own rule; SQuAD's exact match; equality up to
+case and surrounding space; containment of the gold answer (Mallen et al., 2023)."""
 CHOICE_RULES: Mapping[str, Rule] = MappingProxyType({
     "exact letter": lambda answer, gold, letters: parse_letter(answer, letters) == gold,
     "letter anywhere": lambda answer, gold, _: substring_rule(answer, gold),
 })  # fmt: skip
-"""Rules for answers that are option letters, by name: the harness's own, and one that finds the letter anywhere."""
+"""Name -> grading rule for answers that are option letters: the benchmark's own rule, and one that finds the letter
+anywhere in the answer."""
 
 
 def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> bool:
-    """Whether an answer is right by a rule; an empty answer never is.
+    """Return whether an answer is right by a grading rule; an empty answer is always wrong.
 
     Args:
         rule: the grading rule.
         answer: answer of the model.
-        question: text, options and gold answers; one of several gold answers is enough.
+        question: text, options and gold answers; if there are several, it is enough to match one.
         letters: option letters of the protocol, at least as many as the question has options.
     """
     golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)

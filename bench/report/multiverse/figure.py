@@ -1,4 +1,4 @@
-"""Figures of a multiverse: rank distribution of each method, and the share of universes in which each claim holds."""
+"""Figures of a multiverse analysis: ranks of methods, and the share of universes (analyses) in which a claim holds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.15
-"""Height of the row of a method or claim, inches."""
+"""Height of the row of a method or claim, in inches."""
 SHOWN, SURVIVING, FALLEN = "#2b6cb0", "#9ec5e8", "#e08a3c"
-"""Colours of significant, surviving and fallen claims; blue and orange differ for every kind of colour vision."""
+"""Colours of claims that are significant, survive or don't survive; blue and orange differ for every kind of colour
+vision."""
 _DARK = 0.6
-"""Share of universes from which on a cell of the heat map is so dark that its text is white."""
+"""Share of universes (analyses) from which on a cell of the heat map is so dark that its text is white."""
 _MOST = 16
-"""Most claims of a family that the figure shows."""
+"""Maximum number of claims of one kind that the figure shows."""
 
 
 def plot_ranks(multiverse: Multiverse) -> Figure | None:
-    """Plot a heat map for each family: rows are methods, columns ranks, colours shares of universes.
+    """Plot heat maps of ranks: rows are methods, columns ranks, and colour is the share of universes (analyses).
 
-    None where no family has ranks.
+    Each family (kind of claims, e.g. on calibration) has a heat map. Returns None if no family has ranks.
     """
     families = [(f, [p for p in multiverse.places if p.family == f.name]) for f in multiverse.families]
     families = [(family, ranks) for family, ranks in families if ranks]
@@ -78,9 +79,9 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
 
 
 def plot_claims(multiverse: Multiverse) -> Figure | None:
-    """Plot bars for each claim: the share of universes in which it holds, and that in which it is significant.
+    """Plot two bars for each claim: the shares of universes (analyses) in which it holds, and where it is significant.
 
-    None where there is no claim.
+    Returns None if the table makes no claim.
     """
     families = [(family, by_survival(multiverse.claims(family.name))[:_MOST]) for family in multiverse.families]
     families = [(family, claims) for family, claims in families if claims]

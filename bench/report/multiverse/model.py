@@ -1,4 +1,4 @@
-"""Dataclasses of a multiverse: universes, rank distributions of methods, and outcomes of the claims."""
+"""Dataclasses of a multiverse analysis: universes (single analyses), ranks of methods, and outcomes of claims."""
 
 from __future__ import annotations
 
@@ -9,101 +9,110 @@ from bench.report.multiverse.definitions import FAMILIES, Family
 from bench.stats.multiverse import RankSummary
 
 SURVIVES = 0.95
-"""A claim survives if its direction holds in at least this share of universes."""
+"""A claim survives if the order of its two methods holds in at least this share of universes (analyses)."""
 LEVEL = 0.95
-"""One minus the significance level of the tests, which are corrected for all pairs of a universe."""
+"""One minus the significance level of tests, which are corrected for all pairs of methods in a universe (analysis)."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a dimension, i.e. of one analysis choice."""
+    """One option of an analysis choice (dimension), e.g. one grading rule."""
 
     dimension: str
     name: str
     is_tables: bool
     """Whether the table uses this option; False for every seed, as the table averages seeds."""
     note: str = ""
-    """What the option changes, in words; empty where its name says that."""
+    """What the option changes, in words; empty if the option's name says so."""
 
 
 @dataclass(frozen=True, eq=False)
 class Universe:
-    """One analysis of the results: one option of each dimension."""
+    """A universe: one way to analyse the results, with one option for each analysis choice."""
 
     family: str
-    """Family of the claims that this analysis tests."""
+    """Family (kind) of the claims that this analysis examines, e.g. those on calibration."""
     metric: str
     """Name of the metric in `bench.metrics.METRICS`."""
     choices: Mapping[str, str]
-    """Dimension -> option."""
+    """Analysis choice (dimension) -> chosen option."""
     values: Mapping[str, float]
-    """Method -> its metric, where that is defined."""
+    """Method -> value of the metric; methods for which the metric is undefined are missing."""
     wins: frozenset[tuple[str, str]] | None
-    """(winner, loser) of each significant difference, corrected for all pairs; None where nothing is tested."""
+    """(winner, loser) of each significant difference, corrected for all pairs of methods; None if nothing was
+    tested."""
 
 
 @dataclass(frozen=True)
 class OptionShare:
-    """Number of universes with one option, and of those among them in which the direction of a claim holds."""
+    """Number of universes (analyses) with one option, and how many of these keep the order of two methods."""
 
     dimension: str
     option: str
     n: int
-    """Number of universes with this option in which both methods have a value."""
+    """Number of universes (analyses) with this option in which both methods have a value."""
     holds: int
-    """Number of these in which the direction holds."""
+    """Number of those n universes (analyses) in which the two methods have the same order as in the table."""
 
 
 @dataclass(frozen=True)
 class PairOutcome:
-    """Outcome of a pair of methods over the universes; the first has the better value in the table."""
+    """How a pair of methods compares over all universes (analyses); `first` has the better value in the table."""
 
     family: str
     first: str
     second: str
     difference: float
-    """Metric of the first method minus that of the second in the table."""
+    """Value of `first` minus value of `second` in the table."""
     p: float | None
-    """Corrected p value in the table; None without a test."""
+    """Corrected p value in the table; None if the pair was not tested."""
     is_claim: bool
-    """Whether the first is significantly better in the table."""
+    """Whether `first` is significantly better in the table, i.e. whether the table makes a claim about the pair."""
     n: int
-    """Number of universes in which both methods have a value."""
+    """Number of universes (analyses) in which both methods have a value."""
     holds: int
-    """Number of these n universes in which the first has the better value."""
+    """Number of universes (analyses), of those n, in which `first` has the better value."""
     tested: int
-    """Number of these n universes that have a test."""
+    """Number of universes (analyses), of those n, with a significance test of the pair."""
     significant: int
-    """Number of tested universes in which the first is significantly better."""
+    """Number of universes (analyses) with a test in which `first` is significantly better."""
     reversed: int
-    """Number of tested universes in which the second is significantly better."""
+    """Number of universes (analyses) with a test in which `second` is significantly better."""
     shares: tuple[OptionShare, ...] = ()
-    """For each option of each dimension with several options, in how many universes the first has the better value."""
+    """For each option of each analysis choice: in how many universes (analyses) `first` has the better value. Choices
+    with only one option are left out."""
     explained: Mapping[str, float] | None = None
-    """Dimension -> share of the variance of the direction (first better or not) that lies between its options."""
+    """Analysis choice -> share of the variance of "`first` is better" over all universes (analyses) that lies between
+    its options."""
 
     @property
     def share(self) -> float | None:
-        """Share of the n universes in which the first has the better value; None where n is 0."""
+        """Share of the n universes (analyses) in which `first` has the better value; None if n is 0."""
         return self.holds / self.n if self.n else None
 
     @property
     def survives(self) -> bool:
-        """Whether the direction holds in enough universes and is significantly reversed in none.
+        """Whether `first` has the better value in enough universes (analyses), and is significantly worse in none.
 
-        One significant reversal is enough: a defensible analysis exists by which the opposite could have been
+        One significant reversal is enough to fall: with that defensible analysis, the opposite could have been
         published.
         """
         return self.share is not None and self.share >= SURVIVES and not self.reversed
 
     @property
     def is_shown(self) -> bool:
-        """Whether the claim survives and is significant in enough of the universes with a test."""
+        """Whether the claim survives, and most tests confirm it.
+
+        It must be significant in at least a share SURVIVES of the universes (analyses) with a test.
+        """
         return self.survives and self.tested > 0 and self.significant >= SURVIVES * self.tested
 
     @property
     def weakest(self) -> OptionShare | None:
-        """Option under which the direction holds in the smallest share of universes; None if always or never."""
+        """Option with which `first` has the better value in the smallest share of universes (analyses).
+
+        None if `first` has the better value always or never.
+        """
         shares = [share for share in self.shares if share.n]
         if not shares or self.holds in {0, self.n}:
             return None
@@ -111,39 +120,52 @@ class PairOutcome:
 
     @property
     def decides(self) -> str | None:
-        """Dimension that explains most of the variance of the direction; None where none explains any."""
+        """Analysis choice that explains most of the variance of "`first` is better" over universes (analyses).
+
+        None if no choice explains any.
+        """
         positive = {name: value for name, value in (self.explained or {}).items() if value > 0}
         return max(positive, key=lambda name: positive[name]) if positive else None
 
     @property
     def explained_most(self) -> float:
-        """Share of the variance of the direction that the dimension in `decides` explains; 0 where there is none."""
+        """Share of the variance of "`first` is better" that the choice in `decides` explains; 0 if that is None."""
         return max((self.explained or {}).values(), default=0.0)
 
 
 def by_survival(claims: Sequence[PairOutcome]) -> list[PairOutcome]:
-    """Sort claims: those that don't survive first, then those that hold, and are significant, least often."""
+    """Sort claims by how well they survive, the weakest first.
+
+    Claims that don't survive come first. Within both groups, claims that hold least often come first, then those that
+    are least often significant.
+    """
     return sorted(claims, key=lambda c: (c.survives, c.share or 0.0, c.significant / max(c.tested, 1)))
 
 
 @dataclass(frozen=True)
 class RankDistribution:
-    """Ranks of a method over the universes of a family in which all methods have values."""
+    """Ranks of one method over the universes (analyses) in which all methods have values, for one family of claims.
+
+    A family is a kind of claims, e.g. on calibration.
+    """
 
     family: str
     method: str
     in_table: int | None
-    """Rank in the table: 1 plus the number of significantly better methods."""
+    """Rank in the table, i.e. 1 plus the number of significantly better methods; None if the method has no rank."""
     spread: RankSummary
     counts: Mapping[int, int]
-    """Rank -> number of universes in which the method has it."""
+    """Rank -> number of universes (analyses) in which the method has this rank."""
     leads: float | None
-    """Share of universes with a test in which no method is significantly better; None without such universes."""
+    """Share of the universes (analyses) with a test in which no other method is significantly better.
+
+    None if there is no such universe.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Multiverse:
-    """All universes of one table, and what was computed over them."""
+    """A multiverse analysis of one table: all universes (single analyses), and the outcomes for methods and claims."""
 
     model: str
     task: str
@@ -151,32 +173,35 @@ class Multiverse:
     n: int
     """Number of questions."""
     seeds: tuple[int, ...]
-    """Seeds that the table averages."""
+    """Seeds over which the table averages."""
     methods: Mapping[str, tuple[str, ...]]
-    """Family -> methods that the table compares in it, in the order of tables."""
+    """Family (kind of claims) -> methods that the table compares in the family's metric, in the order of tables."""
     options: tuple[Option, ...]
-    """Options of all dimensions, dimension by dimension."""
+    """Options of all analysis choices, grouped by choice."""
     universes: tuple[Universe, ...]
     contests: tuple[PairOutcome, ...]
-    """Outcomes of all pairs of the table, claims and undecided pairs, family by family."""
+    """Outcomes of all pairs of methods, significant in the table or not, grouped by family (kind of claims)."""
     places: tuple[RankDistribution, ...]
-    """Rank distributions of all methods, family by family."""
+    """Rank distributions of all methods, grouped by family (kind of claims, e.g. on calibration)."""
     remarks: tuple[str, ...]
-    """Sentences on missing combinations and methods, and on results that were left out."""
+    """Sentences on missing combinations of options, on missing methods, and on results that were left out."""
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Families of claims that have universes."""
+        """Families (kinds) of claims with at least one universe, i.e. one analysis."""
         return tuple(family for family in FAMILIES if self.of(family.name))
 
     def of(self, family: str) -> list[Universe]:
-        """Return the universes of a family of claims."""
+        """Return the universes (analyses) of a family of claims, e.g. "calibration"."""
         return [universe for universe in self.universes if universe.family == family]
 
     def complete(self, family: str) -> list[Universe]:
-        """Return the universes of a family in which all its methods have values; ranks are computed over these."""
+        """Return the universes (analyses) of a family of claims, e.g. "calibration", in which all methods have values.
+
+        Ranks are computed over these universes.
+        """
         return [universe for universe in self.of(family) if set(self.methods[family]) <= universe.values.keys()]
 
     def claims(self, family: str) -> list[PairOutcome]:
-        """Return the claims of the table in a family, i.e. the pairs whose difference is significant there."""
+        """Return the claims of a family (e.g. "calibration"): pairs whose difference is significant in the table."""
         return [pair for pair in self.contests if pair.family == family and pair.is_claim]

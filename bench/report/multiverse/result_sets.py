@@ -1,7 +1,8 @@
-"""Group results into result sets: one setting, one seed and one recalibration, the same questions for all methods.
+"""Group results into sets that hold results of several methods and agree in everything else.
 
-A setting is what a run fixes for all of its methods, e.g. preset and judge. Results that deviate in something else
-(`--set METHOD.FIELD`, other training questions for some methods) belong to no setting; they are excluded and counted.
+The results of a set have the same setting, seed, recalibration and questions. A setting is what a run fixes for all its
+methods, e.g. preset and judge. Some results deviate otherwise, e.g. by `--set METHOD.FIELD`, or by training questions
+of their own. They belong to no setting, and are left out and counted.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 _NEUTRAL_CONFIG = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
-"""Entries of `ResultRow.config` that have a dimension of their own or change no metric value."""
+"""Entries of `ResultRow.config` that never exclude a result: another field already states them, or they change no
+metric."""
 _PROTOCOL = "protocol."
 LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate"
 USUAL_JUDGES = ("match", LETTERS)
 
 
 class RunSettings(NamedTuple):
-    """Options that a run fixes for all of its methods; field names are names of dimensions."""
+    """Options that a run fixes for all of its methods; the name of each field is the name of an analysis choice."""
 
     preset: str
     tuning: str
@@ -39,11 +41,11 @@ class RunSettings(NamedTuple):
 
 
 SetKey = tuple[RunSettings, str, int]
-"""What identifies a result set: setting, recalibration and seed."""
+"""RunSettings (what a run fixes for all methods), recalibration and seed, which identify a set of results."""
 
 
 def setting_of(row: ResultRow) -> RunSettings:
-    """Return the setting of a result."""
+    """Return the setting of a result: preset, tuning, answers, judge and protocol."""
     rules = {name: value for name, value in row.deviations.items() if name.startswith(_PROTOCOL)}
     return RunSettings(
         plain(row.preset),
@@ -59,44 +61,49 @@ def setting_of(row: ResultRow) -> RunSettings:
 
 @dataclass(frozen=True, eq=False)
 class ResultSet:
-    """Results of one setting, seed and recalibration, on the same answers and labels."""
+    """Results of several methods with one setting, seed and recalibration, on the same answers and labels.
+
+    A setting is what a run fixes for all its methods, e.g. preset and judge.
+    """
 
     setting: RunSettings
     recalibration: str
     seed: int
     records: Mapping[str, QuestionRecords]
-    """Name of the method without its recalibration -> records of its result, sorted by question id."""
+    """Method, named without its recalibration -> answers and confidences of its result, sorted by question id."""
 
     @property
     def first(self) -> QuestionRecords:
-        """Records of the first method: questions, answers and labels are the same for all."""
+        """Answers and confidences of the first method; questions, answers and labels are the same for all methods."""
         return next(iter(self.records.values()))
 
     @property
     def choices(self) -> dict[str, str]:
-        """Dimension -> option that all results of this set have."""
+        """Analysis choice (e.g. "judge") -> option that all results of this set have."""
         return {**self.setting._asdict(), RECALIBRATION: self.recalibration, SEED: str(self.seed)}
 
 
 @dataclass
 class Exclusions:
-    """Sentences on results that are left out and on missing ones, in the order in which they were found."""
+    """Sentences on results that are left out or missing, in the order in which they were found."""
 
     counts: Counter[str] = field(default_factory=Counter)
     """Sentence that says what is left out and why -> number of such results."""
     missing: list[str] = field(default_factory=list)
-    """Sentences on result sets that lack some methods."""
+    """Sentences on settings and seeds for which some methods have no result."""
 
 
 # --- which results ----------------------------------------------------------------------------------------------------
 
 
 def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[ResultRow]:
-    """Return the results that belong to a setting: ok, without `--limit`, without overridden fields.
+    """Return the results that belong to a setting: status ok, without `--limit`, without overridden fields.
+
+    A setting is what a run fixes for all its methods, e.g. preset and judge.
 
     Args:
         rows: results of one model and task; of duplicates the first is used.
-        exclusions: receives the reasons why results are not eligible, with their numbers.
+        exclusions: receives the reasons why results are left out, with their numbers.
 
     Raises:
         UserError: two results of one setting, method and seed differ.
@@ -141,13 +148,13 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
 
 
 def reference_of(rows: Sequence[ResultRow]) -> RunSettings:
-    """Return the setting of the table.
+    """Return the setting (what a run fixes for all methods) of the table whose claims are examined.
 
     Settings without tuning are preferred, then those with the model's own answers, then those with the preset's
-    protocol; of several such settings, the one with most results is taken.
+    protocol. If several remain, the one with most results is taken.
 
     Args:
-        rows: eligible results of the preset of the table, at least one.
+        rows: eligible results of the table's preset, at least one.
 
     Raises:
         UserError: all results are recalibrated.
@@ -168,14 +175,16 @@ def reference_of(rows: Sequence[ResultRow]) -> RunSettings:
 def build_result_sets(
     rows: Sequence[ResultRow], folder: Path, methods: Sequence[str], reference: RunSettings, exclusions: Exclusions
 ) -> list[ResultSet]:
-    """Build the result sets with at least two methods on the same answers; those of the table's setting come first.
+    """Group results into sets in which at least two methods have the same answers and labels.
+
+    Sets with the setting of the table come first. A setting is what a run fixes for all methods.
 
     Args:
         rows: eligible results.
         folder: folder of results.
         methods: names of the compared methods, without recalibration.
         reference: setting of the table.
-        exclusions: receives sentences on missing methods and excluded results.
+        exclusions: receives sentences on missing methods and on results that are left out.
 
     Raises:
         UserError: a file is damaged, or no two methods have the same answers in the setting of the table.
@@ -218,7 +227,7 @@ def build_result_sets(
 
 
 def ranking_values(records: QuestionRecords) -> FloatArray:
-    """Return the input (n,) of rank-based metrics: ranks of the scores where there are scores, else confidences."""
+    """Return the input (n,) of rank-based metrics: normalised ranks of the scores, or confidences without scores."""
     return records.confidence if records.score is None else normalised_ranks(records.score)
 
 
@@ -229,7 +238,7 @@ def _describe(key: SetKey) -> str:
 
 
 def _describe_setting(s: RunSettings) -> str:
-    """Describe a setting in words, naming the preset and every option that is not the default."""
+    """Describe in words what a run fixes for all methods: the preset and every option that is not the default."""
     parts = [f"preset {s.preset}"]
     parts += [f"tuning by {s.tuning}"] if s.tuning != NONE else []
     parts += [f"answers {s.answers}"] if s.answers != USUAL_ANSWERS else []

@@ -1,4 +1,7 @@
-"""Expand result sets into universes: every grading, average and metric definition, with significance tests."""
+"""Expand sets of results into universes, i.e. single analyses, with significance tests.
+
+Each set is combined with every grading rule, treatment of unparsed answers, average and metric definition.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,15 @@ from bench.stats.strata import value_of
 
 @dataclass(frozen=True, eq=False)
 class GradedSet:
-    """A result set whose n answers are graded by one rule, with or without the unparsed ones."""
+    """Results of several methods whose n answers are graded by one rule; unparsed answers are included or not."""
 
     result_set: ResultSet
     choices: Mapping[str, str]
-    """Dimension -> option, of the result set, the grading and the unparsed answers."""
+    """Analysis choice -> option: options of the run, the grading rule, and the treatment of unparsed answers."""
     rows: BoolArray
     """Mask of the answers that are included, shape (n,)."""
     correct: BoolArray
-    """Whether each answer is right by the rule, shape (n,)."""
+    """Whether each answer is right by the grading rule, shape (n,)."""
 
 
 # --- gradings ---------------------------------------------------------------------------------------------------------
@@ -52,15 +55,15 @@ class GradedSet:
 def gradings(
     result_sets: Sequence[ResultSet], texts: Mapping[str, QuestionText]
 ) -> tuple[list[GradedSet], dict[tuple[str, str], str], list[str]]:
-    """Grade every result set by every rule that changes a label, with and without unparsed answers.
+    """Grade every set of results by every rule that changes a label, with and without unparsed answers.
 
     Args:
-        result_sets: at least one, all of the same questions.
+        result_sets: at least one set (results of several methods), all of the same questions.
         texts: question id -> text, where texts are stored beside the results.
 
     Returns:
-        The graded sets; (dimension, option) -> what the option changes, in words; and remarks on rules and treatments
-        that are no choice here, e.g. because they change no label.
+        Three values. First, the graded sets. Second, (choice, option) -> what the option changes, in words. Third,
+            remarks on grading rules and treatments that are left out, e.g. because they change no label.
     """
     records = [s.first for s in result_sets]
     labels_by_rule, effects = {AS_RUN: [r.correct for r in records]}, dict[tuple[str, str], str]()
@@ -115,7 +118,10 @@ def gradings(
 
 
 def universes(graded: Sequence[GradedSet], settings: Settings) -> Iterator[Universe]:
-    """Yield every universe of every family of claims: each graded set, average and metric definition."""
+    """Yield every universe (analysis): each combination of graded set, average, and metric definition of a family.
+
+    A family is a kind of claims, e.g. on calibration; its claims can be tested by several metric definitions.
+    """
     for g in graded:
         subjects = [name for name, is_in in zip(g.result_set.first.subject, g.rows, strict=True) if is_in]
         strata, correct = strata_of(subjects), g.correct[g.rows]
@@ -131,14 +137,17 @@ def universes(graded: Sequence[GradedSet], settings: Settings) -> Iterator[Unive
 
 @dataclass(frozen=True, eq=False)
 class _GradedAnswers:
-    """The graded answers that universes share if they differ in the metric definition alone."""
+    """Graded results of several methods, with one way to average; all metric definitions are computed from them."""
 
     graded: GradedSet
     sampling: Sampling
     settings: Settings
 
     def values(self, definition: Definition) -> dict[str, float]:
-        """Return method -> metric, where it is defined; debiased calibration errors below 0 are clipped to 0."""
+        """Return method -> value of the metric, for methods where it is defined.
+
+        Negative values, which occur for debiased calibration errors, become 0.
+        """
         sample, metric, bins = self.sampling, definition.metric, definition.bins or self.settings.bins
         values = {
             name: value_of(metric, inputs, sample.correct, sample.strata, sample.average, bins)
@@ -147,7 +156,7 @@ class _GradedAnswers:
         return {name: max(0.0, value) for name, value in values.items() if value is not None}
 
     def wins(self, definition: Definition) -> frozenset[tuple[str, str]] | None:
-        """Return the (winner, loser) of each significant difference; None where nothing is tested."""
+        """Return (winner, loser) of each significant difference, corrected for all pairs; None if nothing is tested."""
         sample, metric = self.sampling, definition.metric
         if not definition.is_tested:
             return None
@@ -161,7 +170,10 @@ class _GradedAnswers:
         return frozenset(filter(None, (pair.decided(1 - LEVEL) for pair in pairs)))
 
     def _inputs(self, metric: str) -> dict[str, FloatArray]:
-        """Return method -> input of the metric: confidences of the included answers, or their ranking values."""
+        """Return method -> input of the metric, one number for each included answer.
+
+        It is the confidence, or the rank of the score if the metric is rank-based.
+        """
         records, rows = self.graded.result_set.records, self.graded.rows
         is_order = METRICS[metric].is_rank_based
         return {name: (ranking_values(r) if is_order else r.confidence)[rows] for name, r in records.items()}

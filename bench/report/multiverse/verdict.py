@@ -1,4 +1,4 @@
-"""Verdict of a multiverse: which claims keep their direction, and which choice reverses the other claims."""
+"""Sentences on a multiverse analysis: which claims hold under other analysis choices, and which choices reverse any."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
 from bench.report.text import MINUS, plural
 
 _FEW = 4
-"""Most claims, or methods, that a sentence of the verdict names."""
+"""Maximum number of claims, or of methods, that a sentence names."""
 THRESHOLD = f"{100 * SURVIVES:g} %"
 
 
 def format_definition(name: str) -> str:
-    """Format the label of a metric definition, with a typographic minus."""
+    """Return the name of a metric definition for people, with a typographic minus sign."""
     return name.replace(" - ", f" {MINUS} ")
 
 
 def format_share(fraction: float | None) -> str:
-    """Format a share in whole percent; only 1 is 100 % and only 0 is 0 %.
+    """Format a share in whole percent; only exactly 1 becomes "100 %", and only exactly 0 becomes "0 %".
 
     >>> format_share(0.999), format_share(1.0), format_share(0.001), format_share(None)
     ('>99 %', '100 %', '<1 %', '')
@@ -33,20 +33,20 @@ def format_share(fraction: float | None) -> str:
 
 
 def format_claim(pair: PairOutcome) -> str:
-    """Format the claim of a pair of methods, e.g. "a beats b"."""
+    """Return the claim about a pair of methods as text, e.g. "a beats b"."""
     return f"{pair.first} beats {pair.second}"
 
 
 def describe_decider(pair: PairOutcome) -> str:
-    """Name the dimension that explains most of a claim's direction, with the share that it explains.
+    """Return the analysis choice that explains most of whether a claim holds, with the share of variance it explains.
 
-    Empty where no dimension explains any.
+    Empty if no choice explains any.
     """
     return "" if pair.decides is None else f"{pair.decides} ({format_share(pair.explained_most)})"
 
 
 def describe_weakest(pair: PairOutcome) -> str:
-    """Name the option under which a claim holds least often, with counts; empty where it holds always or never."""
+    """Return the option with which a claim holds least often, with counts; empty if it holds always or never."""
     least = pair.weakest
     if least is None:
         return ""
@@ -55,10 +55,10 @@ def describe_weakest(pair: PairOutcome) -> str:
 
 
 def verdict(multiverse: Multiverse) -> tuple[str, ...]:
-    """Return the sentences of the verdict.
+    """Return the sentences on a multiverse analysis.
 
-    How many claims of each family survive, why the others don't, which methods are first by value, and what universes
-    say of pairs that the table leaves undecided.
+    They say how many claims of each family (kind) survive, and why the others fall. They name the methods that most
+    often have the best value. They say what analyses show about pairs that are not significant in the table.
     """
     sentences, leaders = [], []
     for family in multiverse.families:

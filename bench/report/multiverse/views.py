@@ -1,4 +1,4 @@
-"""Tables of a multiverse: claims, ranks and choices, for the terminal, Markdown, CSV and JSON."""
+"""Tables of a multiverse analysis: claims, ranks and analysis choices, for the terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from bench.report.text import EN_DASH, metric_name, p_text, precise, seeds_text
 from bench.report.verdict.phrases import join_with_and
 
 _MOST = 10
-"""Most surviving claims of a family that are printed; CSV and JSON have all."""
+"""Maximum number of surviving claims of one kind that are printed; CSV and JSON have all."""
 
 
 def views(multiverse: Multiverse, methods: Collection[str] = ()) -> TableViews:
-    """Return the tables of a multiverse for every format.
+    """Return a multiverse analysis (a table's claims under other analysis choices) as grids, CSV records and JSON data.
 
     Args:
-        multiverse: the multiverse of one model and task.
+        multiverse: the analyses of one model and task, and the outcome of each claim in them.
         methods: print only the claims about these methods. Default: all.
     """
     grids = [_summary(multiverse)]
@@ -152,7 +152,7 @@ def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome
 
 
 def _choices(multiverse: Multiverse) -> Grid:
-    """Build the table of the options of each dimension: how often the claims of the results table hold under each."""
+    """Build the table of analysis choices: how often the results table's claims hold with each option."""
     columns = (
         Column("choice", is_left=True), Column("option", is_left=True),
         *(Column(family.name, is_metric=True) for family in multiverse.families),
@@ -188,7 +188,7 @@ def _choices(multiverse: Multiverse) -> Grid:
 
 
 def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
-    """Yield a record for each pair of methods of the results table."""
+    """Yield a CSV record for each pair of methods of the results table."""
     for pair in m.contests:
         least = pair.weakest
         yield {
@@ -202,7 +202,10 @@ def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
 
 
 def _survival(pair: PairOutcome) -> dict[str, bool | None]:
-    """Return whether a claim survives and is shown; None for pairs that are not significant, hence no claims."""
+    """Return whether a claim survives, and whether it is shown by tests as well.
+
+    Both are None for a pair that is not significant in the results table, and so is no claim.
+    """
     is_claim = pair.is_claim
     return {"survives": pair.survives if is_claim else None, "shown": pair.is_shown if is_claim else None}
 

@@ -1,4 +1,4 @@
-"""Draw figures of results one at a time, without files: `results.figures.reliability(task="atlas-choice")`."""
+"""Draw figures of results one at a time, without writing files: `results.figures.reliability(task="atlas-choice")`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Names = str | Iterable[str]
 _MODEL_AND_TASK = ("model", "task")
 _PIXELS_PER_INCH = 144
-"""Resolution that sets the size at which a notebook shows a figure; the image itself has a higher one."""
+"""Pixels per inch at which a notebook shows a figure; the PNG image itself has a higher resolution."""
 
 
 class Figures:
-    """Draws figures of some tables as matplotlib figures, which a notebook shows and `savefig` writes.
+    """Draws figures of comparison tables as matplotlib figures, which a notebook shows and `savefig` writes.
 
-    Each figure takes `model`, `task` and `methods`, one name or several, and draws only these. Recalibrated methods are
-    drawn if they are named, or if there are no other methods.
+    Options `model`, `task` and `methods` take one name or several, and select what is drawn. Recalibrated methods, e.g.
+    `ccps+isotonic`, are drawn if they are named, or if there are no other methods.
     """
 
     def __init__(self, tables: Sequence[Table], records_of: RecordsOf) -> None:
@@ -41,24 +41,24 @@ class Figures:
         self._records_of = records_of
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw the reliability diagrams of one model: a panel for each method and task."""
+        """Draw the reliability diagrams of one model, with a panel for each method and task."""
         return self._draw(partial(figures.reliability, records_of=self._records_of), model, task, methods)
 
     def overview(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw reliability curves: a panel for each model and task with the curves of all methods."""
+        """Draw reliability curves: each panel shows one model and task, with a curve for each method."""
         draw = partial(figures.reliability_overview, records_of=self._records_of)
         return self._draw(draw, model, task, methods, one=())
 
     def risk_coverage(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw the share of mistakes among the most confident answers, of one model."""
+        """Draw risk-coverage curves of one model: the share of wrong answers among the most confident answers."""
         return self._draw(partial(figures.risk_coverage, records_of=self._records_of), model, task, methods)
 
     def confidence(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw histograms of the confidences of right and of wrong answers, of one model."""
+        """Draw histograms of the confidences of right answers and of wrong answers, for one model."""
         return self._draw(partial(figures.confidence_histograms, records_of=self._records_of), model, task, methods)
 
     def metrics(self, *, metrics: Names = COLUMNS, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw the metrics of one model with their intervals, by method."""
+        """Draw metrics of each method with their intervals, for one model."""
         names = _split_names(metrics)
         for name in names:
             _require_known("metrics", name, METRICS)
@@ -66,29 +66,29 @@ class Figures:
         return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw how far each method is from the leader by a metric, in every subject of one task."""
+        """Draw how far each method is from the leading method by a metric, in every subject of one task."""
         _require_known("metric", metric, METRICS)
         return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
 
     def cost(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw the quality of methods against their costs, on one task."""
+        """Draw the quality of methods against their costs, for one model and task."""
         return self._draw(figures.cost_quality, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def forest(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw the differences of methods to the best one with their intervals, on one task."""
+        """Draw the difference of each method to the best method, with its interval, for one model and task."""
         return self._draw(figures.differences_to_best, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
-        """Draw a matrix of which method is significantly better than which, on one task."""
+        """Draw a matrix that shows which method is significantly better than which, for one model and task."""
         return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
 
     def __call__(self, kind: str, **options: Any) -> Figure:
         """Draw the figure with the name `kind`.
 
         Raises:
-            UserError: unknown figure or option.
+            UserError: there is no such figure, or the figure has no such option.
         """
         kinds = [name for name in vars(Figures) if not name.startswith("_")]
         name = kind.replace("-", "_")
@@ -109,7 +109,7 @@ class Figures:
             model: requested models; empty for all.
             task: requested tasks; empty for all.
             methods: requested methods; empty for all that are not recalibrated.
-            one: those of `_MODEL_AND_TASK` of which the figure shows only one.
+            one: `model`, `task` or both, if the figure has room for only one model or task.
             most: maximum number of methods on the figure.
 
         Raises:
@@ -176,7 +176,7 @@ def _png_figure_class() -> type[Figure]:
     from matplotlib.figure import Figure as Base
 
     class Figure(Base):
-        """A figure that notebooks show with the matplotlib settings with which it was drawn."""
+        """A figure that notebooks show as PNG, with the matplotlib settings of all figures of this package."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             stream = io.BytesIO()

@@ -1,6 +1,7 @@
 """Convert tables to data frames, with the numbers of `bench table --format csv` and `json`: unrounded fractions.
 
-Except in `pairs`, a cell that failed or was skipped has a row, with its status and reason and without a number.
+A cell (one method with one seed) that failed or was skipped has a row with its status and reason, and without numbers.
+Only the frame that `pairs` returns leaves out such cells.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ LONG = (
     "model", "task", "preset", "limit", "answers_source", "average", "group", "method", "variant", "seed", "metric",
     "value", "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
 )  # fmt: skip
-"""Columns of `long`."""
+"""Columns of the data frame that `long` returns."""
 QUESTIONS = (
     "model", "task", "preset", "limit", "answers_source", "method", "variant", "seed", "id", "subject", "correct",
     "confidence", "score", "answer", "parsed", "text", "gold", "status", "reason",
 )  # fmt: skip
-"""Columns of `questions`."""
+"""Columns of the data frame that `questions` returns."""
 _CATEGORIES = (
     "model", "task", "preset", "answers_source", "average", "group", "method", "variant", "metric", "status", "subject",
     "verdict",
@@ -38,12 +39,12 @@ _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "
 
 
 def long(tables: Sequence[Table]) -> DataFrame:
-    """Return a frame with a row for each model, task, method, seed and metric.
+    """Return a data frame with a row for each model, task, method, seed and metric.
 
-    `value` and `std` (over subjects) are those of the seed, `n_undefined` is the number of subjects that `value` leaves
-    out, `mean` the mean over seeds, and `low` and `high` are the ends of the mean's 95 % interval over other
-    questions of these subjects. Missing numbers are NaN. The estimate of `rmsce` can be negative: `value` is then,
-    `mean` is 0.
+    `value` is the metric of the seed, and `std` is its standard deviation over subjects. `n_undefined` is the number of
+    subjects that `value` leaves out. `mean` is the mean over seeds. `low` and `high` are the ends of the mean's 95 %
+    interval for other questions of the same subjects. Missing numbers are NaN. An estimate of `rmsce` can be negative:
+    `value` keeps the sign, while `mean` is at least 0.
     """
     records = []
     for table in tables:
@@ -69,7 +70,10 @@ def long(tables: Sequence[Table]) -> DataFrame:
 
 
 def _metrics(table: Table) -> Sequence[str]:
-    """Return the requested metrics; without a request those of `COLUMNS` and all others that some line has."""
+    """Return the names of the metrics that were requested.
+
+    Without a request, these are the metrics in `COLUMNS` and all others that some method has.
+    """
     if table.metrics is not None:
         return table.metrics
     return [name for name in METRICS if name in COLUMNS or any(name in line.estimates for line in table.lines)]
@@ -90,12 +94,13 @@ def _row_data(row: ResultRow) -> dict[str, Any]:
 
 
 def wide(tables: Sequence[Table]) -> DataFrame:
-    """Return a frame with a row for each line of each table and a column for each metric: means over seeds.
+    """Return a data frame with a row for each method of each table and a column for each metric, as means over seeds.
 
-    The index is model, task and method; the method includes its settings if several lines differ in them. Further
-    columns are rank (by the metric that sorts the tables), leading, group, n, seeds (number of ok ones), runs (number
-    of all seeds), status, reason (also of single seeds), preset, limit, answers_source and average. Numbers on answers
-    of different sources can't be compared: join frames on `answers_source`, too.
+    The index is model, task and method. A method's name includes its settings if the table has the method with several
+    settings. Further columns are rank (by the metric that sorts the tables), leading, group, n (questions), seeds
+    (number of ok seeds), runs (number of all seeds), status, reason (also of single seeds), preset, limit,
+    answers_source and average. Numbers on answers of different sources can't be compared, so join frames on
+    `answers_source`, too.
     """
     import pandas as pd
 
@@ -131,12 +136,12 @@ def questions(
     records_of: Callable[[ResultRow], QuestionRecords],
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
 ) -> DataFrame:
-    """Return a frame with a row for each model, task, method, seed and question.
+    """Return a data frame with a row for each model, task, method, seed and question.
 
     Args:
         tables: tables of any models and tasks.
-        records_of: returns the records of a result row.
-        texts_of: task and version -> question texts by id; empty if they are not stored.
+        records_of: function that returns the question records of a result row.
+        texts_of: function of task and task version that returns question texts by id; empty if they are not stored.
     """
     import pandas as pd
 
@@ -165,7 +170,11 @@ def questions(
 
 
 def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Return a frame of the records of `bench table --compare --format csv`: a row for each pair and metric."""
+    """Return a data frame of paired differences: a row for each pair of methods and metric.
+
+    Args:
+        records: CSV records of `bench table --compare`.
+    """
     columns = (
         "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
         "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
@@ -180,7 +189,10 @@ def _build_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -
 
 
 def _set_dtypes(frame: DataFrame) -> DataFrame:
-    """Return the frame with a fixed dtype for each column, even if empty; categories are in the order of the rows."""
+    """Return the frame with a fixed dtype for each column, also for an empty column.
+
+    Categories are in the order in which they occur in the rows.
+    """
     import pandas as pd
 
     for name in frame.columns:

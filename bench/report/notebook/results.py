@@ -1,4 +1,4 @@
-"""`Results`: the results of a folder, or of one run, as data frames, tables, verdict and figures."""
+"""`Results`: the results of a folder, or of one run, as data frames, tables, verdicts and figures."""
 
 from __future__ import annotations
 
@@ -37,20 +37,23 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results:
-    """Result rows and the tables made of them; rows of cells that failed or were skipped are included."""
+    """Result rows and the tables made of them; rows of cells that failed or were skipped are included.
+
+    A cell is one method with one seed, on one model and task.
+    """
 
     selection: Selection
     """Results folder, and which of its results are shown."""
     rows: tuple[ResultRow, ...]
-    """One row for each cell: a method on a model over a task with one seed."""
+    """One result row for each cell: a method on a model and task with one seed."""
     notes: tuple[str, ...] = ()
-    """Sentences on what a reader must know, e.g. on results that are not shown."""
+    """Sentences on what a reader must know about the results, e.g. that some are not shown."""
     plan: tuple[str, ...] = ()
-    """Plan of the run, in lines of text; empty for results that were loaded."""
+    """Plan of the run, in lines of text; empty for results that were loaded from a folder."""
     paths: tuple[Path, ...] = ()
-    """Files that the run has written."""
+    """Files that the run has written; empty for results that were loaded from a folder."""
     whole: tuple[Table, ...] = field(default=(), repr=False)
-    """Tables with all methods; marks, ranks and tests take all methods into account."""
+    """Tables with all methods, before a selection of methods. Marks, ranks and tests take all methods into account."""
 
     @classmethod
     def load(cls, selection: Selection, cache: Path | None, say: Say) -> Results:
@@ -74,18 +77,25 @@ class Results:
 
     @classmethod
     def from_rows(cls, selection: Selection, cache: Path | None, rows: Sequence[ResultRow], say: Say) -> Results:
-        """Return the results that a run has written to the selection's folder; `cache` and `say` are as in `load`."""
+        """Return the results that a run has just written to the selection's folder.
+
+        Args:
+            selection: results folder, and which of its results are shown.
+            cache: folder that caches intervals and tests; None disables the cache.
+            rows: result rows of the run.
+            say: called with a message before a long computation.
+        """
         unfiltered = replace(selection, methods=(), metrics=(), headline=None)
         return cls(selection, tuple(rows), whole=tuple(tables_of(unfiltered, cache, say, rows)))
 
     @property
     def folder(self) -> Path:
-        """Results folder."""
+        """Folder of the results."""
         return self.selection.results
 
     @property
     def failed(self) -> bool:
-        """Whether a cell failed."""
+        """Whether at least one cell (a method with one seed) failed."""
         return any(row.status == "failed" for row in self.rows)
 
     @cached_property
@@ -96,19 +106,26 @@ class Results:
     # --- numbers ------------------------------------------------------------------------------------------------------
 
     def frame(self) -> DataFrame:
-        """Return a row for each model, task, method, seed and metric; see `bench.report.notebook.frames.long`."""
+        """Return a data frame with a row for each model, task, method, seed and metric.
+
+        `bench.report.notebook.frames.long` describes the columns.
+        """
         return frames.long(self.tables)
 
     def wide(self) -> DataFrame:
-        """Return a row for each model, task and method, metrics as columns; see `bench.report.notebook.frames.wide`."""
+        """Return a data frame with a row for each model, task and method, and a column for each metric.
+
+        `bench.report.notebook.frames.wide` describes the columns.
+        """
         return frames.wide(self.tables)
 
     def questions(self, *, text: bool = True) -> DataFrame:
-        """Return a row for each model, task, method, seed and question: confidence, right or wrong, answer, subject.
+        """Return a data frame with a row for each model, task, method, seed and question.
 
-        `score` is missing for methods without scores, `text` and `gold` if the run did not store them. A cell without
-        numbers has one row, without a question, with status and reason. To get a row per question and a column for
-        each method, select one task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
+        Columns are e.g. confidence, correct, answer and subject. `score` is missing for methods without scores, and
+        `text` and `gold` are missing if the run did not store them. A cell (method and seed) that failed or was skipped
+        has one row without a question, with status and reason. To get a row per question and a column per method,
+        select one task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
 
         Args:
             text: whether to add the questions' texts and right answers.
@@ -125,9 +142,10 @@ class Results:
         return frame if text else frame.drop(columns=["text", "gold"])
 
     def compare(self, *methods: str) -> DataFrame:
-        """Return paired differences on the same questions with tests, a row for each pair of these methods and metric.
+        """Return a data frame of paired differences between methods on the same questions, with intervals and tests.
 
-        `frame.attrs["missing"]` lists the reasons why methods are in no pair.
+        The frame has a row for each pair of methods and each metric. `frame.attrs["missing"]` lists the reasons why
+        methods are in no pair.
 
         Args:
             methods: names of two or more methods.
@@ -145,12 +163,13 @@ class Results:
     # --- words and pictures -------------------------------------------------------------------------------------------
 
     def table(self, **options: object) -> ShownTable:
-        """Return the comparison as `bench table` prints it.
+        """Return the comparison table, as `bench table` prints it.
 
         Args:
-            options: `methods`, `metrics`, `sort` (the metric to sort and rank by), `stats` (also intervals, spreads and
-                training), `against="paper"` (the published numbers beside ours), `layout="models"` (two side by side),
-                and `compare="ccps,lts"` (paired differences); the defaults are those given when results were loaded.
+            options: `methods` and `metrics` to show, and `sort`, the metric to sort and rank by. `stats=True` adds
+                intervals, spreads and training, and `against="paper"` the published numbers. `layout="models"` shows
+                two models side by side, and `compare="ccps,lts"` paired differences. By default options are as given
+                when results were loaded.
 
         Raises:
             UserError: an unknown option or name, or options that exclude each other.
@@ -171,10 +190,10 @@ class Results:
         return ShownTable(build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
 
     def verdict(self) -> Sentences:
-        """Return a text for each table, which begins with model and task, on which methods are best by the tests.
+        """Return a text for each table: the model and task, and which methods are best by the tests.
 
-        If a model and task have several tables, e.g. one of a part of the questions, the texts say what tells these
-        apart.
+        If a model and task have several tables, e.g. one of a part of the questions, each text says what distinguishes
+        its table.
         """
         tables = [table.with_hidden_lines() for table in self._chosen(self.selection)]
         suffixes = (
@@ -187,7 +206,10 @@ class Results:
 
     @property
     def figures(self) -> Figures:
-        """Figures: `.figures.reliability(task="atlas-choice")`; `dir` lists them."""
+        """Figures of the results, e.g. `results.figures.reliability(task="atlas-choice")`.
+
+        `dir(results.figures)` lists the names of the figures.
+        """
         return Figures(self._chosen(self.selection), self._records)
 
     def figure(self, kind: str, **options: Names) -> Figure:
@@ -199,7 +221,7 @@ class Results:
         return self.figures(kind, **options)
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
-        """Write the page, and the figures if a folder is given for them; see `bench.report`."""
+        """Write the HTML page to `out`, and the figures to the folder `figures` unless it is None."""
         request = ReportRequest(**{**vars(self.selection), "out": out, "figures": figures})
         return Page(write.write_tables(self._chosen(self.selection), request, say)[0])
 

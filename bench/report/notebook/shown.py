@@ -24,7 +24,7 @@ else:
     _Path = type(Path())  # before Python 3.12 `Path` itself can't be extended
 
 _WIDTH = 160
-"""Width of a table in plain text if none is given, in characters."""
+"""Width in characters of a table in plain text, if no width is given."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,8 +37,8 @@ class ShownTable:
         """Return the table as text.
 
         Args:
-            kind: format: `terminal`, `md`, `csv`, `tex` or `json`.
-            width: width of the terminal, in characters; by default that of the real one.
+            kind: output format: `terminal`, `md`, `csv`, `tex` or `json`.
+            width: width of the terminal, in characters; by default the width of the real terminal.
 
         Raises:
             UserError: unknown format.
@@ -55,7 +55,7 @@ class ShownTable:
         return html.fragment(self.views.grids)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Yield the table in the width of the console."""
+        """Yield the table as text, as wide as the rich console."""
         from rich.console import Console as Plain
         from rich.text import Text
 
@@ -69,7 +69,7 @@ class ShownTable:
 
 
 class Sentences(tuple[str, ...]):
-    """Sentences, shown one per line."""
+    """Tuple of sentences, which Python and notebooks show one per line."""
 
     __slots__ = ()
 
@@ -81,10 +81,13 @@ class Sentences(tuple[str, ...]):
 
 
 class Page(_Path):
-    """Path of a written page, which a notebook shows."""
+    """Path of a written HTML page, which a notebook shows in a frame."""
 
     def _repr_html_(self) -> str | None:
-        """Return a link and a frame with the page; its path is relative, so that no absolute path is shown."""
+        """Return a link to the page and a frame that shows it; None if the page is missing.
+
+        The address is relative, so that the notebook does not contain an absolute path.
+        """
         if not self.is_file():
             return None
         address = escape(quote(Path(os.path.relpath(self)).as_posix()))

@@ -1,8 +1,8 @@
-"""The comparison as one HTML file that opens from disk.
+"""The comparison of methods as one HTML page, a single file that opens from disk.
 
-`payload(tables, records_of, texts_of)` and `pictures(tables, records_of)` return the data and the figures of tables;
-`write` puts both into one self-contained file; `serve` shows that file on loopback. The data are described in
-`bench/report/page/payload.py`.
+`payload(tables, records_of, texts_of)` returns the page's data, and `pictures(tables, records_of)` its figures. `write`
+puts both into one self-contained file, and `serve` shows that file on 127.0.0.1. `bench.report.page.payload` describes
+the data.
 """
 
 from bench.report.page.payload import payload

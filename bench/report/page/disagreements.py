@@ -1,7 +1,7 @@
 """Find the questions on which two methods differ most in confidence, as many as fit on a page.
 
-Example: `largest_disagreements(confidence, [(0, 1)], 10)` has the ten questions with the largest lead of the first
-method's confidence over the second's, and the ten with the largest lead the other way.
+Example: `largest_disagreements(confidence, [(0, 1)], 10)` returns two lists of at most ten questions. On those of the
+first list, the first method is more confident than the second; on those of the second list, less.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from bench.report.page import pairs
 from bench.report.tables.model import Table
 
 _BUDGET = 1_000_000
-"""Maximum size of these questions on one page in bytes, without their texts."""
+"""Maximum size in bytes of all questions with disagreements on one page, without the question texts."""
 _BYTES, _BYTES_EACH = 60, 5
-"""Approximate size in bytes of a question, and of a line's confidence in it."""
+"""Approximate sizes in bytes: of a question's data without confidences, and of one method's confidence in a
+question."""
 
 
 class Depth(NamedTuple):
-    """How many disagreements a page shows."""
+    """Limits on how many questions a page shows because two methods disagree in confidence."""
 
     each: int
-    """Maximum number of questions of a pair of lines in each direction, i.e. with either line more confident."""
+    """Maximum number of questions for each pair of methods and each direction (the first or the second more
+    confident)."""
     all_pairs: bool
-    """Whether all pairs of lines are shown, or only those with the best line."""
+    """True: all tested pairs of methods are shown. False: only the pairs that contain the best method."""
 
 
 _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
-"""Candidates, the largest first; the last is used if none fits into the budget."""
+"""Limits to try, the largest first. If the questions fit into the budget with none, the last one is used."""
 
 
 def fit_depth(tables: Sequence[Table]) -> Depth:
-    """Return the largest depth whose questions fit into the page's budget of bytes."""
+    """Return the largest limits with which the questions with disagreements fit into the page's budget of bytes."""
     for depth in _DEPTHS:
         total = 0
         for table in tables:
@@ -49,7 +51,7 @@ def fit_depth(tables: Sequence[Table]) -> Depth:
 
 
 def select_pairs(table: Table, depth: Depth) -> list[tuple[int, int]]:
-    """Return the pairs of indices into `table.placed` whose disagreements the page shows."""
+    """Return pairs of indices into `table.ordered_lines`: the methods whose disagreements the page shows."""
     best = set(pairs.best_columns(table).values())
     return [pair for pair in combinations(pairs.tested_columns(table), 2) if depth.all_pairs or best & set(pair)]
 
@@ -57,16 +59,17 @@ def select_pairs(table: Table, depth: Depth) -> list[tuple[int, int]]:
 def largest_disagreements(
     confidence: FloatArray, pairs_of_lines: Sequence[tuple[int, int]], each: int
 ) -> list[tuple[int, int, IntArray, IntArray]]:
-    """Find the questions on which pairs of lines differ most in confidence.
+    """Find the questions on which pairs of methods differ most in confidence.
 
     Args:
-        confidence: shape (lines, n), NaN where unknown.
+        confidence: shape (methods, n), a row for each method; NaN where a method has no confidence in a question.
         pairs_of_lines: pairs of row numbers of `confidence`.
         each: maximum number of questions in each direction.
 
     Returns:
-        For each pair: both lines, then question indices (<= each,) where the first line is more confident, and where
-        the second is, by decreasing difference (stable). Pairs without a common question are left out.
+        A tuple for each pair: both row numbers; the questions (<= each,) where the first method is more confident; the
+            questions (<= each,) where the second is. Questions are column indices, by decreasing difference (stable
+            sort). Pairs without a common question are left out.
     """
     disagreements = []
     for first, second in pairs_of_lines:

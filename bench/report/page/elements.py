@@ -15,8 +15,8 @@ def el(tag: str, *parts: Mapping[str, str | None] | Element | str | None) -> Ele
 
     Args:
         tag: name of the element.
-        parts: mappings of attributes, without those whose value is None; child elements and texts, in order; None adds
-            nothing.
+        parts: attributes and content, in order. A mapping holds attributes, of which those with the value None are left
+            out. Elements and texts become content; None adds nothing.
     """
     element = Element(tag)
     for part in parts:
@@ -34,15 +34,15 @@ def el(tag: str, *parts: Mapping[str, str | None] | Element | str | None) -> Ele
 def table(
     attributes: Mapping[str, str | None], caption: Element, headings: Iterable[Element], *bodies: Element
 ) -> Element:
-    """Return a table element with a caption, one row of headings and bodies."""
+    """Return a table element with a caption, one row of headings, and `tbody` elements with the other rows."""
     return el("table", attributes, caption, el("thead", el("tr", *headings)), *bodies)
 
 
 def html(*elements: Element | None) -> str:
-    """Return the markup of elements; None adds nothing."""
+    """Return the markup of elements, joined; each None among the elements adds nothing."""
     return "".join(ElementTree.tostring(e, encoding="unicode", method="html") for e in elements if e is not None)
 
 
 def hash_of(text: str) -> str:
-    """Return the SHA-256 of a style sheet or script in the form that a Content-Security-Policy takes."""
+    """Return the SHA-256 of a style sheet or script, as a Content-Security-Policy writes it: `sha256-` and base64."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

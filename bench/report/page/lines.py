@@ -1,4 +1,4 @@
-"""Data of the lines of a block of the page as JSON-ready dicts; a line is one method over its seeds.
+"""Data of the lines of the page's tables as JSON-ready dicts; a line is one method over its seeds.
 
     {"method": index, "variant": "", "column": index in the questions' "confidence", "csv": index of its CSV row,
      "status": "ok" | "skipped" | "failed" | "missing", "reasons": [footnote number], "notes": [footnote number],
@@ -10,10 +10,11 @@
      "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
      "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
-From `mean` on, lists have one entry for each metric. Unknown values are null. The last two rows exist only if standings
-were computed: `ci` is the interval for these subjects and other questions, `half` half its width on the longer side,
-`calibrated_p` the p value of perfect calibration, `calibrated` whether the line has the sign of calibration, `constant`
-the Brier score of a constant confidence, `worse` whether the line's Brier score is no better.
+From `mean` on, lists have one entry for each metric. Unknown values are null. The keys from `ci` on exist only if
+significance tests were computed. `ci` is the interval for other questions of these subjects, and `half` the length of
+its longer side. `calibrated_p` is the p value of the null of perfect calibration, and `calibrated` tells whether the
+page marks the method as calibrated. `constant` is the Brier score of a constant confidence; `worse` tells whether the
+method's Brier score is not better than `constant`.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from bench.report.text import count, p_text, plain, value_text
 from bench.report.verdict.phrases import compact_count, n_labels
 
 DIGITS = 6
-"""Decimals of the means, by which the page sorts lines."""
+"""Decimals to which metrics are rounded in the page's data; the page sorts methods by these numbers."""
 _SHORT = 0.05
-"""Number of seconds below which a time is shown as `< 0.1`, as it would be rounded to 0."""
+"""Number of seconds below which a time is shown as `< 0.1`, since one decimal would show 0.0."""
 _NOT_RUN = "not run on this model and benchmark"
 
 
 @dataclass
 class Footnotes:
-    """Texts of footnotes, numbered from 1 on; equal texts have the same number."""
+    """Texts of the page's footnotes, numbered from 1 on; each text is stored once."""
 
     texts: list[str] = field(default_factory=list)
 
     def number(self, text: str) -> int:
-        """Return the number of a text; a new text is added."""
+        """Return the number of a footnote with this text, and add the footnote if it is new."""
         text = plain(text)
         if text not in self.texts:
             self.texts.append(text)
@@ -51,12 +52,14 @@ class Footnotes:
 
 
 def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
-    """Return the data of one line, without `method`, `column` and `csv`.
+    """Return the page's data of one line of a table, i.e. of one method over its seeds.
+
+    The keys `method`, `column` and `csv` are missing; the caller adds them.
 
     Args:
         line: line of a table, with at least one run.
-        subjects: subjects of the block, in the order of the lists `subjects`.
-        footnotes: footnotes of the page, to which those of the line are added.
+        subjects: names of the table's subjects; values by subject are listed in this order.
+        footnotes: footnotes of the page; those of the line are added.
     """
     data: dict[str, Any] = {
         "variant": line.variant,
@@ -116,7 +119,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
-    """Return the data of the line of a method that the page has, but that was not run on this model and benchmark."""
+    """Return the data of a method that has results elsewhere on the page, but was not run on this model and task."""
     reasons = [footnotes.number(_NOT_RUN)]
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
 

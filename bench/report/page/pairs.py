@@ -1,11 +1,12 @@
-"""Paired differences of a block of the page as JSON-ready texts, and the table of differences to the best.
+"""Paired differences between the methods of a table: as JSON-ready texts, and as an HTML table against the best method.
 
-    {"columns": [index in the questions' "confidence", ...], the k lines that were tested against another one
-     "best": {recalibration: index in `columns`},            the best line by the headline metric
+    {"columns": [index in the questions' "confidence", ...], the k methods that were tested against another one
+     "best": {recalibration: index in `columns`},            the best method by the headline metric
      "metrics": {metric: [[difference, interval, p, verdict] | null, ...]}}
 
-The pairs of a metric are those of indices i < j in `columns`: (0, 1), (0, 2), ..., (1, 2), ... A difference is the line
-at i minus the line at j, the verdict, one of `VERDICTS`, is on the line at i, and p is corrected for all pairs.
+A metric has a list element for each pair of indices i < j in `columns`: (0, 1), (0, 2), ..., (1, 2), ... The difference
+is that of the method at i minus the method at j. The verdict, a key of `VERDICTS`, is about the method at i. P values
+are corrected for all pairs.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
 _ALPHA = 0.05
-"""P value below which a difference is significant."""
+"""Significance level: a difference is significant if its corrected p value is below this number."""
 VERDICTS = {"+": "better", "-": "worse", "=": "can't be distinguished", "": "no test"}
 _NOTHING = "No two methods were tested against each other here."
 _NUMBERS = 3
-"""Number of cells after the method's cell that hold numbers."""
+"""Number of cells with numbers in a row of the differences: difference, interval and p value."""
 _ALONE = "shares its answers and labels with no other method here"
 
 
 def pair_data(table: Table) -> dict[str, Any] | None:
-    """Return all pairs of shown lines as JSON-ready data; None without tests.
+    """Return the tested differences between all pairs of shown methods as JSON-ready data; None if nothing was tested.
 
     Args:
-        table: table of the block; p values are also corrected for its hidden lines.
+        table: a table with significance tests. P values are corrected for all its pairs, also those of hidden methods.
     """
     by_ends, columns = _pairs_by_ends(table), tested_columns(table)
     if not columns:
@@ -56,7 +57,10 @@ def pair_data(table: Table) -> dict[str, Any] | None:
 
 
 def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
-    """Return pairs by (first, second, metric), where `first` stands before `second` in `table.placed`."""
+    """Return the tested differences by (first method, second method, metric).
+
+    The first method is the one that comes first in `table.ordered_lines`.
+    """
     position, by_ends = {line.key: i for i, line in enumerate(table.ordered_lines)}, {}
     for pair in table.standings.pairs if table.standings else ():
         if pair.first in position and pair.second in position:
@@ -66,15 +70,16 @@ def _pairs_by_ends(table: Table) -> dict[tuple[Key, Key, str], Pair]:
 
 
 def tested_columns(table: Table) -> list[int]:
-    """Return the indices into `table.placed` of lines that were tested against a shown line."""
+    """Return the indices into `table.ordered_lines` of methods that were tested against another shown method."""
     tested = {key for *ends, _ in _pairs_by_ends(table) for key in ends}
     return [k for k, line in enumerate(table.ordered_lines) if line.key in tested]
 
 
 def best_columns(table: Table) -> dict[str, int]:
-    """Map each recalibration to the index into `table.placed` of its best tested line by the headline metric.
+    """Map each recalibration to the best tested method that has it, by the headline metric.
 
-    That is the leader with the best mean, or without leaders the line with the best mean.
+    The method is given as an index into `table.ordered_lines`. Methods that no other method beats significantly go
+    first; among these, the best mean decides.
     """
     position, best = {table.ordered_lines[k].key: k for k in tested_columns(table)}, {}
     for block in judge_table(table, table.headline):
@@ -86,7 +91,7 @@ def best_columns(table: Table) -> dict[str, int]:
 
 
 def _pair_texts(pair: Pair) -> list[str]:
-    """Return difference, interval, corrected p value and verdict on the first line, a key of `VERDICTS`, as texts."""
+    """Return four texts: difference, interval, corrected p value, and a key of `VERDICTS` for the first method."""
     metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
@@ -99,11 +104,13 @@ def _pair_texts(pair: Pair) -> list[str]:
 
 
 def differences_table(table: Table, where: str) -> str:
-    """Render the HTML table of each tested line minus the best one by the headline metric, the best first.
+    """Render an HTML table of differences: each tested method minus the best one, by the headline metric.
+
+    Rows are sorted by the difference, the best method first.
 
     Args:
-        table: with or without standings.
-        where: name of the table.
+        table: table of results; without significance tests, a sentence says that nothing was compared.
+        where: name of the table, for the caption.
     """
     by_ends, best = _pairs_by_ends(table), next(iter(best_columns(table).values()), None)
     if best is None:
@@ -135,5 +142,8 @@ def differences_table(table: Table, where: str) -> str:
 
 
 def _cell_class(cell: int) -> dict[str, str]:
-    """Return the class of a cell by its index among the cells after the method's cell: numbers, then words."""
+    """Return the HTML attributes of a cell in the table of differences: class `num` if the cell holds a number.
+
+    `cell` counts the cells after the one with the method's name, from 0 on; the first three hold numbers.
+    """
     return {"class": "num"} if cell < _NUMBERS else {}

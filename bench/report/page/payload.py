@@ -1,4 +1,4 @@
-"""Build the payload: everything that the page shows of tables, as one JSON-ready dict.
+"""Build the payload: all data that the HTML page shows of tables of results, as one JSON-ready dict.
 
     {
       "preset": "demo",
@@ -6,9 +6,9 @@
       "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": index}, ...],
-      "headline": "brier",                                  metric that lines are ordered and ranked by
-      "headlines": {metric: sentences, ...},                legend of leaders and ranks by each possible headline
-      "parts": [name of each part of the methods, ...], "costs": [{"key", "label", "title"}, ...],
+      "headline": "brier",                                  metric that methods are ordered and ranked by
+      "headlines": {metric: sentences, ...},                what leaders and ranks by each metric mean
+      "parts": [name of each group of methods, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.verdict_data`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_data`; `csv` is an index in "csv"
@@ -16,21 +16,21 @@
                   "questions": {...} | None,                see `questions.select_questions`
                   "pairs": {...} | None,                    see `pairs.pair_data`
                   "textless": bool}, ...],
-      "verdicts": {...},                                    what the signs of pairs mean, see `pairs.pair_data`
-      "words": {...},                                       what the signs mean, see `legend.page_legend`
+      "verdicts": {...},                                    words for the verdicts in "pairs"
+      "words": {...},                                       what numbers and signs mean, see `legend.page_legend`
       "asked": [[text, [option, ...], gold], ...],          texts of questions, which blocks refer to by index
       "asked_limit": None | characters per text,
       "disagreements": [10, true, None],                    fields of `disagreements.Depth`, and characters per text
       "csv": [row, ...],                                    lines of `bench table --format csv`, the heading first
       "differences": [markup of each block, ...],           see `pairs.differences_table`; not passed to scripts
-      "transfer": markup of the section on shift,           see `transfer`; not passed to scripts
+      "transfer": markup of the section on distribution shift, see `transfer`; not passed to scripts
       "footnotes": [...],                                   footnote k is at index k - 1
       "provenance": [[name, [[value, number of results that have it], ...]], ...],
     }
 
-A block is a table, and its lines are ordered by the headline metric. Confidences are integers in ten-thousandths, so
-that eleven methods on four models and five benchmarks stay below 5 MB; means have six decimals, and beside each stands
-the text to show.
+A block is the table of one model and task. A line is one method over its seeds; lines are ordered by the headline
+metric. Confidences are integers in ten-thousandths, which keeps eleven methods on four models and five benchmarks below
+5 MB. Means have six decimals; the text that the page shows for a mean is stored beside it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 _MANY = 8
-"""Number of blocks above which the page shows fewer questions of each."""
+"""Number of blocks (tables of one model and task) above which the page shows fewer questions of each."""
 _COSTS: Mapping[str, tuple[str, str]] = {
     "n": ("n", "Questions"),
     "seeds": ("Seeds", "Runs that are ok, of all"),
@@ -71,13 +71,13 @@ _COSTS: Mapping[str, tuple[str, str]] = {
     "parameters": ("Parameters", "Trained parameters"),
     "seconds": ("Seconds", "Fitting and predicting, without reading the model"),
 }
-"""Columns of costs: name -> heading, and what the heading means."""
+"""Columns of costs of the page's table: name -> heading, and the text that explains the heading."""
 _PARTS: Mapping[str, str] = {
     "paper": "Methods of the paper",
     "untrained": "Other methods, which learn nothing",
     "trained": "Other methods, which learn",
 }
-"""Group of methods -> heading of its part of the table."""
+"""Group of methods -> heading above the lines of that group in the page's table."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
     "rmsce": "calibration error, without chance",
@@ -87,7 +87,7 @@ _NOTES: Mapping[str, str] = {
     "auroc": "right before wrong answers",
     "nll": "log loss",
 }
-"""Metric -> its meaning, in the few words for which a heading has room."""
+"""Metric -> its meaning in a few words, shown below the heading of its column."""
 _SETS: Mapping[str, Sequence[str]] = {
     "Main": COLUMNS,
     "Calibration": ("ece", "ece_floor", "rmsce", "ece_mass", "smece", "brier", "brier_mcb", "nll"),
@@ -98,7 +98,8 @@ _SETS: Mapping[str, Sequence[str]] = {
         *(name for name, metric in METRICS.items() if metric.is_rank_based and name not in {"auroc", "aucpr"}),
     ),
 }
-"""Sets of metrics that are shown together; `Chosen`, the requested metrics, comes before them, and `All` last."""
+"""Name -> metrics whose columns are shown together. The page puts `Chosen`, the requested metrics, before these sets,
+and `All` after them."""
 
 
 def payload(
@@ -107,13 +108,13 @@ def payload(
     texts_of: Callable[[str, int], Mapping[str, QuestionText]],
     shift: transfer.Shift | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the page shows, as the module describes it.
+    """Return the data of the page as one JSON-ready dict; the docstring of this module lists its keys.
 
     Args:
-        tables: tables of one preset.
-        records_of: returns the records of a result row that is ok, in the task's order.
-        texts_of: task and version -> question texts by id; empty if they are not stored.
-        shift: transfer matrices of the tables' models, if there are any.
+        tables: tables of results, one for each model and task; all have the same preset.
+        records_of: returns the answers and confidences of a result that is ok, in the task's order of questions.
+        texts_of: called with a task's name and version; returns question texts by id, none if they are not stored.
+        shift: transfer matrices (methods trained on one task, tested on another) of the tables' models, if any.
 
     Raises:
         UserError: the tables have several presets.
@@ -180,7 +181,7 @@ def payload(
 
 @dataclass
 class _Page:
-    """Builds the blocks of a page, which share methods, footnotes and texts of questions."""
+    """Builds the blocks (one for each table) of a page; all blocks share methods, footnotes and question texts."""
 
     methods: Sequence[Line]
     records_of: Callable[[ResultRow], QuestionRecords]
@@ -190,14 +191,15 @@ class _Page:
     depth: disagreements.Depth
     footnotes: Footnotes = field(default_factory=Footnotes)
     rows: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    """Indices of the lines in the payload's `csv`, from 1 on, as its first element is the heading."""
+    """Counter of the payload's CSV lines: index of the next method's line. It starts at 1, as line 0 is the heading."""
 
     def block(self, table: Table, label: str) -> dict[str, Any]:
-        """Return the data of one table, with a line for each method of the page.
+        """Return the page's data of one table, with a line for each method that the page shows.
 
         Args:
             table: the table.
-            label: what tells the table from others of its model and task; empty if there are none.
+            label: setting that distinguishes the table from other tables of its model and task; empty if there are
+                none.
         """
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.ordered_lines)}
         answers = [[self.records_of(row) for row in line.ok_rows] for line in table.ordered_lines]
@@ -246,7 +248,10 @@ class _Page:
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
-        """Return the table's lines in order, and after each part the indices of its methods that were not run here."""
+        """Return the table's lines in order, and after each part the indices of its methods without a result here.
+
+        The indices refer to the page's list of methods.
+        """
         methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
         ordered: list[Line | int] = []
@@ -283,7 +288,10 @@ def _column_sets(requested: Sequence[str] | None) -> list[dict[str, Any]]:
 
 
 def _provenance(rows: Sequence[ResultRow]) -> Iterator[list[Any]]:
-    """Yield each fact that some result has, with its values and the number of results that have each value."""
+    """Yield each fact about how results were made, e.g. a library's version: its name, and each value with a count.
+
+    The count is the number of results that have this value.
+    """
     facts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         versions = {"schema version": row.schema_version, "task version": {row.task: row.task_version}}

@@ -1,7 +1,8 @@
-"""Convert figures of `bench.report.figures` to inline SVG; text stays text, and colours follow the page's theme.
+"""Convert matplotlib figures of `bench.report.figures` to inline SVG for the page.
 
-The page's Content-Security-Policy forbids style attributes, so matplotlib's styles become SVG attributes. Example:
-`pictures(tables, records_of)[0].forests` has the markup of the first table's differences to the best.
+Text in figures stays text, and colours become variables of the page's light and dark theme. Styles become SVG
+attributes, since the page's Content-Security-Policy forbids style attributes. Example: `pictures(tables,
+records_of)[0].forests` is the markup of the first table's forest plots.
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_DIAGRAMS = 100
-"""Number of reliability diagrams of a page, of which each table has an equal share, but at least four."""
+"""Maximum number of reliability diagrams on a page. Each table may have an equal share of them, but at least four."""
 MANY = 8
-"""Number of tables above which a page draws one metric of each table instead of two."""
+"""If a page has more tables than this number, it draws one metric of each table instead of two."""
 _COLOURS = {
     INK: "--ink", MUTED: "--soft", FAINT: "--rule", BAND: "--hover", BAND_COLOUR: "--band", "#ffffff": "--card",
     "white": "--card", WIN: "--win", TIE: "--hover", LOSS: "--loss",
 }  # fmt: skip
-"""Colour in figures -> CSS variable of the page; methods keep their colours, which stand out in both themes."""
+"""Colour in figures -> CSS variable of the page. The colours of methods are not replaced, as they are visible on both
+the light and the dark theme."""
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _INHERITED = {"fill", "stroke", "stroke-width", "font-size", "text-anchor", "stroke-dasharray"}
-"""Attributes that can be moved from the children of a group to the group."""
+"""SVG attributes that a group passes on to its children, so that one attribute of the group can replace theirs."""
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
 class Pictures(NamedTuple):
-    """Markup of the figures of one table; empty where there is nothing to draw."""
+    """SVG markup of the figures of one table; a figure without data is an empty string."""
 
     forests: str = ""
     wins: str = ""
@@ -51,11 +53,11 @@ class Pictures(NamedTuple):
 
 
 def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
-    """Return the figures of each table.
+    """Return the SVG figures of each table, in the order of the tables.
 
     Args:
         tables: tables of the page.
-        records_of: returns the records of a result row.
+        records_of: returns the answers and confidences, question by question, of a result.
     """
     max_diagrams, n_metrics = max(4, MOST_DIAGRAMS // max(len(tables), 1)), 1 if len(tables) > MANY else 2
     table_figures = []
@@ -89,7 +91,7 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
 
 
 def _combine(figures: Sequence[Figure], name: str) -> str:
-    """Return the markup of figures side by side, with the note of the first; empty without figures."""
+    """Return the markup of figures side by side, above the note of the first figure; empty without figures."""
     if not figures:
         return ""
     svgs = (inline_svg(figure, f"{name}{k}") for k, figure in enumerate(figures))
@@ -102,11 +104,13 @@ def _combine(figures: Sequence[Figure], name: str) -> str:
 
 
 def inline_svg(figure: Figure, name: str) -> Element:
-    """Return a figure as an SVG element, without its title and its note, which the page shows as text.
+    """Return a matplotlib figure as an SVG element, without its title and the note below it.
+
+    The page shows title and note as HTML text.
 
     Args:
         figure: figure of `bench.report.figures`.
-        name: prefix of all ids of the element, unique on the page.
+        name: prefix of all ids inside the SVG element; each figure of the page needs another one.
     """
     title, note = figure.get_suptitle(), figure.get_supxlabel()
     headings = filter(None, (axes.get_title() or axes.get_title(loc="left") for axes in figure.axes))
@@ -124,7 +128,10 @@ def inline_svg(figure: Figure, name: str) -> Element:
 
 
 def _simplify(element: Element, ids: Mapping[str, str]) -> Iterator[Element]:
-    """Yield an element with attributes in place of styles and with rounded numbers, without parts that draw nothing."""
+    """Yield a smaller equivalent of an SVG element: attributes instead of styles, and rounded numbers.
+
+    Groups and definitions that draw nothing are dropped.
+    """
     tag = element.tag.rpartition("}")[2]
     if tag in {"metadata", "style"}:
         return

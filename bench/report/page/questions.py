@@ -1,7 +1,7 @@
-"""Select the questions that the page shows of a model and task, and fit their texts into a budget of bytes.
+"""Select the questions that the page shows of a model and task, and cut their texts to a budget of bytes.
 
-Shown are the most confident mistakes, the least confident hits (by mean confidence over methods) and a random sample,
-which is the same for all models; all questions would make the page too large.
+The page shows the most confident mistakes and the least confident right answers, by the mean confidence over methods.
+It also shows a random sample, which is the same for all models. All questions would make the page too large.
 """
 
 from __future__ import annotations
@@ -24,44 +24,48 @@ from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
 
 PARTS = 10_000
-"""Confidences are stored as integers, in units of 1 / PARTS."""
+"""Confidences are stored on the page as integers: a confidence times this number, rounded."""
 Runs = Sequence[QuestionRecords]
-"""Records of each seed of a line that is ok; empty if no seed is."""
+"""Answers and confidences of one method, one element for each seed whose run succeeded."""
 EACH = 50
-"""Number of questions in each of the three groups."""
+"""Number of questions in each of three groups: confident mistakes, unconfident right answers, random sample."""
 FEW = 25
-"""Number of questions in each group on a page of many tables."""
+"""Number of questions in each group (mistakes, right answers, random sample) on a page of many tables."""
 _BUDGET = 2_500_000
-"""Maximum size of question texts and answers on one page, in bytes."""
+"""Maximum size of all question texts and answers on one page, in bytes."""
 _BRIEF_BUDGET = 600_000
-"""Maximum size of the texts of questions that only disagreements show, in bytes."""
+"""Maximum total size, in bytes, of texts of questions that the page shows only because two methods disagree."""
 _BRIEF_LIMITS = (1_000, 400, 200, 100)
 _ONLY_OPTIONS = PromptStyle(header="", footer="", context="{options}")
 _HEADING = "Choices:"
-"""Text of the line above the options in most prompts."""
+"""Text that stands on a line above the answer options in most prompts."""
 _LIMITS = (20_000, 8_000, 3_000, 1_000, 400, 200)
-"""Candidate maximum lengths of a text in characters; the first with which all texts fit into the budget is used."""
+"""Maximum lengths of a question text, in characters, to try in order. The first with which all texts fit is used."""
 
 
 @dataclass
 class QuestionTexts:
-    """Texts of questions, stored once for all models."""
+    """Texts of the questions on a page, each stored once for all models."""
 
     each: int = EACH
-    """Number of questions that a block shows in each group."""
+    """Number of questions in each group (mistakes, right answers, random sample) of a model and task."""
     limit: int | None = None
-    """Characters to which texts were cut; None if all are whole."""
+    """Maximum length of a text in characters; None if no text was cut."""
     brief_limit: int | None = None
-    """Characters to which brief texts were cut, and their options removed; None if they are whole."""
+    """Maximum length in characters of brief texts, which then lose their answer options; None if none was cut.
+
+    Brief are the texts of questions that the page shows only because two methods disagree.
+    """
     _texts: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)
     _brief: set[int] = field(default_factory=set)
 
     def add(self, task: str, version: int, question_text: QuestionText | None, *, brief: bool = False) -> int:
-        """Store a question's text and return its index; -1 without a text.
+        """Store the text of a question and return its index; -1 if `question_text` is None.
 
-        Options are removed from the text if they have the default format. A text is `brief` if only disagreements show
-        the question; brief texts have a smaller budget.
+        The page shows answer options beside the text, so they are removed from the text if they have the default
+        format. A text is `brief` if the page shows the question only because two methods disagree. Brief texts have a
+        smaller budget of bytes.
         """
         if question_text is None:
             return -1
@@ -82,7 +86,7 @@ class QuestionTexts:
         return index
 
     def shortened(self, blocks: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-        """Return all texts, trimmed to the budget; answers in the blocks are trimmed in place."""
+        """Return all question texts, cut to the budget of bytes; the answers in `blocks` are cut in place."""
         answers = [block["questions"]["answer"] for block in blocks if block["questions"]]
         parts = [part for column in answers for part in column]
         brief: list[str] = []
@@ -109,14 +113,17 @@ def _size(text: str) -> int:
 
 
 def _limit(texts: Sequence[str], budget: int, limits: Sequence[int]) -> tuple[int, bool]:
-    """Return the first limit at which texts fit into a budget of bytes, else the last; and whether a text is longer."""
+    """Return the first of `limits` at which the texts fit into a budget of bytes, and whether a text is cut by it.
+
+    If the texts fit at none of the limits, the last one is returned.
+    """
     sizes = list(map(_size, texts))
     limit = next((limit for limit in limits if sum(min(size, limit) for size in sizes) <= budget), limits[-1])
     return limit, any(size > limit for size in sizes)
 
 
 def trim(text: str, limit: int) -> str:
-    """Cut the middle out of a long text and say how much was left out.
+    """Cut out the middle of a text longer than `limit` characters, and say how many were left out.
 
     >>> trim("abcdefgh", 4)
     'ab [4 characters left out] gh'
@@ -141,26 +148,29 @@ def select_questions(
     each_way: int,
     base: int | None = None,
 ) -> dict[str, Any] | None:
-    """Return the questions to show of a block; None without an ok line.
+    """Return the questions to show of one model and task; None if no method has a result.
 
     Returns:
-        {"id", "subject", "answer", "letter", "correct", "parsed", "asked": columns over the k questions; `letter` is
-        the index of the option that the answer chose, or null, and `asked` the index of the text,
-        "confidence": [[k values in ten-thousandths, or null] of each line],
-        "groups": {"mistakes", "hits", "random": [row, ...]}, "of": {"all", "mistakes", "hits": number of questions},
-        "differing": number of questions on which some line has another answer than the one shown,
-        "relabelled": lines in which an answer is right that is shown as wrong, or the reverse,
-        "disagreements": [[line, line, rows on which the first is more confident, rows on which the second is], ...]}
+        {"id", "subject", "answer", "letter", "correct", "parsed", "asked": lists with a value for each of k questions;
+            `letter` is the index of the option that was answered, or null; `asked` is the index of the question's text,
+        "confidence": [[k values in ten-thousandths, or null] of each method],
+        "groups": {"mistakes", "hits", "random": [index of a question in the lists, ...]},
+        "of": {"all", "mistakes", "hits": number of questions of the task, shown or not},
+        "differing": number of questions to which some method's result has another answer than the one shown,
+        "relabelled": [index of each method in whose result an answer is graded otherwise than shown],
+        "disagreements": [[method, other method, questions where the first is more confident, where the second is],
+            ...]}
 
     Args:
-        row: any result of the block.
-        records: records of each line of the block.
-        subjects: subjects of the block; the column `subject` has indices of them.
+        row: any result of the model and task.
+        records: answers and confidences of each method, by seed.
+        subjects: names of subjects; `subject` above has indices into this list.
         by_id: texts of the task's questions, by id.
-        texts: collects the texts of the selected questions.
-        disputed: pairs of lines whose largest disagreements are shown too, if both lines have the labels shown.
-        each_way: maximum number of disagreements of a pair in each direction.
-        base: index of the line whose answers and labels are shown; by default the first line with results.
+        texts: receives the texts of the selected questions.
+        disputed: pairs of methods, as indices into `records`, whose largest disagreements are shown too. Pairs in which
+            a method has other labels than those shown are ignored.
+        each_way: maximum number of questions for a pair of methods and a direction of disagreement.
+        base: index of the method whose answers and labels are shown; by default the first method with a result.
     """
     with_results = [runs[0] for runs in records if runs]
     if not with_results:
@@ -223,7 +233,7 @@ def _by_id(records: QuestionRecords, values: npt.NDArray[Any]) -> dict[str, Any]
 
 
 def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH) -> dict[str, IntArray]:
-    """Pick the most confident mistakes, the least confident hits, and as many questions at random.
+    """Pick the most confident mistakes, the least confident right answers, and as many questions at random.
 
     Args:
         confidence: shape (n,), in [0, 1].
@@ -232,7 +242,8 @@ def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH
         each: maximum number of questions in each group.
 
     Returns:
-        Row indices (<= each,) of each group: the first two groups ordered by confidence (stable), the last ascending.
+        Group -> indices (<= each,) of its questions. `mistakes` and `hits` are sorted by confidence (stable), `random`
+            is in ascending order.
 
     >>> {k: v.tolist() for k, v in pick(np.array([0.9, 0.2, 0.7]), np.array([False, True, False]), 0, 1).items()}
     {'mistakes': [0], 'hits': [1], 'random': [2]}

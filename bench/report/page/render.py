@@ -1,7 +1,7 @@
-"""Render the payload as one self-contained HTML file with markup, style, script and data.
+"""Render the page's data as one self-contained HTML file with markup, style and script.
 
-The file's Content-Security-Policy allows this style and this script by their hashes and nothing else: no request, no
-other script, and with Trusted Types no text that becomes markup.
+The file's Content-Security-Policy allows only this style and this script, by their hashes. Requests and other scripts
+are blocked. With Trusted Types, the script can't turn text into markup.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from bench.report.page.static_table import render_parts, swatch_style
 from bench.store.files import write_atomic
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
-"""Style sheets, in the order in which they are joined."""
+"""Names of the style sheets, in the order in which they are joined."""
 _SCRIPTS = (
     "dom.js", "address.js", "theme.js", "leaderboard.js", "sections.js", "questions.js", "details.js", "compare.js",
     "main.js",
 )  # fmt: skip
-"""Scripts, in the order in which they are joined to one module."""
+"""Names of the scripts, in the order in which they are joined to one JavaScript module."""
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-"""Characters that could end the script element of the data, or that UTF-8 lacks; JSON strings can escape them."""
+"""Characters that could end the script element with the data, or that UTF-8 can't encode; JSON escapes them."""
 _SLOT = re.compile(r"\{\{([a-z]+)\}\}")
 _LINK = '<a href="#transfer">Shift</a>'
-"""Link to the section on shift in the page's navigation."""
+"""Link in the page's navigation to the section on distribution shift."""
 _FIRST = b"<!doctype html"
-"""Beginning of every page."""
+"""First bytes of every page, in lower case, by which an existing file is recognised as a page."""
 
 
 def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> Path:
-    """Write the page, whole or not at all, and return its path.
+    """Write the page to a file and return its path; if writing fails, no partial file is left.
 
     Args:
         path: path of the HTML file; missing folders are created.
@@ -45,7 +45,7 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
         pictures: figures from `pictures.pictures`, of the same tables.
 
     Raises:
-        UserError: the file can't be written, or would replace a file that is no page.
+        UserError: the file can't be written, or an existing file that is no such page would be replaced.
     """
     page = html(payload, pictures)
     try:
@@ -60,7 +60,12 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
 
 
 def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
-    """Return the whole file as text."""
+    """Return the content of the HTML file.
+
+    Args:
+        payload: data from `build.payload`.
+        pictures: figures from `pictures.pictures`; empty for a page without figures.
+    """
     shown: dict[str, Any] = _visible(payload)
     shift = shown["transfer"]
     parts = render_parts(shown, pictures)
@@ -93,7 +98,10 @@ def embedded(payload: Mapping[str, Any]) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Return JSON-ready data with each text in it escaped by `visible`, as questions and answers may hold anything."""
+    """Return JSON-ready data in which `visible` has escaped every text.
+
+    Questions and answers may contain any character.
+    """
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Serve one file on 127.0.0.1; no other file can be requested, and no other machine can request it."""
+"""Serve one HTML file on 127.0.0.1; other files can't be requested, nor can other machines connect."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HEADERS = {
 
 
 def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> None:
-    """Serve the page until Ctrl-C; the file is read again for each visit.
+    """Serve an HTML file on 127.0.0.1 until Ctrl-C; each request reads the file again.
 
     Args:
         path: path of the HTML file.
         port: port on 127.0.0.1; 0 takes a free one.
-        ready: called with the address once the page can be visited.
+        ready: called with the page's address once the server accepts requests.
 
     Raises:
         UserError: there is no such file, or the port can't be used.
@@ -41,7 +41,7 @@ def serve(path: Path, port: int, ready: Callable[[str], None] | None = None) -> 
 
 
 def server(path: Path, port: int) -> ThreadingHTTPServer:
-    """Return a server of one file, bound to the port but not yet serving.
+    """Return an HTTP server for one file on 127.0.0.1: its port is bound, but it doesn't answer requests yet.
 
     Raises:
         UserError: there is no such file, or the port can't be used.
@@ -50,7 +50,7 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
         raise UserError(f"there is no page {str(path)!r} to show; write it first: bench report")
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD of `/`."""
+        """Answers GET and HEAD requests for `/` with the file; all other paths are not found."""
 
         def do_GET(self) -> None:
             host = (self.headers.get("Host") or "").rpartition(":")[0]
@@ -75,7 +75,7 @@ def server(path: Path, port: int) -> ThreadingHTTPServer:
         do_HEAD = do_GET  # noqa: N815 - the parent's way of naming
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the parent's name
-            """Log nothing."""
+            """Override: log no requests."""
 
     try:
         return ThreadingHTTPServer((_LOOPBACK, port), Handler)

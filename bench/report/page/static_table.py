@@ -1,6 +1,7 @@
-"""Render the parts of the page as plain HTML: tables, sentences and the places of the figures.
+"""Render the page's data as plain HTML: tables, sentences, and elements that hold the figures.
 
-The script then sorts, filters and folds these parts. Example: `render_parts(payload, pictures)["verdict"]`.
+The page's script then only sorts, filters and folds these elements. Example: `render_parts(payload,
+pictures)["verdict"]`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from bench.report.text import ARROWS, EN_DASH, count
 
 _FIGURE_SPACE = "\u2007"
 _FEW = 4
-"""Maximum number of blocks whose verdicts in sentences are unfolded at first."""
+"""If a page has at most this number of tables, the section with their verdicts in sentences is open at first."""
 _NOTHING = "There is nothing to note."
 Data = Mapping[str, Any]
 
 
 def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
-    """Return the markup of each part of the page by its name in `page.html`, e.g. `table` or `footnotes`.
+    """Return the markup of each section of the page, by its name in the template `page.html`, e.g. `table`.
 
     Args:
-        payload: data from `build.payload`, with "differences".
-        pictures: figures of each block; empty for a page without figures.
+        payload: data from `build.payload`, with the key "differences".
+        pictures: figures of each table; empty for a page without figures.
     """
     table_view = _StaticTable(payload)
     compared, diagrams = [], []
@@ -56,17 +57,20 @@ def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
 
 
 def swatch_style(payload: Data) -> str:
-    """Return CSS with the methods' colours; the page's Content-Security-Policy forbids inline styles."""
+    """Return CSS rules with the colour of each method; the page's Content-Security-Policy forbids inline styles."""
     return "\n".join(f".m{i} {{ --c: {method['colour']}; }}" for i, method in enumerate(payload["methods"]))
 
 
 def block_name(block: Data) -> str:
-    """Return the name of a block: model, task and a distinguishing label."""
+    """Return the heading of a table on the page: model, task and, if other tables share both, what sets it apart."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
 
 def _verdict(payload: Data) -> Iterator[Element]:
-    """Yield the verdict: a heading, a table with a row for each benchmark, explanations and verdicts in sentences."""
+    """Yield the elements of the page's verdict on which methods lead.
+
+    They are a heading, a table with a row for each benchmark, explanations, and the verdict on each table in sentences.
+    """
     verdict = payload["verdict"]
     if verdict is None:
         return
@@ -93,7 +97,10 @@ def _verdict(payload: Data) -> Iterator[Element]:
 
 
 class _StaticTable:
-    """The table with every metric; all but the headline metric and the first set of columns are hidden."""
+    """The page's main table, with a column for every metric.
+
+    Columns other than the headline metric and the first set of metrics are hidden; the script can show them.
+    """
 
     def __init__(self, payload: Data) -> None:
         self.payload = payload
@@ -109,7 +116,7 @@ class _StaticTable:
         self.has_halves = any("ci" in line for line in self.lines)
 
     def table(self) -> Element:
-        """Return the whole table."""
+        """Return the table element, with all methods of all models and tasks."""
         payload, several = self.payload, len(self.payload["parts"]) > 1
         names = {"name": "Method", **({"num rank": "Rank"} if self.is_ranked else {})}
         headings = [
@@ -145,7 +152,7 @@ class _StaticTable:
         return table({"class": "cards"}, caption, headings, *bodies)
 
     def legend(self) -> Iterator[Element]:
-        """Yield the sentences on numbers and signs; those on metrics that are not shown are hidden."""
+        """Yield the sentences that explain numbers and signs; sentences about metrics in hidden columns are hidden."""
         words, present_signs = self.payload["words"], {sign for line in self.lines for m in self.columns
                                                for sign, _ in self._signs(line, m)}  # fmt: skip
         metric_of_sign = {words["calibrated"]: "ece", words["worse"]: "brier"}
@@ -165,7 +172,7 @@ class _StaticTable:
         yield el("li", words["labels"])
 
     def _cells(self, line: Data, *, leads: bool) -> Iterator[Element]:
-        """Yield the cells of a line: name, rank, metrics and costs."""
+        """Yield the table cells of one method: name, rank, metrics and costs."""
         ok = line["status"] == "ok"
         tag = None if ok or line["status"] == "missing" else el("small", {"class": "tag"}, line["status"])
         marks = _footnote_links([*line["notes"], *(line["reasons"] if ok else [])])
@@ -206,7 +213,7 @@ class _StaticTable:
                   *_footnote_links(line["remarks"][m]), half_width)  # fmt: skip
 
     def _signs(self, line: Data, m: int) -> list[tuple[str, str]]:
-        """Return the signs after a number, each with what a screen reader says of it."""
+        """Return the signs behind a method's value of metric `m`, each with its wording for screen readers."""
         if line["status"] != "ok":
             return []
         words, name, best = self.payload["words"], self.names[m], line["best"][m]
@@ -221,7 +228,7 @@ def _sort_value(value: float | None) -> str | None:
 
 
 def _order(metric: Data) -> str:
-    """Return the direction in which the first click on a heading sorts, so that the best comes first."""
+    """Return the direction, "1" or "-1", in which the first click on a heading sorts: the best method comes first."""
     return "-1" if metric["better"] > 0 else "1"
 
 
@@ -230,12 +237,15 @@ def _arrow(metric: Data) -> str:
 
 
 def metric_heading(metric: Data) -> str:
-    """Return the heading of a metric, with an arrow in the better direction; that of ECE also names the ECE floor."""
+    """Return the heading of a metric's column, with an arrow towards better values.
+
+    The heading of ECE also names the ECE floor.
+    """
     return f"{metric['label']}{'/floor' if metric['name'] == 'ece' else ''}{_arrow(metric)}"
 
 
 def _method_header(method: int, name: str, *others: Element | None) -> Element:
-    """Return the first cell of a row: a swatch of the method's colour and the name of the method."""
+    """Return the first cell of a method's row, with the method's name behind a swatch of its colour."""
     swatch = el("span", {"class": f"swatch m{method}", "aria-hidden": "true"})
     named = el("span", {"class": "method"}, swatch, el("bdi", name), *others)
     return el("th", {"scope": "row", "class": "name"}, named)
@@ -249,10 +259,11 @@ def _footnote_links(numbers: Sequence[int]) -> list[Element]:
 
 
 def _overview(payload: Data) -> Iterator[Element]:
-    """Yield a table of methods by benchmarks for the headline metric and each metric of the first set of columns.
+    """Yield a table for each metric: rows are methods, columns benchmarks.
 
-    A table has a part for each model, with the best mean over benchmarks first; methods that lack a number come last,
-    as their means can't be compared. A page with one block has no such table.
+    The metrics are the headline metric and the first set of columns. Each model has a part of the table, sorted by the
+    mean over benchmarks. Methods without a value on some benchmark come last, as their means can't be compared. A page
+    with only one model and task has no such table.
     """
     blocks, metrics = payload["blocks"], payload["metrics"]
     headline = [metric["name"] for metric in metrics].index(payload["headline"])
@@ -294,7 +305,7 @@ def _overview(payload: Data) -> Iterator[Element]:
 
 
 def _text_parts(payload: Data) -> dict[str, str]:
-    """Return the markup of facts, footnotes, list of metrics and provenance."""
+    """Return the markup of four sections: facts about the page, footnotes, metrics, and provenance of results."""
     blocks, (results, ok, dirty) = payload["blocks"], (payload["count"][name] for name in ("results", "ok", "dirty"))
     labels = {block["label"] for block in blocks}
     counts = [

@@ -1,6 +1,6 @@
-"""Render the section on shift: how much worse methods are that learned on other answers, for each model in turn.
+"""Render the page's section on distribution shift: how much worse methods are if they learned on another task.
 
-The section is plain HTML, which no script touches. Example: `section(Shift(matrices))`.
+Each model has its own tables. The section is plain HTML, without a script. Example: `section(Shift(matrices))`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ _ABOUT = (
 
 
 class Shift(NamedTuple):
-    """Transfer matrices that a page shows."""
+    """Transfer matrices that a page shows: metrics of methods by the task they learned on and the task of the test."""
 
     matrices: Sequence[Matrix | UnreadableMatrix]
-    """One matrix for each model."""
+    """The transfer matrix of each model, or the reason why it can't be shown."""
     methods: Collection[str] | None = None
-    """Names of the methods to show; None shows all. Ranks, prices and the verdict take all methods into account."""
+    """Names of the methods to show; None shows all. Ranks, Holm's correction and the verdict also include hidden
+    methods."""
 
 
 def section(shift: Shift) -> str:
-    """Return the markup of the section; empty if no model has a matrix."""
+    """Return the markup of the section on distribution shift; empty if no model has a transfer matrix."""
     if not shift.matrices:
         return ""
     children = []
@@ -77,7 +78,10 @@ def _matrix_elements(matrix: Matrix, shift: Shift) -> Iterator[Element]:
 
 
 def _table(grid: Grid, hidden: Collection[str]) -> Element:
-    """Return a table of the analysis without hidden methods, in an element that scrolls if the table is too wide."""
+    """Return an HTML table from a grid of texts, without the rows of hidden methods.
+
+    The table stands in an element that scrolls sideways if the table is too wide.
+    """
     labels = [plain(f"{column.span} {column.label}").strip() for column in grid.columns]
     headings = (el("th", {"scope": "col", "class": "num" if i else "name"}, label) for i, label in enumerate(labels))
     rows = []

@@ -1,4 +1,4 @@
-"""Data of the verdict with which the page opens: who leads each benchmark, how surely, by how much, at what cost.
+"""Data of the verdict at the top of the page: which method leads each benchmark, how surely, by how much, at what cost.
 
 {"title": "Who leads, by Brier score", "explained": [sentence, sentence],
  "columns": [[heading, short heading], ...],
@@ -42,16 +42,16 @@ _MISSING = {
     "leads": "nobody", "sure": "nothing to compare", "by": "no second method to compare", "orders": "not tested",
     "cost": "nobody leads",
 }  # fmt: skip
-"""Column of a summary -> words to show where it has a dash."""
+"""Column of the verdict's table -> words to show instead of a dash, where the column has no value."""
 _ORDERS = {"none": "no method, beyond chance"}
 
 
 def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any]:
-    """Return the verdict on all tables of a page, as the module describes it.
+    """Return the verdict on all tables of a page as a JSON-ready dict; the docstring of this module lists its keys.
 
     Args:
         tables: at least one table; all have the same headline metric.
-        names: names of the tables, for the sentences.
+        names: name of each table, to begin its sentences with.
     """
     full = [table.with_hidden_lines() for table in tables]
     name = ranked_by(tables[0].headline)

@@ -1,1 +1,1 @@
-"""Standings: statistics of the lines (methods) of a table, i.e. means, intervals, tests and ranks, and their cache."""
+"""Compute and cache the standings of a table: means, intervals, tests and ranks of its methods."""

@@ -1,7 +1,7 @@
-"""Disk cache of the standings of tables, i.e. of the statistics of their lines.
+"""Disk cache of the standings of tables: means, intervals, tests and ranks of their lines (methods).
 
 To compute the standings of twelve methods with three seeds on MMLU takes some seconds. The cache key is the SHA-256 of
-all that they depend on: the bytes of the result files, the settings, and the source code of the statistics. Example:
+the bytes of the result files, the settings, and the source code of the statistics. Example:
 `StandingsReader(Path("results"), cache)(rows_by_line(rows, styles)).lines[Key("ccps", "")].ranks["brier"]`.
 """
 
@@ -30,24 +30,26 @@ from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
 FOLDER = "standings"
-"""Name of the folder of cached standings, below the cache folder."""
+"""Name of the folder of cached standings (intervals, tests and ranks), below the cache folder."""
 
 
 @dataclass(frozen=True)
 class StandingsReader:
-    """Computes the standings of tables of a results folder, or reads them from the cache."""
+    """Computes the standings of tables (means, intervals, tests and ranks of methods), or reads them from the cache."""
 
     results: Path
     """Folder of the results."""
     cache: Path | None = None
     """Cache folder; None caches nothing."""
     say: Callable[[str], None] = lambda _: None
-    """Receives messages before long computations and when the cache can't be written."""
+    """Function that gets messages: before long computations, and when the cache can't be written."""
     average: Average = "questions"
     """Whether metrics are pooled over questions or averaged over subjects."""
 
     def __call__(self, lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
-        """Return the standings of the lines of one table, given the rows of each; rows that aren't ok are skipped.
+        """Return the standings (means, tests, ranks) of one table, given the result rows of each line (method).
+
+        Rows whose status isn't ok are skipped.
 
         Raises:
             UserError: a result file is missing or damaged; the message names it.
@@ -104,7 +106,7 @@ def _statistics_digest() -> str:
 
 
 def _read_cached(path: Path) -> Standings | None:
-    """Read cached standings from a file; None where the file is missing or damaged."""
+    """Read cached standings (means, tests, ranks) from a file; None if the file is missing or damaged."""
     try:
         content = path.read_bytes()
         digest, body = content[:32], content[32:]

@@ -1,7 +1,7 @@
-"""Compute the standings of one table: `bench.stats.summary` of its rows' records, read from their Parquet files.
+"""Compute the standings of one table (means, intervals, tests and ranks) from the Parquet files of its results.
 
-Lines are compared only if they have the same answers and labels for every question. Example:
-`standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
+A line is a method with one set of settings. Lines are compared only if they have the same answers and labels for every
+question. Example: `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`.
 """
 
 from __future__ import annotations
@@ -34,27 +34,34 @@ class LineStanding:
     """Statistics of one line of a table, i.e. of one method with its settings, over its seeds."""
 
     labels: int
-    """Index of the line's group: lines of one group have the same answers and labels. Group 0 has the most lines; of
-    several such groups, it is the one with the most questions."""
+    """Index of the line's group: lines of one group have the same answers and labels. Group 0 has the most lines. Of
+    groups of equal size, the group with the most questions comes first."""
     metrics: Mapping[str, Estimate]
-    """Metric -> its mean over seeds, with intervals."""
+    """Metric name -> mean of the metric over seeds, with intervals."""
     calibrated_p: float
-    """P value of the null of perfect calibration."""
+    """P value of the test of perfect calibration."""
     ranks: Mapping[str, int]
-    """Metric -> rank of the line among those of its group and recalibration. A metric is absent if pairs could not be
-    tested; all are if training was cut short. In calibration only lines with an AUROC above chance are ranked."""
+    """Metric name -> rank of the line among lines with the same answers, labels and recalibration. A metric without
+    tests has no rank, and a line whose training was cut short has no ranks. By `rmsce` (calibration), only lines
+    with an AUROC above chance are ranked."""
     constant: float | None = None
-    """Brier score of one confidence for every answer, the share of right answers in the training data; a line without
-    training data takes those of the first line that has some. None where no line has."""
+    """Brier score of giving every answer the same confidence: the share of right answers in the training data. A
+    line without training data takes the share of the first line that has training data. None if no line has any."""
 
     @property
     def orders_answers(self) -> bool | None:
-        """Whether the AUROC is significantly above 50 %; None where it is undefined, or above without an interval."""
+        """Whether the AUROC is significantly above 50 %; None if that is unknown.
+
+        It is unknown if the AUROC is undefined, or if it is above 50 % but has no interval.
+        """
         return _is_above_chance(self.metrics.get("auroc"))
 
     @property
     def unordered(self) -> str:
-        """Why the AUROC of the line excludes it from the ranking by calibration; empty where it does not."""
+        """Reason why the line is not ranked by calibration, if its AUROC is the reason; else empty.
+
+        Only lines with an AUROC above chance are ranked, as a constant confidence is calibrated, too.
+        """
         if self.orders_answers:
             return ""
         auroc = self.metrics.get("auroc")
@@ -65,7 +72,7 @@ class LineStanding:
 
     @property
     def worse_than_constant(self) -> bool:
-        """Whether the Brier score is not lower than `constant`; False where either is missing."""
+        """Whether the Brier score is at least `constant`, that of a constant confidence; False if unknown."""
         brier = self.metrics.get("brier")
         if brier is None or brier.value is None or self.constant is None:
             return False
@@ -73,24 +80,24 @@ class LineStanding:
 
 
 Pair = Comparison[Key]
-"""Comparison of two lines on the same questions by one metric. In calibration it has no corrected p value where the
-significantly better line is not ranked because of its AUROC."""
+"""Comparison of two lines (methods) on the same questions by one metric. By `rmsce` (calibration), the corrected p
+value is missing if the better line can't be ranked, as its AUROC is not above chance."""
 
 
 @dataclass(frozen=True)
 class Standings:
-    """Statistics of the lines and pairs of one table."""
+    """Statistics of the lines (methods) of one table, and of pairs of lines."""
 
     level: float
-    """Level of all intervals; 1 - level is the significance level."""
+    """Confidence level of all intervals; tests have the significance level 1 - `level`."""
     lines: Mapping[Key, LineStanding]
     pairs: tuple[Pair, ...]
     left_out: Mapping[Key, str]
-    """Line without statistics -> reason."""
+    """Lines (methods) without statistics, each mapped to the reason."""
 
     @cached_property
     def beaten(self) -> Mapping[tuple[str, Key], frozenset[Key]]:
-        """(metric, line) -> the lines that are significantly worse than this line by the metric."""
+        """(metric, line) -> the lines that are significantly worse than this line by this metric."""
         beaten: dict[tuple[str, Key], frozenset[Key]] = {}
         for pair in self.pairs:
             if (decided := pair.decided(1 - self.level)) is not None:
@@ -103,7 +110,7 @@ class Standings:
 
 
 def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], settings: Settings) -> Standings:
-    """Compute the standings of the lines of one table.
+    """Compute the standings (means, intervals, tests and ranks) of the lines of one table; a line is a method.
 
     Args:
         files: line -> rows that are ok, with their Parquet files.
@@ -182,10 +189,10 @@ def _is_above_chance(auroc: Estimate | None) -> bool | None:
 
 
 def _sort_by_id(records: QuestionRecords, path: Path) -> QuestionRecords:
-    """Sort the records of a result by question id, so that those of two results can be compared row by row.
+    """Sort the records of a result by question id, so that the records of two results can be compared row by row.
 
     Raises:
-        UserError: there is no record, or a question has two.
+        UserError: there is no question, or a question occurs twice.
     """
     ids = np.asarray(records.id, dtype=object)
     order = np.argsort(ids, kind="stable")
@@ -197,5 +204,5 @@ def _sort_by_id(records: QuestionRecords, path: Path) -> QuestionRecords:
 
 
 def _same_labels(a: QuestionRecords, b: QuestionRecords) -> bool:
-    """Whether the records of two results have the same questions, subjects and labels, in the same order."""
+    """Return whether the records of two results have the same questions, subjects and labels, in the same order."""
     return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))

@@ -1,7 +1,7 @@
-"""Build one comparison table per model and task from result rows; all output formats are made from it.
+"""Build one comparison table per model and task from result rows; all output formats are made from this table.
 
-A line is a method; its cells are metrics with half-widths of their intervals, or "skipped" / "failed" with a footnote.
-Lines are sorted by the mean of the headline metric. Example:
+A line of the table is a method. Its cells have the metrics with half the width of their intervals, or "skipped" or
+"failed" with a footnote. Lines are sorted by the mean of the headline metric. Example:
 `print(render(build(read_all(Path("results"))), "md"))`.
 """
 
@@ -41,10 +41,10 @@ __all__ = [
 ]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
-"""Maps the lines of a table to their intervals, tests and ranks, e.g. `StandingsReader`."""
+"""Function that computes intervals, tests and ranks of a table from the result rows of each line (method)."""
 
 _FEW = 2
-"""Maximum number of tables without an overview before them."""
+"""Maximum number of tables that are shown without an overview before them."""
 _OTHER_LABELS = "rests on other answers or labels than the lines that are judged"
 _NOT_BUILT_IN = "not built in: a plugin's method, which this package neither contains nor checks"
 
@@ -61,20 +61,21 @@ def build(
 ) -> list[Table]:
     """Build tables sorted by model and task; partial runs and other protocols get separate tables.
 
-    Runs of a method with different settings are separate lines of one table, with a footnote.
+    If a method ran with several settings, each of them is a line of the table, with a footnote.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
-        average: what metrics average over; `standings_of` must use the same.
+        average: what metrics average over; `standings_of` must use the same average.
         preset: show this preset only.
         deviations: include rows with overridden constants.
         partial: include runs with `--limit`.
-        standings_of: computes intervals, tests and ranks; without it the best numbers are marked as not tested.
-        styles: styles and order of methods; by default those of the built-in ones.
+        standings_of: function that computes intervals, tests and ranks; without it the best numbers are marked as not
+            tested.
+        styles: styles and order of methods; by default those of the built-in methods.
 
     Raises:
-        UserError: nothing to show, the rows of a model and task differ in schema, preset, task version or protocol, or
-            a file that the standings are computed from is malformed.
+        UserError: nothing to show, or a malformed file. Also if the rows of a model and task differ in schema, preset,
+            task version or protocol.
     """
     tables, styles = [], styles or style.built_in()
     for group in group_rows(rows, preset=preset, deviations=deviations, partial=partial):
@@ -134,7 +135,7 @@ def mark_plugins(tables: Sequence[Table], built_in: Collection[str]) -> list[Tab
 
 
 def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
-    """Lay out the tables for all formats.
+    """Lay out tables as grids, CSV records and JSON data, from which all output formats are made.
 
     Args:
         tables: from `build`.
@@ -151,15 +152,15 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
 
 
 def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
-    """Render the tables as text.
+    """Render tables as text.
 
     Args:
         tables: from `build`.
-        kind: `terminal`, `md`, `csv`, `tex` or `json`.
-        width: of a terminal, in columns; that of the real one by default.
+        kind: output format: `terminal`, `md`, `csv`, `tex` or `json`.
+        width: width of the terminal, in columns; by default the width of the real terminal.
 
     Raises:
-        UserError: unknown kind.
+        UserError: unknown format.
     """
     return formats.render(table_views(tables), kind, width=width)
 
@@ -175,7 +176,7 @@ def print_terminal(tables: Sequence[Table], console: Console) -> None:
 def _build_line(
     key: Key, rows: Sequence[ResultRow], average: Average, standings: Standings | None, origins: Origins, styles: Styles
 ) -> Line:
-    """Build the line of one method from the rows of its seeds."""
+    """Build a line of a table, i.e. one method with one set of settings, from the result rows of its seeds."""
     # the group of a plugin's method follows from whether it was trained
     is_trained = any(row.train_on is not None for row in rows)
     line = Line(
@@ -198,7 +199,10 @@ def _build_line(
 
 
 def _value(line: Line, name: str, average: Average) -> MetricValue:
-    """Compute the value of one metric from the rows of a line that has no estimates yet: mean over seeds, footnotes."""
+    """Compute one metric of a method from the result rows of its line: the mean over seeds, with footnotes.
+
+    The line has no estimates yet.
+    """
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.ok_rows]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)

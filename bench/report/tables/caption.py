@@ -12,25 +12,25 @@ from bench.results.files import base_of
 from bench.results.row import ResultRow
 
 MANY = 100
-"""Minimum number of questions; the caption warns of fewer."""
+"""Number of questions below which the caption warns."""
 ENOUGH = 20
-"""Minimum number of right answers and of wrong answers; the caption warns of fewer."""
+"""Number of right answers, and of wrong answers, below which the caption warns."""
 _GENERATED = "generate"
-"""`answers_source` of answers that the run generated."""
+"""Value of `answers_source` for answers that the run itself generated."""
 
 
 def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
-    """Build the caption: first a title that names model and task, then sentences.
+    """Build the caption of a table: first a title that names model and task, then sentences.
 
     Args:
-        group: rows of the table.
-        origins: judges, model revisions and answer sources of its lines.
+        group: result rows of the table.
+        origins: judges, model revisions and answer sources of the table's methods.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
 
 
 def too_few(rows: Sequence[ResultRow]) -> str:
-    """Return a warning if a table has few answers; empty if it has enough."""
+    """Return a warning if a table has few questions, or few right or wrong answers; empty if it has enough."""
     sizes = [(row.n, round(row.n * row.llm_accuracy)) for row in rows if row.n and row.llm_accuracy is not None]
     counts = {
         "questions": (MANY, [n for n, _ in sizes]), "right answers": (ENOUGH, [right for _, right in sizes]),
@@ -45,20 +45,22 @@ def too_few(rows: Sequence[ResultRow]) -> str:
 
 
 def preset_sentence(row: ResultRow) -> str:
-    """Return the sentence that names the preset."""
+    """Return the sentence that names the preset of a result row."""
     return f"The preset is {row.preset}."
 
 
 def limit_sentence(row: ResultRow) -> str:
-    """Return the sentence that says that results are of a part of the questions."""
+    """Return the sentence that says that the results cover only part of the questions (`--limit`)."""
     return f"Results are partial (--limit {row.limit})."
 
 
 def distinguishing_labels(rows: Sequence[ResultRow]) -> list[str]:
-    """Return labels that distinguish tables of one model and task; empty for a single table.
+    """Return for each table a text that distinguishes it from other tables of its model and task, e.g. its limit.
+
+    The text is empty for the usual table: no limit, no tuning, one protocol and one source of answers.
 
     Args:
-        rows: one row of each table.
+        rows: one result row of each table.
     """
     labels = []
     for row in rows:
@@ -129,7 +131,7 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Yield a sentence for each of the `counts` of the rows, e.g. of data that the task left out."""
+    """Yield a sentence for each name in the `counts` of the rows, e.g. how many questions the task left out."""
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():

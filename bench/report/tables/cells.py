@@ -1,6 +1,6 @@
-"""Build the cells, columns and subrows of tables of methods.
+"""Build the cells, columns and subrows of a table whose rows are methods.
 
-Subrows below a method's row hold published numbers and differences, or intervals and standard deviations.
+A subrow stands below a method's row. It holds published numbers, differences, intervals or standard deviations.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, ra
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
 _DROP_PRIORITY = {"aucpr": 1, "acc": 2}
-"""Metrics that a narrow terminal drops, the largest number first, unless `--metrics` names them."""
+"""Order in which a narrow terminal drops metrics, the largest number first; metrics in `--metrics` are kept."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 def latex_label(table: Table, *more: str) -> str:
-    """Return the LaTeX label of a table."""
+    """Return the LaTeX label of a table, made of model, task and the words in `more`."""
     return "-".join((table.model, table.task, *more))
 
 
 def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Return the column of a metric; the heading of ECE also names the ECE floor, unless `is_bare`."""
+    """Return the column of a metric; the heading of ECE also names the ECE floor.
+
+    With `is_bare`, cells show only means, and the heading leaves out the floor.
+    """
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
@@ -36,12 +39,15 @@ def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = Fa
 
 
 def method_cell(line: Line, *, leads: bool = False) -> Cell:
-    """Return the first cell of a row, with the name and the footnotes of the method."""
+    """Return the first cell of a method's row, with the name and the footnotes of the method."""
     return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
 
 
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield each line and whether it begins a new block, i.e. has another recalibration or group than the last."""
+    """Yield each line (method) and whether it begins a new block.
+
+    Lines of one block have the same recalibration and the same group (paper, untrained, trained).
+    """
     before = None
     for line in lines:
         yield line, before not in {None, line.part}
@@ -49,7 +55,10 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 
 
 def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
-    """Return the cells of a line's metrics: means, and unless `is_bare` also ± half-widths and the ECE floor."""
+    """Return the cells of a method's metrics: means with ± half the interval's width, and the ECE floor behind an ECE.
+
+    With `is_bare`, cells show only means.
+    """
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
     cells, floor = [], line.estimate("ece_floor").mean
@@ -70,7 +79,7 @@ def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> 
 
 
 def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Return the rank column with the function that fills it; empty without ranks."""
+    """Return a list of the rank column with the function that fills its cells; empty if there are no ranks."""
     leaders = {line.key for line in table.leaders()}
 
     def rank(line: Line) -> Cell:
@@ -82,13 +91,13 @@ def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
 
 
 def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Return the columns after the metrics (seeds, n, labels) with the functions that fill them."""
+    """Return the columns after the metrics (seeds, n, labels), each with the function that fills its cells."""
 
     def seeds(line: Line) -> Cell:
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.n_runs) + str(line.n_runs))
 
     def labels(line: Line) -> Cell:
-        """Return the numbers of labels in training and validation, e.g. `1,280 gold/320`."""
+        """Return how many labels the method used in training and in validation, e.g. `1,280 gold/320`."""
         if line.status != "ok":
             return DASH
         names = ("train", "validation", "gold")
@@ -111,13 +120,13 @@ def _seeds_differ(lines: Sequence[Line]) -> bool:
 
 
 def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield a sentence on the number of seeds if it is the same, more than one, for all methods."""
+    """Yield a sentence on the number of seeds, if all methods have the same number and more than one."""
     if lines and lines[0].n_runs > 1 and not _seeds_differ(lines):
         yield f"Every method ran with {lines[0].n_runs} seeds."
 
 
 def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
-    """Yield a sentence on the metric that sorts the rows if no column shows it."""
+    """Yield a sentence that names the metric by which rows are sorted, if no column shows this metric."""
     headline = tables[0].headline
     if ranked_by(headline) not in tables[0].columns:
         lines = [line for table in tables for line in table.lines]
@@ -132,10 +141,10 @@ def general_footnotes(table: Table) -> tuple[str, ...]:
 
 
 def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
-    """Yield the subrow of a method's published numbers and that of the differences, if they have any number.
+    """Yield a subrow with a method's published numbers and one with differences, if there are published numbers.
 
-    A difference is the measured mean minus the published one, with ± the half-width of the measured mean's interval
-    unless `is_bare`. Published numbers are also shown if the method was not run.
+    A difference is the measured mean minus the published mean, with ± half the width of the measured mean's interval.
+    With `is_bare`, the half-width is left out. Published numbers are shown even if the method was not run.
     """
     printed, differences = [Cell("published")], [Cell("difference")]
     for name in table.columns:
@@ -154,12 +163,14 @@ def published_rows(table: Table, method: str, line: Line | None, *, is_bare: boo
 
 
 def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
-    """Yield the subrows of a line: intervals of both estimands, std over subjects and std between seeds.
+    """Yield the subrows below a method: intervals and standard deviations of each metric.
+
+    Intervals are for the same subjects and for other subjects; deviations are over subjects and between seeds.
 
     Args:
-        line: line of the method.
+        line: line (method) of the table.
         names: names of the metrics.
-        leading_texts: texts of the cells between the label and the metrics; only the first subrow has them.
+        leading_texts: texts of the cells between the label and the metrics, in the first subrow only.
     """
     rows: dict[str, list[str]] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Select methods, models, tasks, metrics and order, for tables, page and figures alike.
+"""Select which methods, models, tasks and metrics are shown, and in which order, for tables, page and figures.
 
 Ranks, marks, tests and the verdict always take all methods into account, so a selection can't change them. Example:
 `apply_selection(tables, Selection(methods=("ccps",), headline="auroc"))`.
@@ -24,10 +24,10 @@ ALL = "all"
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
-    """Check the names of metrics before any file is read.
+    """Check the names of a selection's metrics before any file is read.
 
     Raises:
-        UserError: a metric is unknown, or of the one to sort by neither more nor less is better.
+        UserError: a metric is unknown, or the metric to sort by is neither better when higher nor when lower.
     """
     for name in selection.metrics:
         require_known("--metrics", "metric", name, (*METRICS, ALL))
@@ -40,10 +40,10 @@ def refuse_unknown_metrics(selection: Selection) -> None:
 
 
 def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
-    """Select the rows of the requested models and tasks.
+    """Return the result rows of the requested models and tasks.
 
     Raises:
-        UserError: no row has a requested name.
+        UserError: no row has a requested model or task.
     """
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in requested if rows else ():
@@ -56,7 +56,7 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
 
 
 def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:
-    """Apply a selection of methods, metrics and order to tables; captions say what is hidden.
+    """Apply a selection of methods, metrics and order to tables; captions say how many methods are hidden.
 
     Raises:
         UserError: no table has a requested method or group.
@@ -96,10 +96,10 @@ def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table
 
 
 def require_known(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
-    """Check that the name that an option was given is among the known ones.
+    """Check that the name given to a command's option is among the known names.
 
     Raises:
-        UserError: the name is unknown; the message lists the known ones.
+        UserError: the name is unknown; the message lists the known names.
     """
     if name not in known:
         there = join(known) if of else ", ".join(known)

@@ -33,17 +33,18 @@ _LEGEND = (
 )
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
-"""Verdict on a tested pair whose better method may not be ranked by calibration."""
+"""Verdict on a pair compared by calibration, if the better method has no rank because its AUROC is not above chance."""
 _ALPHA = 0.05
 _TWO = 2
 
 
 def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
-    """Return the views of the paired differences between all pairs of the named methods, for each table.
+    """Lay out the paired differences between all pairs of the named methods, for each table.
 
     Args:
-        tables: from `bench.report.tables.build.build`, with standings.
-        names: at least two methods; a difference is an earlier one minus a later one.
+        tables: from `bench.report.tables.build.build`, with standings (intervals, tests and ranks).
+        names: names of at least two methods; a difference is the value of the earlier name minus that of the later
+            name.
 
     Raises:
         UserError: fewer than two names, a repeated or unknown name, or a metric without test.
@@ -86,7 +87,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
 
 
 def verdict(pair: Pair) -> str:
-    """Return in words which method of a pair is better by the corrected p value."""
+    """Return in words which method of a pair is better, by the corrected p value."""
     if pair.p_corrected is None:
         return "no test" if pair.p is None else _NO_VERDICT
     winner = pair.winner(_ALPHA)
@@ -94,7 +95,7 @@ def verdict(pair: Pair) -> str:
 
 
 def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
-    """Return the pairs of named methods, in the order of the names."""
+    """Return the tested pairs of the named methods in a table, in the order of the names."""
     pairs = table.standings.pairs if table.standings else ()
     metrics = TESTED if table.metrics is None else tuple(dict.fromkeys(map(ranked_by, table.metrics)))
     selected = [

@@ -20,7 +20,10 @@ from bench.stats import TESTED, Interval
 
 
 def csv_records(tables: Sequence[Table], *, stats: bool = False) -> list[dict[str, Any]]:
-    """Return a CSV record per table and method, of the requested metrics; by default `COLUMNS`, with `stats` all."""
+    """Return a CSV record for each table and method.
+
+    A record has the requested metrics. Without a request it has those in `COLUMNS`, or all metrics with `stats`.
+    """
     return [
         _csv_record(table, line, table.metrics or (tuple(METRICS) if stats else COLUMNS))
         for table in tables
@@ -69,7 +72,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
 
 
 def _token_costs(line: Line) -> dict[str, float | None]:
-    """Return how many tokens are read and generated for this method alone, mean over seeds."""
+    """Return how many tokens the model reads and generates for this method alone, as means over seeds."""
     return {"forward_tokens_alone": mean_of(line.tokens), "generated_tokens_alone": mean_of(line.generated)}
 
 
@@ -77,7 +80,7 @@ def _token_costs(line: Line) -> dict[str, float | None]:
 
 
 def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Return the JSON objects of the tables."""
+    """Return each table as a JSON object, with its lines (methods) and paired differences."""
     json_tables: list[dict[str, Any]] = []
     for table in tables:
         # paired differences between shown lines, in the requested metrics
@@ -103,7 +106,7 @@ def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def pair_record(pair: Pair) -> dict[str, Any]:
-    """Return a paired difference as JSON."""
+    """Return a paired difference between two methods as a JSON object."""
     first, second = ({"method": plain(key.method), "variant": plain(key.variant)} for key in (pair.first, pair.second))
     return {
         "metric": pair.metric, "first": first, "second": second, "difference": pair.difference,
@@ -150,7 +153,7 @@ def _json_line(table: Table, line: Line) -> dict[str, Any]:
 
 
 def _interval(interval: Interval) -> dict[str, Any]:
-    """Return an interval as JSON, or why there is none."""
+    """Return an interval as a JSON object; without interval, the object has the reason."""
     if interval.low is None:
         return {"estimand": interval.estimand, "reason": interval.reason}
     return {

@@ -28,7 +28,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
 _HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _BREAK = "\u200b"
-"""Zero-width space put between two hyphens, which LaTeX would join to a dash; `plain` has removed all others."""
+"""Zero-width space put between two hyphens, which LaTeX would join to a dash; `plain` has removed others."""
 _LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -38,24 +38,24 @@ _LATEX_MARKS = str.maketrans(
         "†": r"$^{\dagger}$", "▸": r"$\triangleright$", "≥": r"$\geq$", "√": r"$\surd$",
     }
 )  # fmt: skip
-"""LaTeX of special characters; brackets and stars are guarded, as a preceding `\\\\` would take them as arguments."""
+"""LaTeX code of special characters; a table row would take brackets and stars without braces as arguments."""
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of a text that a spreadsheet would run as a formula; an apostrophe is put before such a text."""
+"""First characters of a text that a spreadsheet would run as a formula; an apostrophe is put before such a text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
 _MAX_WIDTH = 10_000
-"""Maximum width in characters up to which a table's natural width is measured."""
+"""Upper limit, in characters, of the width that is measured to see whether a table fits a terminal."""
 
 
 def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
-    """Render views as text.
+    """Render the tables of a command as text.
 
     Args:
         views: from `bench.report.tables.build.table_views` or `bench.report.tables.comparison.build`.
-        kind: `terminal`, `md`, `csv`, `tex` or `json`.
-        width: of a terminal, in columns; that of the real one by default.
+        kind: output format: `terminal`, `md`, `csv`, `tex` or `json`.
+        width: width of the terminal, in columns; by default the width of the real terminal.
 
     Raises:
-        UserError: unknown kind.
+        UserError: unknown format.
     """
     writers: Mapping[str, Callable[[], str]] = {
         "terminal": lambda: visible(terminal(views.grids, width)),
@@ -73,7 +73,7 @@ def render(views: TableViews, kind: str, *, width: int | None = None) -> str:
 
 
 def terminal(grids: Sequence[Grid], width: int | None) -> str:
-    """Render grids as plain text of the terminal's width."""
+    """Render grids (tables of cells) as plain text, `width` columns wide; None takes the real terminal's width."""
     from rich.console import Console
 
     console = Console(
@@ -86,10 +86,10 @@ def terminal(grids: Sequence[Grid], width: int | None) -> str:
 
 
 def print_terminal(grids: Sequence[Grid], console: Console) -> None:
-    """Print grids on a rich console, as `Text` without markup; the merged legend comes last.
+    """Print grids (tables of cells) on a rich console, as `Text` without markup; the merged legend comes last.
 
-    If the console is too narrow, droppable columns are left out in turn and listed; if that is not enough, columns
-    are split into panels below one another.
+    If the console is too narrow, droppable columns are left out one by one and listed. If the table is still too wide,
+    columns are split into panels below one another.
     """
     from rich.text import Text
 
@@ -122,11 +122,11 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
 
 
 def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:
-    """Merge the legends of grids: each sentence once, keeping the order within each grid.
+    """Merge the legends of grids: each sentence occurs once, and the order within each grid is kept.
 
     Args:
         grids: grids with legends.
-        dropped: columns that no grid shows, whose sentences are left out.
+        dropped: columns that no grid shows; the sentences that explain them are left out.
     """
     unexplained = {column.sentence for column in dropped}
     merged: list[str] = []
@@ -140,7 +140,10 @@ def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> li
 
 
 def _panels(grid: Grid, console: Console) -> list[list[int]]:
-    """Split column indices into panels that fit the console; each begins with the columns that name a row."""
+    """Split the columns of a grid into panels that fit the console; a panel is a list of column indices.
+
+    Each panel begins with the columns that name a row.
+    """
 
     def fits(numbers: Sequence[int]) -> bool:
         return _fits(_rich_table(grid, numbers, gap=0), console)
@@ -170,7 +173,7 @@ def _fits(table: RichTable, console: Console) -> bool:
 
 
 def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
-    """Build the rich table of the columns with these indices, `gap` spaces apart."""
+    """Build the rich table of the columns with the indices `numbers`; `gap` spaces are between columns."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -204,7 +207,7 @@ def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """Render grids as GitHub Markdown: a section per grid, one legend."""
+    """Render grids (tables of cells) as GitHub Markdown, with a section per grid and one legend."""
     lines: list[str] = []
     for grid in grids:
         lines += [f"### {markdown_text(grid.facts[0])}", ""]
@@ -235,7 +238,7 @@ def markdown_table(labels: Sequence[str], rows: Iterable[Sequence[str]], align: 
     Args:
         labels: headings of the columns.
         rows: texts of the cells, row by row.
-        align: l or r for each column; the last letter holds for all further columns.
+        align: l (left) or r (right) for each column; the last letter holds for all further columns.
 
     >>> markdown_table(["method", "Brier", "AUROC"], [["ccps", "14.2", "81.0"]], "lr")
     ['| method | Brier | AUROC |', '|:--|--:|--:|', '| ccps | 14.2 | 81.0 |']
@@ -253,9 +256,9 @@ def markdown_text(text: str) -> str:
 
 
 def latex(grids: Sequence[Grid]) -> str:
-    """Render grids as `table` environments, shrunk to the line width; a comment lists the packages.
+    """Render grids as LaTeX `table` environments, shrunk to the line width; a comment names the packages to load.
 
-    The leading group is shaded. The column of labels is included only with statistics.
+    Rows of leading methods are shaded. The column of labels is included only with statistics.
     """
     # labels without signs that have a meaning in LaTeX
     labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]
@@ -336,7 +339,7 @@ def _latex_text(text: str) -> str:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Render records as CSV with the union of their fields; missing values are empty."""
+    """Render records as CSV; columns are the fields of all records, and missing values are empty."""
     stream = io.StringIO()
     names = list(dict.fromkeys(key for record in records for key in record))
     writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")

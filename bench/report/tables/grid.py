@@ -9,50 +9,50 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading and how formats treat it."""
+    """Column of a grid: its heading, and how output formats treat the column."""
 
     label: str
     span: str = ""
-    """Heading over several neighbouring columns, e.g. a model; empty for none."""
+    """Heading over several neighbouring columns, e.g. a model; empty if there is no such heading."""
     is_left: bool = False
     """Whether the column is aligned left, as words are."""
     droppable: int = 0
     """Order in which a narrow terminal drops columns, the largest number first; a column with 0 is never dropped."""
     is_metric: bool = False
-    """Whether the column shows a metric; such a column is kept if the table is split into panels."""
+    """Whether the column shows a metric. Such a column is kept if a narrow terminal splits the table into panels."""
     is_in_latex: bool = True
     """Whether LaTeX includes the column."""
     sentence: str = ""
-    """Sentence of the legend that is left out with this column; empty for none."""
+    """Sentence of the legend that explains this column, and is left out with it; empty if there is none."""
 
     @property
     def heading(self) -> str:
-        """Span and label in one, for formats without cells over several columns."""
+        """`span` and `label` joined to one heading, for formats whose cells can't span several columns."""
         return f"{self.span} {self.label}".strip()
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, signs and footnotes of a cell, unescaped."""
+    """Cell of a table: text, signs and footnotes, not yet escaped."""
 
     text: str
     bold: bool = False
     mark: str = ""
-    """Signs after the text that the legend explains."""
+    """Signs behind the text; the legend explains them."""
     notes: tuple[str, ...] = ()
-    """Footnotes, numbered by first occurrence in the grid."""
+    """Footnotes of the cell. In the grid, footnotes are numbered in the order in which they first occur."""
     shaded: bool = False
     """Whether the cell has a background (LaTeX only)."""
 
 
 class GridRow(NamedTuple):
-    """One row of cells."""
+    """Row of cells in a table, and where the row stands among other rows."""
 
     cells: Sequence[Cell]
     is_subrow: bool = False
     """Whether the row belongs to the row above, e.g. the published numbers of a method."""
     begins_block: bool = False
-    """Whether the row begins a new block of rows."""
+    """Whether the row begins a new block, which a line or gap separates from the rows above."""
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,25 @@ class Grid:
     """A table that is ready to be rendered."""
 
     facts: tuple[str, ...]
-    """Caption: a title, then sentences."""
+    """Caption of the table: a title, then sentences."""
     columns: tuple[Column, ...]
     rows: tuple[GridRow, ...]
     legend: tuple[str, ...] = ()
-    """Sentences that explain marks and columns."""
+    """Sentences below the table that explain signs and columns."""
     remarks: tuple[str, ...] = ()
     """Footnotes that belong to no cell."""
     verdict: tuple[str, ...] = ()
-    """Sentences on which method is best, between the caption's title and its facts."""
+    """Sentences on which method is best; they stand between the title and the other sentences of the caption."""
     leads: tuple[int, ...] = (0,)
-    """Indices of the verdict's sentences that are bold and begin a paragraph."""
+    """Indices of the sentences of `verdict` that are bold and begin a paragraph."""
     label: str = ""
     """Label of the table in LaTeX."""
     is_folded: bool = False
-    """Whether a terminal that is too narrow folds long texts; if not, it splits the table into panels of columns."""
+    """Whether a narrow terminal folds long texts of this table; if not, it splits the table into panels of columns."""
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """The distinct footnotes; number k is at index k - 1."""
+        """Distinct footnotes of all cells; footnote number k is at index k - 1."""
         return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
 
     def numbers(self, cell: Cell) -> str:
@@ -95,11 +95,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class TableViews:
-    """The tables that one command prints, in the forms from which all formats are made."""
+    """The tables that one command prints, as grids, CSV records and JSON data.
+
+    All output formats are made from these three forms.
+    """
 
     grids: Sequence[Grid]
-    """Grids, rendered for people as terminal text, Markdown, LaTeX or HTML."""
+    """Tables of cells, which are rendered for people as terminal text, Markdown, LaTeX or HTML."""
     records: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """Returns the CSV records: fractions with all digits, None for missing numbers."""
+    """Function that returns the CSV records, in which fractions have all digits and missing numbers are None."""
     data: Callable[[], Any] = tuple
-    """Returns the JSON data."""
+    """Function that returns the JSON data."""

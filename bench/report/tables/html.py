@@ -1,4 +1,4 @@
-"""Render grids as an HTML fragment for notebooks: no script or style sheet, inherited colours."""
+"""Render grids (tables of cells) as HTML for notebooks, without script or style sheet, in the notebook's colours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNDER = "font-size:smaller;opacity:.75"
 
 
 def fragment(grids: Sequence[Grid]) -> str:
-    """Render grids below one another with one legend; all text is escaped."""
+    """Render grids (tables of cells) as HTML, one below the other, with one legend; all text is escaped."""
     lines = ["<div>"]
     for grid in grids:
         lines.append(_paragraph(grid.facts[0], "font-weight:bold"))
@@ -47,7 +47,7 @@ def fragment(grids: Sequence[Grid]) -> str:
 
 
 def paragraphs(texts: Iterable[str]) -> str:
-    """Render each text as a paragraph."""
+    """Render each text as an HTML paragraph."""
     return "\n".join(_paragraph(text) for text in texts)
 
 
@@ -56,5 +56,8 @@ def _paragraph(text: str, style: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Escape text; dollar signs are wrapped, since notebooks render text between two of them as a formula."""
+    """Escape text for HTML.
+
+    Dollar signs are put in tags, since notebooks render text between two dollar signs as a formula.
+    """
     return escape(visible(text)).replace("$", "<span>$</span>")

@@ -1,4 +1,4 @@
-"""Lay out tables as grids, one method a row; statistics add grids of further metrics and of training."""
+"""Lay out tables as grids of cells with one row per method; statistics add grids of further metrics and training."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from bench.report.text import EN_DASH, metric_name, p_text
 from bench.report.verdict import summary_of, verdict_of
 
 _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier_mcb")
-"""Metrics of the grid on calibration, whose first column is the test of calibration."""
+"""Metrics of the grid on calibration; its first column is the p value of the test of calibration."""
 _RANKING_COLUMNS = tuple(
     name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
 )
-"""Metrics of the grid on losses and selection: all further ones, but not the reference ECEs."""
+"""Metrics of the grid on losses and selective prediction: all that the other grids lack, except the reference ECEs."""
 _NAME = Column("method", is_left=True)
 _LEADS = (
     "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"
@@ -52,7 +52,10 @@ _COST = (
 
 
 def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
-    """Return the grid of each table; with `stats` up to four: main, calibration, losses and selection, training."""
+    """Return one grid (table of cells) for each table, or up to four for each table with `stats`.
+
+    The four grids show the main metrics, calibration, losses and selective prediction, and training.
+    """
     grids = []
     for table in tables:
         names, leaders = table.columns, {line.key for line in table.leaders()}
@@ -87,7 +90,10 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
 
 
 def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
-    """Lay out those of the named metrics that the main grid does not show; `chance` adds the test of calibration."""
+    """Lay out those of the named metrics that the main grid does not show, one row per method.
+
+    `chance` adds a column with the p value of the test of calibration.
+    """
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
@@ -107,7 +113,7 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
 
 
 def _training_grid(table: Table) -> Grid:
-    """Lay out how methods were trained: a row per trained method, a subrow per further stage of training."""
+    """Lay out how methods were trained: a row per trained method, and a subrow per further stage of training."""
     columns = ("kept step", "taken", "limit", "epochs", "train NLL", "validation NLL", "constant's NLL")
     rows: list[GridRow] = []
     for line in table.lines:
@@ -123,7 +129,7 @@ def _training_grid(table: Table) -> Grid:
 
 
 def overview_grid(tables: Sequence[Table]) -> Grid:
-    """Lay out the summary of which methods lead, a row per benchmark."""
+    """Lay out which methods lead, in one row per benchmark."""
     summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])

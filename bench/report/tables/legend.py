@@ -1,6 +1,6 @@
 """Legend of a table: sentences that explain its numbers and signs.
 
-Only what occurs in a table is explained. Example: `" ".join(legend([table]))`.
+Only numbers and signs that occur in the table are explained. Example: `" ".join(legend([table]))`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DAGGER = "†"
 WORSE = "!"
 
 LEADS = "▸"
-"""Sign before the rank of a leader."""
+"""Sign before the rank of a leading method: no ranked method is significantly better."""
 
 _MEAN = (
     "Numbers are {of}, and means over seeds where there are several, in percent{nats}; ↑ says that more is better, ↓"
@@ -92,7 +92,7 @@ TRAINING = (
 
 
 def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = False) -> tuple[str, ...]:
-    """Return the sentences of the legend of the main grid.
+    """Return the sentences of the legend of a table of methods.
 
     Args:
         tables: the table, or the tables that stand side by side.
@@ -118,12 +118,12 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
 
 
 def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
-    """Return the signs of the page's table and the sentences of its legend; the page shows those that apply.
+    """Return the signs and the legend of the table on the HTML page; the page shows the sentences that apply.
 
     Args:
         methods: one line of each method of the page.
         average: what metrics average over.
-        headline: metric that lines are ordered and ranked by.
+        headline: metric that methods are ordered and ranked by.
     """
     signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
     return {
@@ -152,17 +152,17 @@ def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADL
 
 
 def mean_sentence(average: Average, *, nats: bool = False) -> str:
-    """Return the sentence on what the numbers of a table are."""
+    """Return the sentence that says what the numbers of a table are: means over seeds, in percent or nats."""
     return _MEAN.format(of=averaged(average), nats=" (NLL in nats)" if nats else "")
 
 
 def interval_sentences(tables: Sequence[Table]) -> list[str]:
-    """Return the sentences on the subrows of intervals and standard deviations."""
+    """Return the sentences that explain the subrows of intervals and standard deviations."""
     return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
 
 
 def rank_sentence(tables: Sequence[Table]) -> str:
-    """Return the sentence on ranks, or only on the order of rows if there are none."""
+    """Return the sentence that explains ranks, or only the order of rows if there are no ranks."""
     lines = [line for table in tables for line in table.lines]
     headline = tables[0].headline
     if not any(line.rank(headline) is not None for line in lines):
@@ -178,12 +178,12 @@ def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
 
 
 def order_sentence(lines: Sequence[Line], headline: str) -> str:
-    """Return the sentence on the order of rows."""
+    """Return the sentence that says by which metric rows are ordered."""
     return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(ranked_by(headline)))
 
 
 def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """Yield the sentences on the signs that occur in tables.
+    """Yield the sentences that explain the signs that occur in tables.
 
     Args:
         tables: tables with the signs.
@@ -204,10 +204,10 @@ def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> I
 
 
 def has_groups(lines: Sequence[Line]) -> bool:
-    """Return whether the lines belong to several groups of methods."""
+    """Return whether the lines of a table belong to several groups of methods (paper, untrained, trained)."""
     return len({line.group for line in lines}) > 1
 
 
 def _group_noun(lines: Sequence[Line]) -> str:
-    """Return the word for the lines that are ranked together: `block`, or `table` if it has only one block."""
+    """Return the noun for methods that are ranked together: `block`, or `table` if there is only one block."""
     return "block" if len({line.key.recalibration for line in lines}) > 1 else "table"

@@ -1,7 +1,7 @@
-"""Find where the lines of a table differ in judge or model revision, and where its answers come from.
+"""Find where the methods of a table differ in judge or model revision, and where the table's answers come from.
 
-The caption says that lines differ, and footnotes say how; lines without a footnote have the most common value. Example:
-`list(Origins(runs).notes(Key("ccps", "")))`.
+The caption says that methods differ, and footnotes say how. Methods without a footnote have the most common judge or
+revision. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from bench.results.provenance import PLUGIN
 from bench.results.row import ResultRow
 
 _REVISION_LENGTH = 12
-"""Characters of a revision that are shown."""
+"""Number of characters of a model revision that footnotes show."""
 SEVERAL = 2
-"""Number of distinct values from which on they are said to differ."""
+"""Least number of distinct judges or plugin versions that the table mentions as a difference."""
 
 Values = Mapping[Key, frozenset[str]]
-"""Judges, or model revisions, of the seeds of each line; empty if unknown."""
+"""Judges, or model revisions, of the seeds of each line (method); an empty set if unknown."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Judges, model revisions and answer sources of the lines of one table."""
+    """Judges, model revisions and answer sources of the lines (methods) of one table."""
 
     runs: Mapping[Key, Sequence[ResultRow]]
-    """Rows of each line, one per seed; rows that are not ok count only for `source`."""
+    """Result rows of each line (method), one per seed. Rows that aren't ok count only in `source_sentence`."""
 
     @property
     def judge_sentence(self) -> str:
-        """Sentence on who graded; empty without judges."""
+        """Sentence that says which judge graded the answers; empty if no judge did."""
         judges = {value for names in self._judges.values() for value in names}
         if len(judges) < SEVERAL:
             return f"Answers were graded by {join(judges)}." if judges else ""
@@ -46,12 +46,12 @@ class Origins:
 
     @property
     def source_sentence(self) -> str:
-        """Sentence on the source of answers; empty if the runs generated them."""
+        """Sentence that says where the answers come from; empty if all runs generated their own."""
         sources = {row.answers_source for rows in self.runs.values() for row in rows}
         return f"Answers are {join(sources)}." if sources - {"generate"} else ""
 
     def notes(self, key: Key) -> Iterator[str]:
-        """Yield the footnotes of a line on its judge, model revision and plugin version."""
+        """Yield the footnotes of a line (method) on its judge, model revision and plugin version."""
         if _differs(key, self._judges):
             yield f"graded by {join(self._judges[key])}"
         if _differs(key, self._revisions):
@@ -76,17 +76,17 @@ class Origins:
 
 
 def _revision(row: ResultRow, of: str = "") -> str:
-    """Return the revision of the row's model, or of `of`; empty if the row's provenance has none."""
+    """Return the revision of the row's model, or of `of`, e.g. a plugin; empty if the row does not record it."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 
 
 def _mode(values: Values) -> str:
-    """Return the most common value; of equally common ones, the first in the alphabet."""
+    """Return the most common value, e.g. judge; of equally common values, the alphabetically first."""
     lines = Counter(value for line_values in values.values() for value in line_values)
     return min(lines, key=lambda value: (-lines[value], value))
 
 
 def _differs(key: Key, values: Values) -> bool:
-    """Return whether a line has another value than the most common one, or several values."""
+    """Return whether a line (method) has another judge or revision than the most common one, or several."""
     return bool(values[key]) and values[key] != {_mode(values)}

@@ -19,7 +19,7 @@ _REASON_COLUMNS = ("model", "task", "method", "metric", "reason")
 _ANY = "*"
 
 Key = tuple[str, str, str, str]
-"""Model, task, method and metric of a published number."""
+"""Key of a published number: model, task, method and metric."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Published:
     std: float | None
     """Standard deviation over subjects; None if the paper prints none."""
     table: str
-    """Label of the paper's table."""
+    """Label that the paper gives the table with this number."""
     reason: str = ""
-    """Why the number is no target for reproduction; empty if it is one."""
+    """Why results need not reproduce the number; empty if they should reproduce it."""
 
 
 def read(results: Path) -> Mapping[Key, Published]:
     """Load the published numbers by model, task, method and metric.
 
     Args:
-        results: results folder; if it has no folder `paper`, that of the checkout's results is read.
+        results: results folder. If it has no folder `paper`, the `results/paper` of this repository is read.
 
     Raises:
         UserError: a file is missing or malformed.
@@ -71,7 +71,7 @@ def read(results: Path) -> Mapping[Key, Published]:
 
 
 def finite(text: str) -> float:
-    """Parse a published number.
+    """Parse a published number, which must be finite.
 
     Raises:
         ValueError: the text is no number, or the number is not finite.
@@ -83,7 +83,7 @@ def finite(text: str) -> float:
 
 
 def published_folder(results: Path) -> Path | None:
-    """Return the folder of published numbers of these results, else of the checkout, else None."""
+    """Return the folder of published numbers, in `results` or else in this repository; None if both lack it."""
     checkout = Path(__file__).resolve().parents[3] / "results"
     return next((f for f in (results / FOLDER, checkout / FOLDER) if f.is_dir()), None)
 
@@ -91,7 +91,7 @@ def published_folder(results: Path) -> Path | None:
 def values_of(
     results: Path, name: str, columns: tuple[str, ...], parse: Callable[[Mapping[str, str]], T], expected: str
 ) -> list[T]:
-    """Parse the lines of a file of published numbers; empty without such a file.
+    """Parse the lines of a CSV file of published numbers; empty if there is no such file.
 
     Raises:
         UserError: the file is malformed, or `parse` raises a ValueError.
@@ -109,7 +109,7 @@ def read_csv_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Read the rows of a CSV file of published numbers.
 
     Raises:
-        UserError: the file can't be read, or has other columns.
+        UserError: the file can't be read, has other columns than `columns`, or a row lacks a value.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:

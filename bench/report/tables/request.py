@@ -1,4 +1,4 @@
-"""Build the views of `bench table` from a folder of results.
+"""Build the tables of `bench table` from a folder of results, in the forms from which all formats are made.
 
 Example: `build_views(View(Path("results"), against=Against.PAPER), cache)` compares with the paper's numbers.
 """
@@ -60,10 +60,10 @@ def tables_of(
     """Load the tables of a selection of results, with intervals, tests and ranks.
 
     Args:
-        selection: folder of results, and which of them are shown.
+        selection: folder of results, and which of its results are shown.
         cache: folder that caches intervals and tests; None disables the cache.
         say: called with a message before a long computation.
-        rows: rows just written to the selection's folder by a run; None reads all of the folder.
+        rows: rows that a run has just written to the selection's folder; None reads all rows of the folder.
 
     Raises:
         UserError: nothing to show, or a malformed result.

@@ -28,12 +28,12 @@ from bench.report.verdict import verdict_of
 
 
 def model_grids(tables: Sequence[Table]) -> list[Grid]:
-    """Lay out each task with two models per grid, means only.
+    """Lay out tables as grids that show two models side by side on one task, with means only.
 
-    Models are in the order of `bench list models`, others after them.
+    Models are in the order of `bench list models`, and other models come after them.
 
     Raises:
-        UserError: the tables of a task differ in preset or task version, or a model has two tables of it.
+        UserError: the tables of a task differ in preset or task version, or a model has several tables of one task.
     """
     by_task: dict[str, list[Table]] = defaultdict(list)
     for table in tables:
@@ -71,7 +71,7 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
     leaders = [{line.key for line in table.leaders()} for table in tables]
 
     def sort_key(line: Line) -> tuple[object, ...]:
-        """Sort by part, then by mean over the models; lines that lack a value come last."""
+        """Return the sort key of a method: its block, then its mean over the models; missing values come last."""
         entries = zip(lines[line.key], tables, strict=True)
         values = [value for entry, table in entries if entry and (value := entry.badness(table.headline)) is not None]
         return line.part, len(values) < len(tables), not values, sum(values) / max(len(values), 1), line.place

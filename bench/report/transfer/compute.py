@@ -1,11 +1,11 @@
-"""Compute a transfer matrix from its cells: intervals, paired prices of distribution shift, worst cells.
+"""Compute a transfer matrix from its cells: intervals, prices of distribution shift, worst cells.
 
-A cell is one method, trained on one corpus (or on none) and tested on one task. A price is how much worse a method is
-on the same test questions if it learned from another corpus than the reference (home) corpus of the test; it is tested
-by Student's t of sums of influences. Holm's correction covers all prices of a metric; prices of a new subject, against
-a corpus of the same size, are a family of their own. Methods trained on another corpus than the home corpus are
-compared with all untrained methods at once by an intersection-union test (Berger, 1982), as a reference chosen on test
-results would bias the comparison.
+A cell is one method, trained on one corpus (the answers of a task) or on none, and tested on one task. Each test task
+has a home corpus, the reference. The price of another corpus is how much worse the method is on the same test
+questions. It is tested by Student's t of sums of influences. Holm's correction covers all prices of a metric. A second
+set of prices, corrected separately, is about new subjects: it compares with a corpus of the same size. Methods trained
+on other corpora than the home corpus are also compared with all untrained methods at once. This is an
+intersection-union test (Berger, 1982), since choosing one reference by test results would bias the comparison.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from bench.stats.holm import with_holm
 from bench.stats.worst import MethodCells
 
 Key = tuple[str, Corpus | None]
-"""What identifies a cell of one test: the method, and its training corpus, None for an untrained method."""
+"""Method and training corpus, which identify a cell of one test task; the corpus is None for an untrained method."""
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
 
 
 @dataclass(frozen=True, eq=False)
 class _TestData:
-    """All cells of one test task, with metrics and the influences of its questions on them."""
+    """All cells of one test task: their metrics, and the influence of each test question on these metrics."""
 
     sampling: Sampling
     keys: Set[Key]
     """Cells that have results."""
     cells: Mapping[str, Mapping[Key, Influence]]
-    """Metric -> cell -> metric with influences, mean over seeds, where it is defined."""
+    """Metric -> cell -> value and influences, mean over seeds; cells in which the metric is undefined are missing."""
     constants: Mapping[Corpus, Influence]
-    """Training corpus -> Brier score of the baseline CONSTANT."""
+    """Training corpus -> Brier score of a constant confidence, the corpus's share of right answers."""
     settings: Settings
-    """Settings with one draw, which is not used: p values of these pairs are not corrected for each other by draws."""
+    """Settings of the paired comparisons. Their number of random draws is 1, as no correction by draws is used here."""
 
     def worsening(
         self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
     ) -> tuple[float, Interval, float | None]:
-        """Compare a metric of paired cells: how much larger is the loss in `worse` than in `better`?
+        """Return how much worse the cells in `worse` are than those in `better`, pair by pair, in a metric.
 
         Returns:
-            The mean difference over pairs, positive if `worse` is worse; its interval; its p value.
+            Three values: the mean difference over pairs, positive if `worse` is worse; its interval; its p value.
         """
         pair = [("worse", mean_over_seeds(worse)), ("better", mean_over_seeds(better))]
         step = -1 if METRICS[metric].higher_is_better else 1
@@ -82,13 +82,13 @@ def compute_matrix(
     say: Callable[[str], None] = lambda _: None,
     settings: Settings | None = None,
 ) -> Matrix:
-    """Compute a transfer matrix from its cells.
+    """Compute a transfer matrix from its cells, i.e. methods by training corpus and test task.
 
     Args:
         cells: cells of all methods, corpora, tests and seeds.
         about: methods, corpora and tests of the matrix.
         say: receives a message before long work.
-        settings: average over questions or subjects, and number of draws for the ranks of worst cells.
+        settings: average over questions or subjects, and number of random draws for the ranks by worst cell.
 
     Raises:
         UserError: a result is damaged, or no cell has a result that can be compared.
@@ -156,7 +156,7 @@ def compute_matrix(
 
 
 def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _TestData]) -> Iterator[str]:
-    """Yield remarks on the results: number of questions, limits, overridden constants, warning counts."""
+    """Yield remarks on the results: number of questions, limits, overridden constants, numbers of warnings."""
     yield f"n = {join(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
     yield from dict.fromkeys(limit_sentence(row) for row in rows if row.limit is not None)
@@ -195,13 +195,16 @@ def _estimate_test_task(
 def _prices(
     metric: str, about: About, tested: Mapping[str, _TestData], moves: Mapping[str, Sequence[tuple[Corpus, Corpus]]]
 ) -> Iterator[Price]:
-    """Yield the prices of all methods that use labels; scaled methods have none in AUROC, as scaling keeps the order.
+    """Yield the prices of training corpora for each method that uses labels.
+
+    A price is how much worse the method is than with the reference corpus. Methods whose scores are only scaled have no
+    price in AUROC, as scaling keeps the order of answers.
 
     Args:
         metric: metric in which prices are measured.
         about: methods, corpora and tests of the matrix.
-        tested: test -> its cells.
-        moves: test -> pairs of a training corpus and the corpus that it is compared with.
+        tested: test task -> its cells.
+        moves: test task -> pairs of a training corpus and its reference corpus.
     """
     names = about.learners + (about.scaled if metric == "brier" else ())
     for test, data in tested.items():
@@ -213,7 +216,10 @@ def _prices(
 
 
 def _means(about: About, tested: Mapping[str, _TestData], prices: Sequence[Price]) -> Iterator[MeanPrice]:
-    """Yield, for each metric, test and corpus, the mean of the trained methods' prices."""
+    """Yield, for each metric, test task and training corpus, the mean price over the trained methods.
+
+    A price is how much worse a method is than with the home corpus, the reference of the test task.
+    """
     for metric in METRICS_SHOWN if prices else ():
         for test, data in tested.items():
             for corpus in about.corpora:
@@ -234,7 +240,7 @@ def _worst(
 ) -> Iterator[WorstCell]:
     """Yield the worst cell of each method, starting with the best-ranked method.
 
-    Methods with a missing cell, or one in which the metric is undefined, have no rank and come last.
+    Methods have no rank and come last if a cell is missing, or if the metric is undefined in a cell.
     """
     from scipy.linalg import block_diag
 
@@ -269,7 +275,10 @@ def _worst(
 
 
 def _is_control(corpus: Corpus | None) -> bool:
-    """Whether a corpus is only the control for a price: it lacks answers drawn at random, which is no shift."""
+    """Whether a training corpus lacks randomly drawn answers, as the control for a corpus without one subject.
+
+    Such a corpus is smaller, but its distribution is not shifted.
+    """
     return corpus is not None and corpus.leaves_out == AT_RANDOM
 
 
@@ -277,7 +286,10 @@ def _is_control(corpus: Corpus | None) -> bool:
 
 
 def _against_untrained(about: About, tested: Mapping[str, _TestData]) -> Iterator[AgainstUntrained]:
-    """Compare each cell of a method trained on another than the home corpus with all untrained methods at once."""
+    """Test trained methods against all untrained methods at once, in each cell without the home corpus.
+
+    The home corpus is the reference training corpus of a test task.
+    """
     by_test = {test: data.cells["brier"] for test, data in tested.items()}
     in_all_tests = set.intersection(*({*brier} for brier in by_test.values()))
     untold = tuple(sorted(name for name, corpus in in_all_tests if corpus is None))

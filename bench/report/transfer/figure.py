@@ -1,4 +1,7 @@
-"""Heat map of a transfer matrix: the metric of every cell, coloured by the price of training on the cell's corpus."""
+"""Heat map of a transfer matrix: the metric of every cell, coloured by the price of the cell's training corpus.
+
+The price is how much worse the method is than with the reference corpus of the test task.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, HEADER = 0.15, 0.9
-"""Height of a method's row and of the header, in inches."""
+"""Heights in inches: of a method's row, and of the header above the rows."""
 LETTERS = 100
-"""Number of characters that fit into all columns of a figure together."""
+"""Total number of characters that fit side by side into all columns of a figure."""
 WORSE, BETTER = "#e08a3c", "#4b8fcc"
-"""Colours of cells with a positive and a negative price; orange and blue differ for every kind of colour vision."""
+"""Colours of cells where a method is worse, or better, than with the reference corpus; the two differ for every kind of
+colour vision."""
 FULL = 0.10
-"""Price, as a fraction, from which on the colour is not darker."""
+"""Difference to the reference corpus, as a fraction, at which the colour is darkest; larger ones have the same
+colour."""
 
 
 def heat_map(matrix: Matrix, metric: str) -> Figure:
-    """Plot a heat map for each test side by side: rows are methods, columns training corpora.
+    """Plot heat maps of a metric, one for each test task, side by side: rows are methods, columns training corpora.
 
     Args:
         matrix: a transfer matrix in which the metric is defined in at least one cell.
@@ -80,5 +85,8 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
 
 
 def wrap_label(label: str, width: int) -> str:
-    """Wrap the name of a corpus to lines of `width` characters, unshortened, as names may differ at the end alone."""
+    """Break the name of a training corpus into lines of `width` characters.
+
+    The name isn't shortened, since names may differ only at the end.
+    """
     return "\n".join(textwrap.wrap(label, width))

@@ -1,6 +1,7 @@
 """Dataclasses of a transfer matrix: its cells, prices, worst cells and tests.
 
-A cell is one method, trained on one corpus (or on none) and tested on one task; its metrics are means over seeds.
+A cell is one method, trained on one corpus (the answers of a task) or on none, and tested on one task. Its metrics are
+means over seeds.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from bench.results.transfer import About, Corpus
 from bench.stats import Average, Interval
 
 METRICS_SHOWN = ("brier", "auroc")
-"""Names in `bench.metrics.METRICS` of the metrics of a matrix."""
+"""Metrics of a transfer matrix (methods by training corpus and test task), as names in `bench.metrics.METRICS`."""
 LEVEL = 0.95
 """Confidence level of all intervals; 1 - LEVEL is the significance level."""
 CONSTANT = "share of right answers"
-"""Name of the baseline whose confidence in every answer is the share of right answers in the training corpus. No method
+"""Name of a baseline whose confidence in every answer is the share of right answers in the training corpus. No method
 can have this name."""
 
 
 @dataclass(frozen=True)
 class MatrixEntry:
-    """One metric of one cell, mean over seeds."""
+    """Value of one metric in one cell (method, training corpus, test task), mean over seeds."""
 
     method: str
     corpus: Corpus | None
@@ -34,32 +35,35 @@ class MatrixEntry:
 
 @dataclass(frozen=True)
 class Price:
-    """How much worse a method is on the same test questions if it learns from another corpus; negative if better."""
+    """How much worse a method is on the same test questions if it learns from `corpus` instead of `home`.
+
+    A price is negative if the method is better.
+    """
 
     method: str
     corpus: Corpus
     """Corpus that the method was trained on."""
     home: Corpus
-    """Reference corpus: the price is 0 for training on it."""
+    """Reference corpus, with which the price is compared."""
     test: str
     metric: str
     points: float
-    """The price in the unit of the metric: a fraction, not percentage points."""
+    """The price in the unit of the metric, e.g. 0.01 for one percentage point."""
     interval: Interval
     p: float | None
-    """Two-sided p value of the null of no price; None where there is no test."""
+    """Two-sided p value of the null that the price is 0; None if it was not tested."""
     p_holm: float | None = None
-    """`p` by Holm's correction for all prices of this metric."""
+    """`p` with Holm's correction for all prices of this metric."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether the price differs significantly from 0."""
+        """Whether the price differs significantly from 0, with Holm's correction."""
         return self.p_holm is not None and self.p_holm < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class MeanPrice:
-    """Mean over the trained methods of the price of training on `corpus` instead of `home`."""
+    """Mean price over the trained methods: how much worse they are if they learn from `corpus` instead of `home`."""
 
     corpus: Corpus
     home: Corpus
@@ -73,9 +77,9 @@ class MeanPrice:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Brier score of a constant confidence: the share of right answers in the training corpus.
+    """Brier score of a constant confidence, namely the share of right answers in the training corpus.
 
-    Its price is the cost of the changed share alone.
+    Its price shows what only the changed share of right answers costs.
     """
 
     corpus: Corpus
@@ -83,26 +87,27 @@ class Baseline:
     value: float
     interval: Interval
     points: float | None
-    """Price against the home corpus of the test; None where the test has no home corpus, or `corpus` is it."""
+    """Price of `corpus` against the home corpus, the reference of the test task. None if there is no home corpus, or if
+    `corpus` is the home corpus."""
     price_interval: Interval
 
 
 @dataclass(frozen=True)
 class CellSource:
-    """A result that the matrix was computed from: its cell and its files."""
+    """One of the results from which the transfer matrix was computed: its cell and its files."""
 
     method: str
     corpus: Corpus | None
     test: str
     file: str
-    """Path of the result's JSON file below the folder of the matrix, with `/` as separator."""
+    """Path of the result's JSON file, relative to the folder of the matrix, with `/` as separator."""
     records_digest: str
-    """SHA-256 of the Parquet file beside it."""
+    """SHA-256 of the Parquet file beside the JSON file; it holds answers and confidences."""
 
 
 @dataclass(frozen=True)
 class WorstCell:
-    """The worst cell of a method by one metric, over corpora and tests."""
+    """The cell in which a method has its worst value of a metric, over all training corpora and test tasks."""
 
     method: str
     metric: str
@@ -110,38 +115,41 @@ class WorstCell:
     corpus: Corpus | None
     test: str
     interval: Interval
-    """Interval of the true worst value of the method, which may be in another cell than the observed one."""
+    """Interval of the method's true worst value; the true worst cell may be another one than the observed."""
     rank: int | None
-    """1 plus the number of methods with a significantly better worst cell; None where `reason` says why not."""
+    """1 plus the number of methods whose worst cell is significantly better; None if the method has no rank."""
     reason: str = ""
-    """Why the method has no rank; empty where it has one."""
+    """Why the method has no rank; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class AgainstUntrained:
-    """Test of a method trained on another corpus against all untrained methods, by the Brier score on one task."""
+    """Test of one trained method against all untrained methods at once, by the Brier score on one test task.
+
+    The method's training corpus is not the home corpus, the reference of the test task.
+    """
 
     method: str
     corpus: Corpus
     test: str
     untold: tuple[str, ...]
-    """Untrained methods without labels that have a Brier score on every test."""
+    """Untrained methods that use no labels and have a Brier score on every test task."""
     against: str
-    """The method in `untold` with the largest p value."""
+    """The method in `untold` whose comparison has the largest p value."""
     points: float
-    """Brier score of the method minus that of `against`: positive where the method is worse."""
+    """Brier score of `method` minus that of `against`; positive if `method` is worse."""
     interval: Interval
     """Interval of `points`."""
     p: float | None
-    """Two-sided p value of the null that the method is neither worse nor better than all in `untold`: the largest p
-    value of the pairs, or 1 where the method is worse than one and better than another."""
+    """Two-sided p value of the null that `method` is neither worse than all methods in `untold` nor better than all. It
+    is the largest p value of the pairs; it is 1 if the method is worse than one and better than another."""
     p_holm: float | None = None
-    """`p` by Holm's correction for all trained methods, corpora and tests."""
+    """`p` with Holm's correction for all trained methods, corpora and test tasks."""
 
 
 @dataclass(frozen=True)
 class MissingCell:
-    """A cell without metrics, and the reason."""
+    """A cell (method, training corpus, test task) without metrics, and the reason."""
 
     method: str
     corpus: Corpus | None
@@ -151,7 +159,7 @@ class MissingCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All values, prices and tests of a transfer matrix."""
+    """A transfer matrix: values, prices and tests of methods by training corpus and test task."""
 
     about: About
     entries: tuple[MatrixEntry, ...]
@@ -161,36 +169,40 @@ class Matrix:
     against_untrained: tuple[AgainstUntrained, ...]
     missing: tuple[MissingCell, ...]
     novelty: tuple[Price, ...] = ()
-    """Prices of a new subject: training without it, against training without as many answers at random."""
+    """Prices of a new subject. Training without the tested subject is compared with training without as many randomly
+    drawn answers."""
     novelty_means: tuple[MeanPrice, ...] = ()
     constants: tuple[Baseline, ...] = ()
     cells: tuple[CellSource, ...] = ()
     remarks: tuple[str, ...] = ()
     """Sentences on the number of questions, and on how results deviate from a full run of the preset."""
     average: Average = "questions"
-    """Whether metrics are pooled over questions or averaged over subjects."""
+    """Whether metrics are computed over all questions, or averaged over subjects."""
 
     @property
     def over(self) -> str:
-        """Words that say whether metrics are pooled over questions or averaged over subjects."""
+        """Words for captions: "over all questions" or "mean over subjects"."""
         return "over all questions" if self.average == "questions" else "mean over subjects"
 
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> MatrixEntry | None:
-        """Return a metric of a cell, or None; that of an untrained method stands for every training corpus."""
+        """Return the value of a metric in a cell; None if there is none.
+
+        An untrained method has one value for each test task, which is returned for every training corpus.
+        """
         entries = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
         return next((e for c in (corpus, None) for e in entries if e.corpus == c), None)
 
     def reason(self, method: str, corpus: Corpus, test: str) -> str:
-        """Return why a cell has no metrics; empty where it has."""
+        """Return why a cell has no metrics; empty if it has some."""
         cells = (m for m in self.missing if (m.method, m.test) == (method, test) and m.corpus in {corpus, None})
         return next((cell.reason for cell in cells), "")
 
     def group(self, method: str) -> int:
-        """Return 0 for a trained method, 1 for one whose scores are scaled, 2 for one that uses no labels."""
+        """Return 0 for a trained method, 1 for an untrained one whose scores are scaled, 2 for one without labels."""
         return 0 if method in self.about.learners else 1 if method in self.about.scaled else 2
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """All methods of the matrix, those whose cells are missing included: trained, then scaled, then the others."""
+        """Names of all methods, also of those with missing cells: trained methods, then scaled ones, then others."""
         names = dict.fromkeys([*(cell.method for cell in self.entries), *(cell.method for cell in self.missing)])
         return tuple(sorted(names, key=lambda name: (self.group(name), name)))

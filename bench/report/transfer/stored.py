@@ -1,7 +1,7 @@
-"""Load the transfer matrices of a folder of results, recomputed from their cells.
+"""Load transfer matrices (metrics by training corpus and test task) of a folder of results.
 
-`<model>--transfer.json` lists the results of a matrix with their digests. The numbers in this file are not read, so
-that a report is never older than the results.
+`<model>--transfer.json` lists the results of a matrix, with their digests. The matrix is always computed anew from
+these results. Numbers in the JSON file are not read, since they could be out of date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HINT = "make it again: bench analyze transfer"
 
 @dataclass(frozen=True)
 class UnreadableMatrix:
-    """A stored matrix that can't be shown, and the reason."""
+    """A stored transfer matrix that can't be shown, and the reason."""
 
     model: str
     reason: str
@@ -30,7 +30,7 @@ class UnreadableMatrix:
 
 @dataclass(frozen=True)
 class _Description:
-    """The parts of a matrix's JSON file that are read."""
+    """The parts of a transfer matrix's JSON file that are read."""
 
     about: About
     cells: tuple[CellSource, ...]
@@ -40,11 +40,12 @@ class _Description:
 def load_matrices(
     folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
 ) -> list[Matrix | UnreadableMatrix]:
-    """Load the matrices of some models, computed from their results.
+    """Load the transfer matrices of some models, computed anew from their results.
 
     Args:
         folder: folder of the matrices and their results; it may be missing.
-        models: model -> preset; matrices of other presets are skipped. Matrices are returned in this order of models.
+        models: model -> preset. Matrices of other presets are skipped. The matrices are returned in this order of
+            models.
         say: receives a message before long work.
     """
     matrices: list[Matrix | UnreadableMatrix] = []

@@ -1,4 +1,4 @@
-"""Verdict of a transfer matrix: sentences that are derived from its significance tests."""
+"""Sentences that state the results of a transfer matrix, derived from its significance tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
 _NAMED = 7
-"""Most names in a sentence; of more, one fewer is named and the others are counted."""
+"""Maximum number of names in a sentence. If there are more, one fewer is named and the rest are counted."""
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:
-    """Return the sentences of the verdict.
+    """Return the sentences of the verdict on a transfer matrix.
 
-    The method that leads by its worst cell, prices of training on another corpus, and methods that are worse or better
-    than untrained ones if they learned on another corpus.
+    They name the method whose worst cell is best. They say what training on another corpus than the reference costs,
+    and which methods are then worse or better than all untrained ones.
     """
     facts = []
     for metric in METRICS_SHOWN:
@@ -77,22 +77,24 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
 
 
 def describe_cell(corpus: Corpus | None, test: str) -> str:
-    """Describe a cell in words: what was learned on, if anything, and what was tested on."""
+    """Return a cell in words: the corpus that was learned from, if any, and the task that was tested on."""
     return f"tested on {test}" if corpus is None else f"learned on {corpus.label}; tested on {test}"
 
 
 def format_interval(metric: str, interval: Interval) -> str:
-    """Format an interval in brackets, after a space; empty where there is none."""
+    """Format an interval in brackets, with a leading space; empty if there is no interval."""
     return "" if interval.ends is None else f" [{interval_text(METRICS[metric], *interval.ends)}]"
 
 
 def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator[str]:
-    """Yield a sentence that counts mean prices in Brier which are significant costs or gains; none without prices.
+    """Yield a sentence that counts the cases in which the mean price in Brier is a significant cost or gain.
+
+    A price is how much worse methods are than with the reference corpus. Yields nothing without prices.
 
     Args:
-        matrix: the matrix.
+        matrix: the transfer matrix.
         means: mean prices of one kind.
-        what: what these are prices of, the subject of the sentence.
+        what: subject of the sentence, e.g. "Learning on another corpus".
     """
     scored = [mean for mean in means if mean.metric == "brier"]
     if not scored:

@@ -20,7 +20,7 @@ MEAN_LABEL = "mean of those that learn"
 
 
 def views(matrix: Matrix) -> TableViews:
-    """Return the tables of a matrix for every format."""
+    """Return a transfer matrix (methods by training corpus and test task) as grids, CSV records and JSON data."""
     cells = [(metric, test) for metric in METRICS_SHOWN for test in matrix.about.tests]
     grids = [_worst(matrix), *(_numbers(matrix, *cell) for cell in cells)]
     for is_novelty, prices in ((False, matrix.prices), (True, matrix.novelty)):
@@ -39,7 +39,7 @@ def views(matrix: Matrix) -> TableViews:
 
 
 def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
-    """Return the corpora that have cells of a test, in column order: first the home corpus, the reference of prices."""
+    """Return the training corpora of a test task in column order; the home corpus, its reference, comes first."""
     home = matrix.about.home(test)
     cells = {(e.corpus, e.test) for e in matrix.entries} | {(e.corpus, e.test) for e in matrix.missing}
     corpora = {corpus for corpus, tested in cells if tested == test and corpus is not None}
@@ -50,7 +50,7 @@ def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
 
 
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
-    """Build the table of a metric on a test: rows are methods, columns training corpora."""
+    """Build the table of a metric on one test task: rows are methods, columns training corpora."""
     corpora = ordered_corpora(matrix, test)
     rows, previous = [], None
     for name in matrix.methods:
@@ -95,23 +95,27 @@ LEFT_OUT_LEGEND = {
         " of fewer answers, and stands in no rank."
     ),
 }
-"""`Corpus.leaves_out` -> sentence of the legend that explains it."""
+"""Value of `Corpus.leaves_out` -> sentence that explains such corpora below a table."""
 
 
 def format_price(metric: str, points: float, interval: Interval) -> str:
-    """Format a price in a metric, with its sign and its interval."""
+    """Format the price of a training corpus in a metric, with its sign and its interval.
+
+    The price is how much worse a method is than with the reference corpus.
+    """
     return f"{signed(METRICS[metric], points)}{format_interval(metric, interval)}"
 
 
 def format_value(metric: str, entry: MatrixEntry | WorstCell | Baseline) -> str:
-    """Format the metric of a cell, with the half width of its interval."""
+    """Format the value of a metric in a cell, with half the width of its interval."""
     return with_half(metric, entry.value, entry.interval.low, entry.interval.high)
 
 
 def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid:
-    """Build the table of prices in a metric on a test: rows are methods and their mean, columns training corpora.
+    """Build the table of prices in a metric on one test task: rows are methods, columns training corpora.
 
-    With `is_novelty` they are prices of a new subject, else of another corpus than the home corpus.
+    A price is how much worse the method is than with the reference corpus. A row below has the mean over methods. With
+    `is_novelty` prices are those of a new subject, otherwise of another corpus than the home corpus.
     """
     home, label, place = matrix.about.home(test), METRICS[metric].label, (metric, test)
     prices, means, kind = matrix.prices, matrix.means, "of"
@@ -159,7 +163,7 @@ def _columns(corpora: Sequence[Corpus]) -> tuple[Column, ...]:
 
 
 def _worst(matrix: Matrix) -> Grid:
-    """Build the table of the methods' worst cells, with the verdict."""
+    """Build the table of each method's worst cell, with the verdict."""
     about = matrix.about
     columns = [Column("method", is_left=True)]
     for metric in METRICS_SHOWN:
@@ -228,7 +232,10 @@ def _of_price(price: Price | None) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert a dataclass, or a tuple of them, to JSON values; an interval becomes its ends and the reason for none."""
+    """Convert a dataclass, or a tuple of dataclasses, to JSON values.
+
+    An interval becomes its two ends and, if there is no interval, the reason.
+    """
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     record = asdict(value)

@@ -1,7 +1,6 @@
-"""Judge the methods of one recalibration by one metric: who leads, by how much, and what is undecided.
+"""Judge methods that were recalibrated alike, by one metric: who leads, by how much, and what is undecided.
 
-Everything follows from the tested pairs of methods in the table's standings. Example:
-`judge_table(table, "brier")[0].leaders`.
+Every claim follows from the tests between pairs of methods. Example: `judge_table(table, "brier")[0].leaders`.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
-"""Power that the test would have with the number of questions that a verdict names."""
+"""Power of the test for which a verdict names the number of questions needed."""
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
-"""A difference up to this share of its interval's width is too small to say how many questions would decide it."""
+"""A difference of at most this share of its interval's width is too small for any number of questions to decide."""
 
 
 @dataclass(frozen=True)
 class Judgement(Competition):
-    """Ranking of the methods of one recalibration, with what the tests of pairs decide and what they leave open."""
+    """Ranking of the methods with one recalibration, with what the tests between pairs decide and leave open."""
 
     known: tuple[Line, ...]
-    """Lines that have a value of the metric, ranked or not, the best mean first."""
+    """Lines (methods) with a value of the metric, ranked or not, the best mean first."""
     unknown: tuple[Line, ...]
-    """Lines without a value of the metric: skipped, failed, not run, or undefined."""
+    """Lines (methods) without a value of the metric: skipped, failed, not run, or undefined."""
     standings: Standings | None
 
     @cached_property
     def others(self) -> tuple[Line, ...]:
-        """Ranked lines that don't lead."""
+        """Ranked lines (methods) with a rank other than 1."""
         return tuple(line for line in self.ranked if line.rank(self.metric) != 1)
 
     @property
     def state(self) -> State:
-        """What the tests say of the leaders; see `Verdict.state`."""
+        """What the tests say of the leaders: `sure`, `tied`, `not tested` or `none`; see `Verdict.state`."""
         if self.leaders:
             return "tied" if self.rivals else "sure"
         is_good_or_bad = METRICS[self.metric].higher_is_better is not None
@@ -54,11 +53,14 @@ class Judgement(Competition):
 
     @property
     def is_decided(self) -> bool:
-        """Whether methods were tested against each other, so that one leads, or several."""
+        """Whether at least two methods were tested against each other, so that one or several lead."""
         return bool(self.leaders)
 
     def comparison_to(self, line: Line, other: Line) -> Pair | None:
-        """Return the pair of two lines, whose difference is positive if `line` is better; None if untested."""
+        """Return the paired comparison of two methods; None if they were not compared.
+
+        The difference is positive if `line` is better than `other`.
+        """
         first, second = (line, other) if METRICS[self.metric].higher_is_better else (other, line)
         pair = self._pairs.get((first.key, second.key))
         return pair or (reverse.reversed() if (reverse := self._pairs.get((second.key, first.key))) else None)
@@ -70,23 +72,26 @@ class Judgement(Competition):
 
     @cached_property
     def rivals(self) -> tuple[Line, ...]:
-        """Ranked lines that may be as good as the first leader: the other leaders.
+        """Ranked methods that may be as good as the first leader.
 
-        With a single leader, the ranked lines that it does not beat significantly.
+        These are the other leaders. If there is only one leader, they are the methods that are not significantly worse.
         """
         beaten = self.standings.beaten.get((self.metric, self.leaders[0].key), ()) if self.standings else ()
         return self.leaders[1:] or tuple(line for line in self.others if line.key not in beaten)
 
     @property
     def cheapest(self) -> list[Line]:
-        """Leaders, the cheapest first; without leaders the only line with a value, or no line if there are several."""
+        """Leading methods, the cheapest first.
+
+        Without leaders, the list has the method with a value if there is exactly one; else it is empty.
+        """
         return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 
     def questions(self, line: Line) -> float | None:
-        """Return the number of questions that would separate the first leader from this line with probability POWER.
+        """Return how many questions would separate the first leader from this method with probability `POWER`.
 
-        Assumes that the observed difference is the true one. Infinity if the difference is at most `HOPELESS` of its
-        interval's width, None without test or interval.
+        The observed difference is taken as the true one. Infinity if the difference is at most `HOPELESS` of its
+        interval's width. None if there is no test or no interval.
         """
         pair = self.comparison_to(self.leaders[0], line)
         if pair is None:
@@ -100,7 +105,7 @@ class Judgement(Competition):
 
     @property
     def why_nobody(self) -> str:
-        """Reason why there is no leader, as part of a sentence."""
+        """Reason why no method leads, as part of a sentence."""
         from bench.stats import TESTED
 
         if METRICS[self.metric].higher_is_better is None:
@@ -124,7 +129,7 @@ class Judgement(Competition):
 
 
 def questions_needed(n: int, difference: float, error: float, critical: float) -> float:
-    """Return the number of questions at which a difference reaches its critical value with probability POWER.
+    """Return the number of questions at which a difference becomes significant with probability `POWER`.
 
     Args:
         n: number of questions tested.
@@ -145,10 +150,12 @@ def two_digits(value: float) -> int:
 
 
 def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
-    """Judge the methods of each recalibration of a table, hidden lines included; those without recalibration first.
+    """Judge the methods of a table by a metric: one judgement for each recalibration, hidden methods included.
+
+    The judgement of methods without recalibration comes first.
 
     Args:
-        table: with or without standings.
+        table: table of methods; its standings (intervals, tests and ranks) may be missing.
         metric: name in `METRICS`; the headline metric of the table by default.
     """
     full = table.with_hidden_lines()

@@ -13,19 +13,19 @@ from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, value_text
 
 _NAMED = 4
-"""Maximum number of methods that a phrase names; of more methods it names one fewer and counts the rest."""
+"""Maximum number of methods that a phrase names. Of more methods it names one fewer, and counts the others."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 UNKNOWN = "tokens unknown"
 """Words for the cost of a method whose number of tokens is unknown."""
 
 
 def label(line: Line) -> str:
-    """Return the name of a method, with its settings if it has several lines."""
+    """Return the name of a method, with its settings if the table has the method with several settings."""
     return line.key.label
 
 
 def with_value(line: Line, metric: str) -> str:
-    """Return the name of a method with its mean, e.g. `ccps (14.1)`."""
+    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`."""
     mean = line.estimate(metric).mean
     return (
         f"{label(line)} ({'unknown' if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))})"
@@ -42,7 +42,7 @@ def join_with_and(texts: Sequence[str]) -> str:
 
 
 def name_first_few(texts: Sequence[str], most: int = _NAMED) -> str:
-    """Join the first few texts and count the others.
+    """Join the first few texts and count the others, if there are more than `most`.
 
     >>> name_first_few(["a", "b", "c", "d", "e"])
     'a, b, c and 2 others'
@@ -56,8 +56,8 @@ def lead_phrase(lead: Pair, other: Line) -> str:
     """Say how far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
 
     Args:
-        lead: pair from `Judgement.comparison_to`, whose difference is positive if the method is better.
-        other: the other method.
+        lead: comparison of the two methods from `Judgement.comparison_to`, positive if the first method is better.
+        other: the second method.
     """
     if not lead.difference:
         return f"with the same mean as {label(other)}"
@@ -72,7 +72,7 @@ def lead_phrase(lead: Pair, other: Line) -> str:
 
 
 def compact_count(number: float) -> str:
-    """Format a count in few characters.
+    """Format a count in few characters, with k for thousands and M for millions.
 
     >>> compact_count(2.34), compact_count(812), compact_count(73_412), compact_count(1_234_567), compact_count(0.4e6)
     ('2.3', '812', '73 k', '1.2 M', '400 k')
@@ -85,12 +85,12 @@ def compact_count(number: float) -> str:
 
 
 def sort_by_cost(lines: Sequence[Line]) -> list[Line]:
-    """Sort lines by token positions, then labels, then trained parameters; unknown costs come last."""
+    """Sort methods by cost: token positions, then labels, then trained parameters; unknown costs come last."""
     return sorted(lines, key=lambda line: (_mean(line.tokens), n_labels(line), _mean(line.parameters), line.place))
 
 
 def n_labels(line: Line) -> int:
-    """Return the number of labels that a method uses, of the seed with the most."""
+    """Return the number of labels that a method uses; if seeds differ, the largest number."""
     return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
 
 
@@ -117,6 +117,6 @@ def cost_phrases(line: Line) -> Iterator[str]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean over seeds; infinity if unknown."""
+    """Return the mean over seeds; infinity if no value is known."""
     mean = mean_of(values)
     return math.inf if mean is None else mean

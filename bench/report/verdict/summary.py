@@ -16,40 +16,43 @@ from bench.report.verdict.phrases import brief_cost, label, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
-"""Maximum number of methods that a cell names; of more methods it names one fewer and counts the rest."""
+"""Maximum number of methods that a cell names. Of more methods it names one fewer, and counts the others."""
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """Summary of one benchmark over the models tested on it; for one model the texts of its `ShortVerdict`."""
+    """Summary of one benchmark over the models tested on it, in short texts.
+
+    With only one model, the texts are those of its `ShortVerdict`.
+    """
 
     task: str
-    """Name of the benchmark, with what tells its rows apart if it has several, e.g. the preset."""
+    """Name of the benchmark; if the benchmark has several rows, also what distinguishes this row, e.g. the preset."""
     models: int
-    """Number of models."""
+    """Number of models that were tested on the benchmark."""
     leads: str
-    """Methods that lead, and with how many models, the most first: `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
+    """Methods that lead, each with the number of models on which it leads: `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
     sure: str
-    """Number of models with a sure winner, e.g. `3 of 4, 1 on few questions`."""
+    """Number of models on which one method is significantly better than all others: `3 of 4, 1 on few questions`."""
     by: str
-    """Smallest and largest lead of the best mean over the second, over the models."""
+    """Smallest and largest lead, over the models, of the method with the best mean over the second."""
     orders: str
-    """Methods that order answers best, in the form of `leads`."""
+    """Methods that order right answers best before wrong ones (AUROC), e.g. `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
     cost: str
-    """Smallest and largest cost of the cheapest leader, over the models."""
+    """Smallest and largest cost, over the models, of the cheapest leading method."""
 
 
 @dataclass(frozen=True)
 class BenchmarkSummary:
-    """Summary of some tables by one metric."""
+    """Summary of several benchmarks by one metric."""
 
     metric: str
-    """The requested metric."""
+    """Metric that was requested."""
     rows: tuple[SummaryRow, ...]
 
 
 def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
-    """Return the summary of tables by their headline metric, a row for each benchmark.
+    """Return the summary of tables by their headline metric, with a row for each benchmark.
 
     Args:
         tables: at least one table from `bench.report.tables.build.build`.
@@ -89,7 +92,7 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
 
 
 def _leader_counts(blocks: Sequence[Judgement]) -> str:
-    """Say which methods lead with how many models, and with how many of these surely."""
+    """Return in words which methods lead, on how many models, and on how many of these significantly."""
     decided = [block for block in blocks if block.is_decided]
     sure = Counter(label(block.leaders[0]) for block in decided if block.state == "sure")
     counts = Counter(label(line) for block in decided for line in block.leaders)

@@ -1,8 +1,7 @@
 """Give the verdict on one table, as data and in sentences.
 
-The sentences, each left out if there is nothing to say: who leads and by how much; whether a constant confidence does
-as well; what would decide a tie; the best method without labels; who orders answers best, or, where that is the
-headline, who is best calibrated; what the cheapest leader costs; who was not ranked, and why.
+The verdict says who leads and by how much, what the cheapest leader costs, and who was not ranked and why. It also says
+who is best without labels, who orders answers best, and what would decide a tie. What doesn't apply is left out.
 """
 
 from __future__ import annotations
@@ -29,49 +28,48 @@ from bench.report.verdict.phrases import (
 )
 
 ORDER = "auroc"
-"""Metric of how well right answers are ordered before wrong ones."""
+"""Metric of how well confidences order right answers before wrong ones."""
 FEW = ", on few questions"
-"""Words added to the state of a table with too few questions, or too few right or wrong answers."""
+"""Words behind the state of a table (`sure` or `tied`) that has too few questions, right answers or wrong answers."""
 _NAMED = 3
-"""Maximum number of methods that a short text names; of more methods it names one fewer and counts the rest."""
+"""Maximum number of methods that a short text names. Of more methods it names one fewer, and counts the others."""
 
 
 @dataclass(frozen=True)
 class ShortVerdict:
-    """Verdict on a table in short texts, for a row of a summary."""
+    """Verdict on one table in short texts, for a row of the summary of several tables."""
 
     leads: str
-    """Names of the leaders, e.g. `ccps, pik (tied)`."""
+    """Names of the leading methods, e.g. `ccps, pik (tied)`."""
     sure: str
-    """`sure`, `tied`, `not tested`, or a dash; with `FEW` if the table has too few questions."""
+    """What the tests say of the leaders: `sure`, `tied`, `not tested` or a dash, and `FEW` if questions are few."""
     by: str
-    """Lead over the next method with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
+    """Lead of the best method over the second, with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
     orders: str
-    """Methods that order answers best."""
+    """Names of the methods that order right answers best before wrong ones (AUROC)."""
     cost: str
-    """Cost of the cheapest leader."""
+    """Cost of the cheapest leading method, e.g. `25 k tokens, 1,600 labels`."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a table by one metric."""
+    """Verdict on one table of methods by one metric."""
 
     metric: str
-    """The requested metric."""
+    """Metric that was requested."""
     state: State
-    """What the tests say of methods without recalibration: `sure` if one is significantly better than every other
-    ranked method, `tied` if none is, `not tested` if numbers have no tests, `none` if there are no numbers."""
+    """What the tests say of methods without recalibration. `sure`: one method is significantly better than every
+    other ranked method. `tied`: no method is. `not tested`: the numbers have no tests. `none`: there are no numbers."""
     leaders: tuple[Line, ...]
-    """Ranked lines than which no ranked line is significantly better, the best mean first; empty if nothing was
-    tested."""
+    """Leading methods, the best mean first: no ranked method is significantly better. Empty if nothing was tested."""
     places: tuple[int, ...]
-    """Indices of the leaders among the lines that the table shows, without hidden leaders."""
+    """Indices of the leaders in the table's `lines`; leaders that the table hides are left out."""
     sentences: tuple[str, ...]
     """The verdict in sentences."""
     brief: ShortVerdict
 
     def record(self) -> dict[str, Any]:
-        """Return the verdict as data for JSON; leaders are indices of the lines that the table shows."""
+        """Return the verdict as JSON data; leaders are indices into the table's `lines`."""
         return {
             "metric": self.metric, "state": self.state, "leaders": list(self.places),
             "sentences": list(self.sentences), "brief": asdict(self.brief),
@@ -79,10 +77,11 @@ class Verdict:
 
 
 def verdict_of(table: Table, metric: str | None = None) -> Verdict:
-    """Return the verdict on a table, hidden lines included.
+    """Return the verdict on a table by a metric; hidden methods are judged, too.
 
     Args:
-        table: table; if it has no standings, nothing was tested, and the verdict says so.
+        table: table of methods. If its standings (intervals and tests) are missing, the verdict says that nothing was
+            tested.
         metric: name in `bench.metrics.METRICS`; the headline metric of the table by default.
     """
     metric = metric or table.headline
@@ -131,7 +130,10 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
 
 
 def _leader_sentences(block: Judgement) -> Iterator[str]:
-    """Yield sentences: who leads, who is no better than a constant, what would decide, who is best without labels."""
+    """Yield sentences on who leads, who is no better than a constant confidence, and what would decide a tie.
+
+    The last sentence says who is best without labels.
+    """
     by = f"by {metric_name(block.metric)}" + f", recalibrated by {block.recalibration}" * bool(block.recalibration)
     leaders = [with_value(line, block.metric) for line in block.leaders]
     if not block.is_decided:
@@ -183,7 +185,7 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
 
 
 def _second_sentence(what: str, block: Judgement) -> str:
-    """Return the sentence on who leads by a metric beside the headline metric; empty if nothing was tested."""
+    """Return the sentence on who leads by a metric other than the headline metric; empty if nothing was tested."""
     if not block.is_decided:
         return ""
     leaders = name_first_few([with_value(line, block.metric) for line in block.leaders])
@@ -198,7 +200,10 @@ def _second_sentence(what: str, block: Judgement) -> str:
 
 
 def _unranked_sentences(block: Judgement) -> Iterator[str]:
-    """Yield a sentence on methods that were not ranked, by reason, and on those with a better mean than all ranked."""
+    """Yield a sentence on the methods that were not ranked, with the reasons.
+
+    The sentence also names unranked methods whose mean is better than that of every ranked method.
+    """
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
     if not lines or not block.ranked:
@@ -214,7 +219,7 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
 
 
 def _leader_names(block: Judgement) -> str:
-    """Return the names of the leaders, e.g. `ccps, pik (tied)`."""
+    """Return the names of the leading methods, e.g. `ccps, pik (tied)`; a dash if nothing was tested."""
     names = [label(line) for line in block.leaders]
     if not block.is_decided:
         return EN_DASH

@@ -1,7 +1,8 @@
-"""Check result files for the leaderboard (`bench check --results`): complete, consistent, and made by committed code.
+"""Check of result files for the leaderboard (`bench check --results`): complete, consistent, from committed code.
 
-Numbers must follow from the records, labels from the questions, and metadata must match the registered methods and
-tasks. Only JSON and Parquet are read, and only built-in methods and tasks imported, never code that a file names.
+Numbers must follow from the values per question, labels from the questions; metadata must match the registered methods
+and tasks. Only JSON and Parquet files are read. Only built-in methods and tasks are imported, never code that a file
+names.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from bench.results.submissions.questions import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
-"""End of the message of a problem that only running the cell again (`bench.run.rerun`) can refute."""
+"""End of the message of a problem that can only be refuted by running the cell again (`bench.run.rerun`)."""
 LONGEST = 400
-"""Largest number of characters that are shown of a finding."""
+"""Largest number of characters of a finding that are shown."""
 
 
 @dataclass(frozen=True)
 class SubmissionVerdict:
-    """Findings about one file."""
+    """Findings of the check about one file."""
 
     file: str
     """Path of the file below the results folder."""
     problems: tuple[str, ...]
-    """Reasons not to commit the file; empty where it may be committed."""
+    """Reasons why the file must not be committed; empty if there are none."""
     unchecked: tuple[str, ...] = ()
-    """Checks that could not be made, and why."""
+    """Checks that could not be made, each with the reason."""
 
 
 def check_results(folder: Path, data_dir: Path | None = None) -> list[SubmissionVerdict]:
-    """Check each file below a folder of results, partial runs included.
+    """Check every result file below a folder, including those of runs with `--limit`.
 
     Args:
         folder: the results folder.
         data_dir: folder of the tasks' data sets as Parquet files, to check questions against.
 
     Raises:
-        UserError: there is no such folder, or no result in it; `data_dir` is no folder.
+        UserError: there is no such folder, or no result in it; or `data_dir` is no folder.
     """
     if not folder.is_dir():
         raise UserError(f"--results {folder}: expected a folder of results, there is none")
@@ -79,7 +80,7 @@ class _Check:
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[SubmissionVerdict]:
-        """Return the verdicts on these JSON files, on Parquet files without a JSON file, and on question files."""
+        """Return verdicts on JSON files, on Parquet files without a JSON file, and on files with question texts."""
         findings: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             findings[path] = list(self._file_findings(path))
@@ -156,6 +157,6 @@ class _Check:
 
 
 def _printable(text: str) -> str:
-    """Escape control characters of untrusted text for a terminal, and shorten it."""
+    """Escape control characters in untrusted text, so that a terminal can show it, and shorten it."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""What all checks of results use: a cell with its records, the built-in methods and tasks, and findings."""
+"""Classes that all checks of results share: a result with its values per question, the built-in plugins, findings."""
 
 from __future__ import annotations
 
@@ -20,53 +20,56 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 DIGITS = 4
-"""Decimal digits to which confidences of two cells are compared."""
+"""Number of decimals to which confidences are rounded when two results are compared."""
 
 
 class Unchecked(str):
-    """A finding about a check that could not be made, with the reason; any other finding is a problem."""
+    """A finding that a check could not be made, with the reason; all other findings are problems."""
 
     __slots__ = ()
 
 
 Finding = str
-"""A problem in words, or an `Unchecked`."""
+"""A sentence on a problem, or an `Unchecked` on a check that could not be made."""
 
 
 @dataclass(frozen=True, eq=False)
 class SubmittedCell:
-    """A cell with status ok, with its records sorted by id."""
+    """A result (cell) with status ok, and its values per question sorted by id."""
 
     path: Path
-    """Path of the cell's JSON file."""
+    """Path of the result's JSON file."""
     row: ResultRow
     records: QuestionRecords
 
     @property
     def base(self) -> str:
-        """Name of the cell's method, without the recalibration."""
+        """Name of the result's method, without the recalibration appended to it."""
         return base_of(self.row.method)
 
     @property
     def recalibration(self) -> str:
-        """Name of the cell's recalibration; empty without one."""
+        """Name of the recalibration that was applied to the method's confidences; empty without one."""
         return recalibration_of(self.row.method)
 
     @cached_property
     def answered(self) -> dict[str, tuple[str, bool, str, bool]]:
-        """Question id -> subject, label, answer, and whether the answer was parsed; the same for all methods."""
+        """Question id -> subject, label, answer, and whether the answer was parsed.
+
+        All methods on one model and task must have equal values.
+        """
         columns = self.records
         values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
         return dict(zip(columns.id, values, strict=True))
 
     @property
     def answers_digest(self) -> str:
-        """Digest of `answered`."""
+        """Digest of `answered`: questions with subjects, labels and answers."""
         return hashlib.sha256(json.dumps(list(self.answered.items())).encode()).hexdigest()
 
     @property
     def confidences_digest(self) -> str:
-        """Digest of ids and rounded confidences (or scores), by which a copy with added noise is detected."""
+        """Digest of ids and rounded confidences (or scores). Rounding reveals copies to which small noise was added."""
         rounded = np.round(self.records.ranking_values, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
@@ -79,26 +82,29 @@ class BuiltIns:
     tasks: Registry[Task]
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
-        """Return the class of the built-in method of a name, whatever its recalibration; None if there is none."""
+        """Return the class of a built-in method; `name` may include a recalibration.
+
+        None if there is no such method.
+        """
         with suppress(UserError):
             return self.methods.get(base_of(name))
         return None
 
     def task(self, name: str) -> type[Task] | None:
-        """Return the class of the built-in task of a name; None if there is none."""
+        """Return the class of the built-in task with this name; None if there is none."""
         with suppress(UserError):
             return self.tasks.get(name)
         return None
 
 
 def is_stochastic(method: type[ConfidenceMethod]) -> bool:
-    """Whether a method is stochastic: different seeds give different confidences."""
+    """Return whether a method gives different confidences with different seeds."""
     samples = any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     return samples or (method.trains() and method.draws)
 
 
 def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
-    """Build the protocol of a result: its preset, changed by the deviations named `protocol.FIELD`.
+    """Build the protocol of a result: its preset, with the fields that deviations named `protocol.FIELD` change.
 
     Raises:
         UserError: there is no such preset or field, or a value is invalid.

@@ -1,4 +1,4 @@
-"""Check the metadata of a result: protocol, settings, task, training, tuning, label counts, commit of its code."""
+"""Check of a result's metadata: protocol, settings, task, training, tuning, label counts, commit of the code."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
     "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
-"""Keys of `ResultRow.config` that are no deviations from a preset."""
+"""Keys of `ResultRow.config` that are options of the run, not constants that deviate from a preset."""
 _ROUNDING = 1e-4
-"""Relative tolerance between a loss at the chosen step and the same loss elsewhere in the row."""
+"""Relative tolerance between two fields of a result that both have the loss at the kept training step."""
 
 
 def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
-    """Check the metadata of one row.
+    """Check the metadata of one result; yield the problems.
 
     Args:
-        row: a row of any status.
+        row: a result of any status.
         built_in: the built-in methods and tasks.
     """
     method, task = built_in.method(row.method), built_in.task(row.task)
@@ -81,7 +81,7 @@ def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
 
 
 def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
-    """Check that deviations are in `config` too, whose digest is part of the file name."""
+    """Check that `deviations` and `config` of a result agree; the digest of `config` is part of the file name."""
     settings = {key: value for key, value in row.config.items() if key not in OPTIONS}
     for key in sorted(settings.keys() | row.deviations.keys()):
         if key not in settings:
@@ -132,7 +132,7 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
 def _split_findings(
     row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: BuiltIns
 ) -> Iterator[str]:
-    """Check the training split, and that the label counts don't exceed its size."""
+    """Check the split that a result was trained on, and that its label counts don't exceed the size of the split."""
     if not method.trains():
         if row.train_on is not None:
             yield f"it learned on {row.train_on}, but its method learns nothing"
@@ -170,7 +170,7 @@ def _format_labels(row: ResultRow) -> str:
 
 
 def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """Check counts: parameters only with training, tokens within their bounds."""
+    """Check the counts of a result: only trained methods have parameters, and tokens are within their bounds."""
     if row.n_parameters and not method.trains():
         yield f"its method learns nothing, but has {row.n_parameters:,} trained parameters"
     for stage, cost in row.cost.items():
@@ -192,11 +192,11 @@ def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[
 
 
 def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """Check the training losses of a row.
+    """Check the training losses of a result; yield the problems.
 
     Args:
-        row: a row with status ok.
-        method: method of the row.
+        row: a result with status ok.
+        method: method of the result.
     """
     if not method.trains():
         if row.training is not None or row.base_rate is not None:
@@ -232,11 +232,11 @@ def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterat
 
 
 def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
-    """Check the hyperparameter search of a row.
+    """Check the hyperparameter search of a result; yield the problems.
 
     Args:
-        row: a row of any status.
-        method: method of the row; None where it is not built in.
+        row: a result of any status.
+        method: method of the result; None if it is not built in.
     """
     tuning, requested = row.tuning, row.config.get("tune")
     if (n := tuning and tuning.n) != requested:
@@ -279,11 +279,11 @@ def tuning_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> It
 
 
 def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
-    """Check that the code of a result was committed, and that the repository has the commit.
+    """Check that the code that made a result was committed, and that the commit exists; yield the problems.
 
     Args:
-        row: a row of any status.
-        folder: the results folder; its git repository and that of this code are searched for the commit.
+        row: a result of any status.
+        folder: the results folder; the commit is searched in its git repository and in that of this code.
     """
     code = row.provenance.get("code", {})
     sha, digest = code.get("git_sha"), code.get("record_digest")
@@ -304,6 +304,6 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
 
 @cache
 def _has_commit(folder: Path, sha: str) -> bool | None:
-    """Return whether the repository of this code or of the results has a commit; None where that is not known."""
+    """Return whether the git repository of this code or of the results has a commit; None if that is unknown."""
     answers = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
     return any(answers) if any(answers) or False in answers else None

@@ -1,4 +1,4 @@
-"""Check the numbers of a JSON file against those recomputed from its Parquet file."""
+"""Check of the numbers in a result's JSON file: they are recomputed from its Parquet file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
 _MIN_CLASS = 10
-"""Number of right and of wrong answers from which on their perfect separation by confidence is suspicious."""
+"""Smallest number of answers of each class (right and wrong) for which perfect separation by confidence is
+suspicious."""
 
 
 def recompute_row(row: ResultRow, records: QuestionRecords) -> ResultRow:
-    """Recompute every number of a row that follows from its records.
+    """Recompute every number of a result that follows from its values per question.
 
     Args:
-        row: a row with status ok.
-        records: records of the row, at least one.
+        row: a result with status ok.
+        records: values per question, for at least one question.
 
     Raises:
-        UserError: the row's deviations from its preset are invalid.
+        UserError: the result's deviations from its preset are invalid.
     """
     protocol = protocol_of(row.preset if row.preset in PRESETS else Protocol.preset, row.deviations)
     scores = metrics.summarise(records.probabilities, records.correct, list(records.subject), protocol, records.score)
@@ -41,13 +42,13 @@ def recompute_row(row: ResultRow, records: QuestionRecords) -> ResultRow:
 
 
 def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
-    """Compare the numbers of a row with those of its records.
+    """Compare the numbers of a result with the recomputed ones; yield a sentence for each difference.
 
-    A metric that only one of the two rows has is skipped: other versions of this package have other metrics.
+    Metrics that only one of the two has are ignored: other versions of this package have other metrics.
 
     Args:
-        row: the row as its JSON file has it.
-        expected: the same row, recomputed by `recompute_row`.
+        row: the result as in its JSON file.
+        expected: the same result, recomputed by `recompute_row`.
     """
     for name in ("n", "n_unparsed", "llm_accuracy", "n_excluded", "n_clipped"):
         yield from differs(name, getattr(row, name), getattr(expected, name))
@@ -65,7 +66,7 @@ def mismatches(row: ResultRow, expected: ResultRow) -> Iterator[str]:
 
 
 def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]:
-    """Yield a sentence if two numbers differ."""
+    """Yield a sentence if the reported number differs from the recomputed one."""
     is_equal = reported is None and recomputed is None
     if isinstance(reported, int | float) and recomputed is not None:
         is_equal = math.isclose(reported, recomputed, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
@@ -74,7 +75,10 @@ def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]
 
 
 def too_good_reason(records: QuestionRecords) -> str | None:
-    """Return why confidences are implausibly good, which only `--rerun` can refute; None where they are plausible."""
+    """Return why confidences are implausibly good; None if they are plausible.
+
+    Only running the method again (`--rerun`) can refute the suspicion.
+    """
     right, wrong = records.ranking_values[records.correct], records.ranking_values[~records.correct]
     if not right.size or not wrong.size:
         return None

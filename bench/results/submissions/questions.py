@@ -1,4 +1,4 @@
-"""Check ids, answers and labels of a result against the questions in `questions/`, and these against the task."""
+"""Check of a result's ids, answers and labels against the stored questions, and of these against the task."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet"
 
 @dataclass(frozen=True)
 class Questions:
-    """Question texts of one version of a task: those stored in the results folder, and those that the task gives."""
+    """Question texts of one version of a task: those stored in the results folder, and those the task itself gives."""
 
     folder: Path
-    """Folder of results."""
+    """The results folder."""
     task: str
     version: int
     plugin: type[Task] | None
-    """Task class; None where it is not built in, or has another version."""
+    """Class of the task; None if the task is not built in, or has another version."""
     source: FolderSource | HubSource
 
     @cached_property
     def stored(self) -> Mapping[str, QuestionText] | str:
-        """Stored questions, by id; empty without a file; an error message where the file can't be read."""
+        """Stored questions, id -> text: empty without a file, and an error message if the file can't be read."""
         try:
             return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
@@ -45,7 +45,7 @@ class Questions:
 
     @cached_property
     def official(self) -> Mapping[str, QuestionText] | str:
-        """Questions of the task, by id; a text that says why where they can't be loaded without the network."""
+        """Questions of the task itself, id -> text; a sentence that says why if they need network to load."""
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)
@@ -59,16 +59,19 @@ class Questions:
 
     @property
     def reference(self) -> Mapping[str, QuestionText]:
-        """Questions to check results against: those of the task, else the stored ones; empty without both."""
+        """Questions to check results against: those of the task itself, or else the stored ones.
+
+        Empty if both are missing.
+        """
         return next((texts for texts in (self.official, self.stored) if not isinstance(texts, str)), {})
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the reference questions."""
+        """Digest of the questions in `reference`."""
         return question_texts.digest(self.reference.values())
 
     def findings(self) -> Iterator[Finding]:
-        """Check the stored questions against those of the task."""
+        """Check the stored questions against those of the task itself; yield the problems."""
         if isinstance(self.stored, str):
             yield self.stored
         elif isinstance(self.official, str):
@@ -85,7 +88,7 @@ class Questions:
 
 
 def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
-    """Check a cell's ids, subjects and digest of questions against the questions, and its labels by grading again."""
+    """Check a result's ids, subjects and digest against the questions; check its labels by grading answers again."""
     row = cell.row
     if row.answers_source != "generate":
         yield Unchecked("its answers and labels are a release's: they are compared with other cells only")
@@ -120,7 +123,7 @@ def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
 
 
 def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
-    """Grade answers again and compare the labels; open answers only where the judge is `match`."""
+    """Grade answers again and compare the labels; open answers only if the judge was `match`."""
     answers = [(key, *values) for key, values in cell.answered.items() if key in reference]
     wrong, misread = [], []
     for key, _, correct, answer, parsed in answers:

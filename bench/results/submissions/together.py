@@ -1,4 +1,4 @@
-"""Checks across cells: all methods have the same answers, no cell copies another one, recalibrations are valid."""
+"""Checks across results: equal answers for all methods, no copies of another result, valid recalibrations."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from bench.results.submissions.cell import BuiltIns, Finding, SubmittedCell, Unc
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
-"""Fewest distinct confidences with which a cell that equals another one counts as a copy."""
+"""Smallest number of distinct confidences for which two results with equal confidences count as copies."""
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Summary of a cell for checks across cells, without its records."""
+    """Summary of a result for checks across results, without values per question."""
 
     path: Path
     row: ResultRow
     base: str
     answers: str
-    """Digest of ids, subjects, labels and answers."""
+    """Digest of question ids, subjects, labels and answers."""
     confidences: str | None
-    """Digest of ids and confidences; None where fewer than MIN_DISTINCT confidences are distinct."""
+    """Digest of question ids and confidences; None if fewer than MIN_DISTINCT confidences are distinct."""
 
 
 def trace(cell: SubmittedCell) -> Trace:
-    """Summarise a cell for the checks across cells."""
+    """Summarise a result for the checks across results."""
     is_distinctive = np.unique(cell.records.ranking_values).size >= MIN_DISTINCT
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
@@ -43,7 +43,7 @@ def trace(cell: SubmittedCell) -> Trace:
 
 
 def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path, Finding]]:
-    """Check cells against each other; yield the path of a cell with each problem that it has."""
+    """Check results against each other; for each problem yield the path of the result that has it, and the problem."""
     for group in _grouped(traces, _answer_key).values():
         # the answers of the majority are the reference; in a tie every cell is reported
         counts = Counter(cell.answers for cell in group)
@@ -96,7 +96,7 @@ def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping
 
 
 def _answer_key(cell: Trace) -> object:
-    """Return a key by which cells are grouped: cells with the same key must have the same answers."""
+    """Return a grouping key: results with the same key must have the same answers."""
     row = cell.row
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
@@ -106,7 +106,7 @@ def _answer_key(cell: Trace) -> object:
 
 
 def _method_key(cell: Trace) -> object:
-    """Return a key by which cells are grouped: cells with the same key are seeds of one method."""
+    """Return a grouping key: results with the same key differ only in the seed."""
     row = cell.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
 
@@ -115,7 +115,7 @@ def _method_key(cell: Trace) -> object:
 
 
 def score_findings(cell: SubmittedCell, built_in: BuiltIns) -> Iterator[str]:
-    """Check that a cell has scores if its method gives scores, and that its confidences rise with them."""
+    """Check that a result has scores exactly if its method gives scores, and that confidences rise with scores."""
     method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:
@@ -142,12 +142,12 @@ def score_findings(cell: SubmittedCell, built_in: BuiltIns) -> Iterator[str]:
 
 
 def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records: QuestionRecords) -> Iterator[str]:
-    """Check a recalibrated cell against the cell of its method.
+    """Check a recalibrated result against the result whose confidences were recalibrated.
 
     Args:
-        recalibrated: the recalibrated cell, e.g. of `ccps+isotonic`.
-        row: the row of the cell that was recalibrated, e.g. of `ccps`.
-        records: the records of `row`, sorted by id.
+        recalibrated: the recalibrated result, e.g. of `ccps+isotonic`.
+        row: the result before recalibration, e.g. of `ccps`.
+        records: values per question of `row`, sorted by id.
     """
     seen, base = recalibrated.row.labels_seen, row.labels_seen
     if (seen.train, seen.gold) != (base.train, base.gold) or seen.validation < base.validation:
@@ -165,7 +165,7 @@ def recalibration_findings(recalibrated: SubmittedCell, row: ResultRow, records:
 
 
 def is_monotone(before: FloatArray, after: FloatArray) -> bool:
-    """Whether `after` (n,) is a non-decreasing function of `before` (n,)."""
+    """Return whether `after` (n,) is a non-decreasing function of `before` (n,)."""
     order = np.argsort(before, kind="stable")
     x, y = before[order], after[order]
     steps, is_tie = np.diff(y), x[1:] == x[:-1]

@@ -1,1 +1,1 @@
-"""Analyse stored signals without forward passes: transfer matrix, label budgets, and analyses of single methods."""
+"""Analyses of stored signals, without forward passes: transfer matrix, label-budget study, those of single methods."""

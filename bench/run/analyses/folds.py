@@ -1,4 +1,7 @@
-"""Fit methods on one corpus, whole and without each subject, and predict tests: the folds of the transfer matrix."""
+"""Fit methods on one corpus (training data of a task), and predict tests, for the transfer matrix.
+
+A method is fitted on the whole corpus and, as leave-out fits, on the corpus without one subject at a time.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ Outcome = Prediction | Skipped | BaseException
 
 
 class NoTraining:
-    """Trainer that refuses to train adapters; adapters in the store are found before it is called."""
+    """Trainer that refuses to train adapters, so that methods can use only adapters that are in the store."""
 
     def begun(self, key: str) -> bool:
-        """Return False: no adapter is being trained."""
+        """Return False: this trainer never starts a training."""
         del key
         return False
 
@@ -45,35 +48,37 @@ class NoTraining:
 
 
 class UnreadError(DeferredTrainingError):
-    """Raised where the store lacks a split as read through an adapter, and the user did not ask to read it."""
+    """Raised if the store lacks a split's signals with a method's adapter, and the user did not ask to compute them."""
 
 
 @dataclass(frozen=True)
 class SkippedForCost(Skipped):
-    """Reason why a cell is not computed, and no row written: an adapter costs too much, or nothing can be left out."""
+    """Reason why a cell is not computed and has no row: its adapter costs too much, or no subject can be left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Fits of all methods on one corpus, whole or with a part left out, and their predictions of the tests."""
+    """Fits of all methods on one corpus, whole or with a part left out; and the predictions of tests by these fits."""
 
     task: str
-    """Task of the corpus."""
+    """Task whose train and validation answers are the corpus."""
     results: StepResults
-    """Splits of the corpus and the tests, and fits on the whole corpus."""
+    """Splits of the corpus and of the tests, and the fits on the whole corpus."""
     fitter: Fitter
     predictor: Predictor
     with_adapters: bool
-    """Whether adapters that are not in the store are trained, and tests read through them."""
+    """Whether adapters that the store lacks are trained, and the model is run on the tests with adapters."""
     _reduced_splits: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
-    """(what is left out, subject) -> all splits; the training and validation splits lack what is left out."""
+    """(SUBJECT or AT_RANDOM, subject) -> all splits. From the training and validation splits, the questions of the
+    subject, or as many at random, are left out."""
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
-        """Return for each fit of a method whether it is stored; empty if the method can't be fitted or trains adapters.
+        """Return, for each fit of a method, whether the store has it; empty if it can't be fitted or trains adapters.
 
         Args:
             name: name of the method.
-            leave_out: kinds of leave-out fits (SUBJECT, AT_RANDOM) besides the fit on the whole corpus.
+            leave_out: kinds of fits besides the fit on the whole corpus: without a subject (SUBJECT), without as many
+                random answers (AT_RANDOM).
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).split_of(method)
@@ -94,16 +99,20 @@ class Folds:
         return [self.fitter.is_stored(name, fit.data_by_split[where], fit.selection(name, where)) for fit in fits]
 
     def subjects(self, where: TaskSplit) -> list[str]:
-        """Return the subjects that a split shares with a test; none if it has only one: no data would be left."""
+        """Return the subjects that a split shares with any test; empty if the split has fewer than two subjects.
+
+        With only one subject, no data would remain once that subject is left out.
+        """
         subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
         tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
         return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
-        """Yield the share of right answers in the training data: of the whole corpus, and of each leave-out fit.
+        """Yield the share of right answers in the training data: first of the whole corpus, then of each smaller one.
 
         Args:
-            leave_out: kinds of leave-out fits (SUBJECT, AT_RANDOM) besides the fit on the whole corpus.
+            leave_out: kinds of smaller corpora: without a subject (SUBJECT), without as many random answers
+                (AT_RANDOM).
         """
         corpus_splits = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
         where = next((split for split in corpus_splits if split in self.results.data_by_split), None)
@@ -119,15 +128,16 @@ class Folds:
     def predict(
         self, name: str, leaves_out: str, test: TaskSplit, fits: dict[str, StepResults]
     ) -> tuple[Inputs, Outcome]:
-        """Predict a test by the fit on the whole corpus, or each question by the fit that leaves out its subject.
+        """Predict a test by the fit on the whole corpus or, with `leaves_out`, by one fit for each subject of the test.
 
         Args:
             name: name of the method.
-            leaves_out: what the fits leave out. Empty: nothing; SUBJECT: the question's subject; AT_RANDOM: as many
-                answers, sampled from all subjects, anew for each subject. For subjects that the corpus lacks, nothing
-                is left out.
+            leaves_out: what the fit for a subject leaves out of the corpus. Empty: nothing; SUBJECT: the subject's
+                answers; AT_RANDOM: as many answers, sampled from all subjects. The fit for a subject that the corpus
+                lacks leaves out nothing.
             test: the test split.
-            fits: subject -> results of the fits that leave it out; shared by all tests, and extended here.
+            fits: subject -> results of the fit for this subject. All tests share this dict; missing fits are added to
+                it.
         """
         if not leaves_out:
             whole = self._inputs(name, test, self.results)
@@ -167,7 +177,7 @@ class Folds:
         return self._join_predictions(whole, note, learned, parts)
 
     def _splits_without(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
-        """Return all splits; those for training and validation lack a subject, or as many answers at random."""
+        """Return all splits, with answers left out of training and validation: a subject's, or as many at random."""
         key = leaves_out, subject
         if key not in self._reduced_splits:
             splits = self._reduced_splits[key] = dict(self.results.data_by_split)
@@ -186,7 +196,7 @@ class Folds:
     # --- one fit ------------------------------------------------------------------------------------------------------
 
     def _inputs(self, name: str, test: TaskSplit, results: StepResults) -> Inputs:
-        """Return the data that a test's confidences are computed from; fit the method first if that is not done yet."""
+        """Return the data that a test's confidences are computed from; fit the method first if it is not fitted yet."""
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).split_of(method)
         if method.trains() and where in results.data_by_split and (name, test) not in self.predictor.infeasible:
@@ -200,10 +210,10 @@ class Folds:
         return results.inputs(name, test)
 
     def _read_through_adapter(self, name: str, test: TaskSplit, fitted: Fitted | BaseException) -> AdaptedSplit | None:
-        """Return a test split as read through a method's adapter.
+        """Return a test split with the signals that the model gives with a method's trained adapter.
 
         Raises:
-            UnreadError: the store lacks it, and `with_adapters` is false.
+            UnreadError: the store lacks these signals, and `with_adapters` is false.
         """
         split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
         ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
@@ -223,7 +233,14 @@ class Folds:
     def _join_predictions(
         self, whole: Inputs, scaling: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
-        """Join the predictions of the folds to one for the whole test; their seconds and label counts are summed."""
+        """Join the predictions for a test's subjects to one for the whole test; seconds and label counts are summed.
+
+        Args:
+            whole: data of the whole test.
+            scaling: note on how the scores were scaled.
+            learned: training split of the whole corpus.
+            parts: for each subject, a mask of its questions in the test, the data of its fit, and the prediction.
+        """
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
         confidence, has_scores = np.full(n, np.nan), example.score is not None
         score = np.full(n, -np.inf) if has_scores else None
@@ -260,7 +277,10 @@ class Folds:
 
 
 def subjects_of(*data_by_split: SplitData) -> list[str]:
-    """Return the distinct subjects of the questions that take part in splits, in the order of the questions."""
+    """Return the distinct subjects of the questions of some splits, in order of first appearance.
+
+    Questions that are in `left_out` of their split are ignored.
+    """
     counted = (
         question
         for split_data in data_by_split

@@ -1,11 +1,11 @@
-"""The label-budget study: methods fitted to 20, 50, ... sampled labels, for several seeds, from stored signals.
+"""The label-budget study: fit methods to samples of 20, 50, ... labels, with several seeds, from stored signals.
 
-Every sample is a subset of the same split, so the model runs no forward pass. A method that outputs scores predicts
-once, and its scores are scaled again for each sample; a method that uses no labels predicts once. Methods that train
-adapters take no part.
+Every sample is a subset of the same split, so the model runs no forward pass. A method that learns is fitted to each
+sample. A method that outputs scores predicts once, and its scores are scaled for each sample. A method that uses no
+labels predicts once. Methods that train adapters are left out.
 
-Questions of a split are ordered by a hash of the seed, the split and their ID, so that the first k are a simple random
-sample, contained in the first k + 1. The order depends on neither labels, answers nor methods.
+The questions of a split are sorted by a hash of seed, split and question ID. The first k are the sample of size k: a
+simple random sample, which the sample of size k + 1 contains. The order depends on neither labels, answers nor methods.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ from bench.stats.label_budgets import ONE_KIND, CorrectCounts, LabelCurves, Seed
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
 MIN_VALIDATION = 4
-"""Fewest validation labels for a method that also uses training labels: fewer can't choose a training step."""
+"""Smallest number of validation labels in a sample that also has training labels: fewer can't choose a training
+step."""
 
 
 @dataclass
 class LabelsReport:
-    """Learning curves of each test (metrics against the number of labels), and notes."""
+    """Learning curves of each test (metrics as functions of the number of labels), and notes for the user."""
 
     curves: list[LabelCurves]
     notes: list[str] = field(default_factory=list)
@@ -56,16 +57,16 @@ class LabelsReport:
 def run_labels(
     config: LabelsConfig, progress: Progress, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> LabelsReport:
-    """Run the label-budget study on each test.
+    """Run the label-budget study on each test: fit methods to samples of labels, and compute metrics per sample size.
 
     Args:
         config: options of the study.
         progress: shows stages and messages.
-        classes: method classes without a file, e.g. of a notebook, which the options name, too.
+        classes: method classes without a file, e.g. of a notebook; `config` names them like all other methods.
 
     Raises:
-        UserError: nothing to study, an unknown name, more labels requested than there are, or signals that are not
-            stored and may not be read.
+        UserError: there is nothing to study, a name is unknown, or more labels are requested than there are; or signals
+            are not stored, and `config` does not allow to compute them.
     """
     times = len(config.sizes()) * len(config.seed_values())  # a bad request is refused before a model is loaded
     with open_run(config.run_config(), progress, classes) as work:
@@ -129,7 +130,7 @@ def run_labels(
 
 
 def sampling_order(ids: Sequence[str], where: TaskSplit, seed: int) -> list[str]:
-    """Sort question IDs in their random sampling order.
+    """Sort question IDs in a random order that depends on the seed and the split alone.
 
     Args:
         ids: question IDs, in any order.
@@ -161,34 +162,35 @@ def budget_shares(size: int, train: int, validation: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class LabelPool:
-    """Labels available to a method: of the split that it is fitted on, and of the validation split."""
+    """Labels available to a method: those of the split that it is fitted on, and those of the validation split."""
 
     learned: SplitData | None
-    """Split that the method is fitted on; None if it is untrained."""
+    """Split that the method is fitted on; None if the method is untrained."""
     validation: SplitData | None = None
-    """Split on which its training step is chosen or its scores are scaled; None without either."""
+    """Validation split on which the method's training step is chosen, or its scores are scaled; None if neither is
+    done."""
 
     @property
     def data_by_split(self) -> list[SplitData]:
-        """The splits that are not None."""
+        """The training and the validation split of the method, without those that are None."""
         return [split_data for split_data in (self.learned, self.validation) if split_data is not None]
 
     @property
     def available(self) -> int:
-        """Number of available labels, of both splits together."""
+        """Number of available labels: the sum over training and validation split."""
         return sum(int(split_data.usable.sum()) for split_data in self.data_by_split)
 
     def budget_shares(self, size: int) -> tuple[int, int]:
-        """Return how many labels of a budget come from each of the two splits, at most."""
+        """Return the largest number of training labels, and of validation labels, in a label budget of `size`."""
         if self.learned is None or self.validation is None:
             return size, size
         return budget_shares(size, int(self.learned.usable.sum()), int(self.validation.usable.sum()))
 
     def sample(self, size: int, seed: int) -> tuple[Mapping[TaskSplit, SplitData], int]:
-        """Return the splits with all but the sampled questions left out, and the number of sampled labels.
+        """Sample labels for a budget; return the splits with all other questions left out, and the number of labels.
 
-        If there is one split only, the whole budget comes from it, as far as it has labels. If the budget covers all
-        labels, nothing is left out, so that the fits are those of an ordinary run.
+        If the method has only one split, the whole budget comes from this split. If the budget is at least the number
+        of labels, nothing is left out, so that the fits equal those of an ordinary run.
         """
         splits, n_labels = {}, 0
         for split_data, most in zip((self.learned, self.validation), self.budget_shares(size), strict=True):
@@ -220,7 +222,7 @@ class TaskStudy:
     batches: BatchBuilder
     progress: Progress
     absent: dict[str, str]
-    """Method -> why it takes no part in the study."""
+    """Method -> reason why the study leaves the method out."""
     pools: dict[str, LabelPool]
     """Method -> labels available to it."""
 
@@ -229,17 +231,17 @@ class TaskStudy:
 
     @property
     def available(self) -> int:
-        """Largest number of labels that are available to any of the methods."""
+        """Number of labels available to the method that has most."""
         return max((pool.available for pool in self.pools.values()), default=0)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Label budgets of this test, ascending, without those larger than `available`."""
+        """Label budgets of this test, ascending; requested budgets larger than `available` are omitted."""
         requested = {self.available if size is None else size for size in self.config.sizes()}
         return tuple(sorted(size for size in requested if size <= self.available))
 
     def require_labels(self) -> None:
-        """Check that there are labels, and as many as the user requested.
+        """Check that there are labels, and at least as many as the user requested.
 
         Raises:
             UserError: there are no labels, or a requested budget is larger than `available`.
@@ -259,7 +261,7 @@ class TaskStudy:
     # --- curves -------------------------------------------------------------------------------------------------------
 
     def curves(self) -> LabelCurves:
-        """Compute the learning curves of this test.
+        """Compute the learning curves of this test: metrics of each method as functions of the number of labels.
 
         Raises:
             UserError: no trained method has a confidence for any sample.
@@ -300,7 +302,12 @@ class TaskStudy:
         return compute_label_curves(confidences, study, split_data.correct[rows], subjects)
 
     def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
-        """Yield each label budget with the confidences of one fit per seed; equal samples are fitted once."""
+        """Yield each label budget with the confidences of one fit per seed. Budgets with the same sample share a fit.
+
+        Args:
+            name: name of the method.
+            rows: indices of the test's questions that are counted.
+        """
         full, resolved, reader = self.results, self.results.resolved, self.resources.reader
         seeds = self.config.seed_values()
         method = resolved.methods[name]
@@ -330,7 +337,12 @@ class TaskStudy:
                 yield size, SeedConfidences(labels, confidence, missing=missing)
 
     def _untrained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
-        """Yield each label budget with the confidences of an untrained method; its scores are scaled on each sample."""
+        """Yield each label budget with an untrained method's confidences; scores are scaled for each sample of labels.
+
+        Args:
+            name: name of the method.
+            rows: indices of the test's questions that are counted.
+        """
         seeds, inputs = self.config.seed_values(), self.results.inputs(name, self.test)
         rule = self.results.resolved.protocol.empty_rule
         outcome = capture(self.predictor.predict, name, inputs)

@@ -1,7 +1,7 @@
 """`bench analyze METHOD ANALYSIS`: run an analysis that a method declares, on stored signals, without the model.
 
-Answers and signals come from the store; if some are missing, the error names the `bench run` that computes them.
-Training and validation data are those of a run with the same options, and each seed is used as a run would.
+If the store lacks answers or signals, the error message names the `bench run` command that computes them. Training
+data, validation data and the seeds of fits are those of a run with the same options.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ Analysis = Callable[[AnalysisInput], Findings | Measures]
 def load_analyses(
     method: str, name: str | None = None, classes: Sequence[type[ConfidenceMethod]] = ()
 ) -> Mapping[str, Analysis]:
-    """Import the analyses that a method declares, or only the one with this name; return name -> function.
+    """Import the analyses that a method declares, or only the one called `name`; return name -> function.
 
     Raises:
-        UserError: the method is unknown, or has no analysis (of this name).
+        UserError: the method is unknown, has no analyses, or has none called `name`.
         ContractError: an analysis can't be imported.
     """
     known = registry.methods(made=classes)
@@ -96,18 +96,18 @@ def run_analysis(
     cache: Path | None = None,
     classes: Sequence[type[ConfidenceMethod]] = (),
 ) -> list[Variants | AnalysisMeasures]:
-    """Run an analysis on each task.
+    """Run one analysis of a method on the test split of each task, and return a result for each task.
 
     Args:
         method: name of the method.
         name: name of the analysis.
         request: options of the command: model, tasks, seeds and so on.
         progress: shows stages and messages.
-        cache: folder of the store; default: the user's.
+        cache: folder of the store; None: the user's default folder.
         classes: method classes without a file, e.g. of a notebook.
 
     Raises:
-        UserError: the request is invalid, or the store lacks a signal; no model was run.
+        UserError: the request is invalid, or the store lacks a signal; the model was not run.
         ContractError: the analysis returns an invalid result.
     """
     analysis = load_analyses(method, name, classes)[name]
@@ -151,7 +151,7 @@ def _analyse_test(
     progress: Progress,
     test: TaskSplit,
 ) -> Variants | AnalysisMeasures:
-    """Run an analysis on one test, from stored answers and signals."""
+    """Run an analysis on one test split, from stored answers and signals."""
     resolved, reader = work.resolved, work.resources.reader
     inputs, model = results.inputs(method, test), model_label(request.model)
     untrained, batches, learned = resolved.new_method(method), BatchBuilder(reader), inputs.learned
@@ -203,17 +203,20 @@ def _analyse_test(
 def _variant_confidences(
     method: str, findings: Findings, split_data: SplitData, default: float, shape: tuple[int, int]
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Check the findings and yield each variant's name and confidences, `(seeds, questions)`.
+    """Check the findings of an analysis; yield each variant's name and confidences, `(seeds, questions)`.
+
+    A variant is a changed version of the method, such as one without a certain feature. One variant is the reference. A
+    path is a sequence of variants that ends there.
 
     Args:
         method: name of the method, for error messages.
         findings: what the analysis returned.
         split_data: test split.
         default: confidence in an answer without text.
-        shape: number of seeds, and of answers with text; that of each variant in `findings`.
+        shape: expected shape of each variant in `findings`: number of seeds, number of answers with text.
 
     Raises:
-        ContractError: a variant has another shape, or reference and path of the findings don't fit its variants.
+        ContractError: a variant has another shape, the reference is missing, or the path is invalid.
     """
     if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
         raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")

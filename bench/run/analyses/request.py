@@ -1,4 +1,4 @@
-"""Requests of the `bench analyze` commands: dataclasses whose fields (but `cache`) are the options with their help."""
+"""Requests of the `bench analyze` commands: dataclasses in which each field but `cache` is an option with its help."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MIN_LABELS = 10
 
 
 def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
-    """Parse the texts of seeds; return each seed once, in their order.
+    """Parse seeds from texts; return the distinct numbers in the given order.
 
     Raises:
-        UserError: a text is no whole number from 0, or there is none.
+        UserError: a text is not a whole number of at least 0, or there are no texts.
     """
     seeds = tuple(dict.fromkeys(int(text) if text.isascii() and text.isdigit() else -1 for text in texts))
     if not seeds or any(seed < 0 for seed in seeds):
@@ -30,13 +30,13 @@ def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _to_run_config(request: AnalysisRequest | TransferConfig | LabelsConfig, **changes: Any) -> RunConfig:
-    """Return a run configuration whose options are those of the same names in a request, except for `changes`."""
+    """Return a run configuration that copies the options of a request by name; `changes` replace or add options."""
     shared = {field.name: getattr(request, field.name) for field in fields(RunConfig) if hasattr(request, field.name)}
     return RunConfig(**{**shared, **changes})
 
 
 def format_command(config: RunConfig) -> str:
-    """Format the `bench run` command of a configuration, without its folders of results and cache."""
+    """Format the `bench run` command of a configuration; its folders of results and of the store are omitted."""
     return shlex.join(["bench", "run", *words_of(config, without=("out", "cache"))])
 
 
@@ -76,14 +76,14 @@ class AnalysisRequest:
     """Tokens of one forward pass, as of the run."""
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
-        """Return the configuration of a run that reads the answers and signals that the analysis needs."""
+        """Return the configuration of a run that stores the answers and signals which the analysis needs."""
         return _to_run_config(self, methods=(method,), out=Path(), cache=cache)
 
     def seed_values(self) -> tuple[int, ...]:
         """Return the seeds as numbers.
 
         Raises:
-            UserError: a seed is no whole number from 0, or there are too few for an interval.
+            UserError: a seed is not a whole number of at least 0, or there are too few seeds for an interval.
         """
         from bench.stats.variants import MIN_SEEDS
 
@@ -99,7 +99,7 @@ class AnalysisRequest:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Request of `bench analyze transfer`. A docstring below is the help of its option."""
+    """Request of `bench analyze transfer`; the docstring of a field is the help of its option."""
 
     model: Annotated[str, Heading("What is compared")]
     """Alias (bench list models), Hub id, or folder."""
@@ -142,11 +142,14 @@ class TransferConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """Return the configuration of a run that reads the same questions."""
+        """Return the configuration of a run that reads the same questions as the transfer analysis."""
         return _to_run_config(self, methods=self.methods or ("all",), tasks=self.on)
 
     def leave_out(self) -> tuple[str, ...]:
-        """Return the requested kinds of leave-out fits (SUBJECT, AT_RANDOM), besides the fits on whole corpora.
+        """Return the kinds of leave-out fits that the user requested: SUBJECT, AT_RANDOM, both, or none.
+
+        A leave-out fit learns on a corpus without one subject (SUBJECT), or without as many answers at random
+        (AT_RANDOM).
 
         Raises:
             UserError: --size-matched without --leave-subject-out.
@@ -161,7 +164,7 @@ class TransferConfig:
 
 @dataclass(frozen=True)
 class LabelsConfig:
-    """Request of `bench analyze labels`. A docstring below is the help of its option."""
+    """Request of `bench analyze labels`; the docstring of a field is the help of its option."""
 
     model: Annotated[str, Heading("What is studied")]
     """Alias (bench list models), Hub id, or folder."""
@@ -196,22 +199,22 @@ class LabelsConfig:
     """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
-        """Return the configuration of a run, with seed 0, that reads the same questions."""
+        """Return the configuration of a run, with seed 0, that reads the same questions as the label-budget study."""
         return _to_run_config(self, methods=self.methods or ("all",))
 
     def seed_values(self) -> tuple[int, ...]:
         """Return the seeds as numbers.
 
         Raises:
-            UserError: a seed is no whole number from 0, or there is none.
+            UserError: a seed is not a whole number of at least 0, or there are no seeds.
         """
         return parse_seeds(self.seeds)
 
     def sizes(self) -> tuple[int | None, ...]:
-        """Return the label budgets, ascending; None, the last one, means all labels.
+        """Return the label budgets in ascending order; None stands for all labels and comes last.
 
         Raises:
-            UserError: a budget is neither a number of at least `MIN_LABELS` nor `all`, or there is none.
+            UserError: a budget is neither `all` nor a number of at least `MIN_LABELS`, or there are no budgets.
         """
         sizes: set[int] = set()
         for text in self.labels:

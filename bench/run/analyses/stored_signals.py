@@ -1,4 +1,4 @@
-"""Get the signals of an analysis: from the store or, once the user has seen the cost, from the model."""
+"""Get the signals that an analysis needs: from the store, or from the model after the user was told the cost."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Signals = dict[TaskSplit, frozenset[Signal]]
 
 @dataclass(frozen=True, eq=False)
 class CorpusRun:
-    """Prepared run in which methods learn on one corpus for every test."""
+    """A prepared run in which methods learn on one corpus (training data of a task), whichever test is predicted."""
 
     resolved: ResolvedRun
     prepared: Prepared
 
     @property
     def task(self) -> str:
-        """Task of the corpus."""
+        """Task whose training data are the corpus."""
         return self.resolved.learn_on[self.resolved.tests[0]].task
 
 
 def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> Signals:
-    """Return split -> signals that the named methods read of it, whichever corpus they learn on."""
+    """Return split -> signals that the named methods read in it, as the union over all corpora that they learn on."""
     signals_by_split: Signals = {}
     for corpus in corpora:
         resolved, loaded = corpus.resolved, corpus.prepared.data_by_split
@@ -53,14 +53,14 @@ def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> S
 
 
 def merge_splits(corpora: Sequence[CorpusRun]) -> dict[TaskSplit, SplitData]:
-    """Return all splits of all corpora, with their prompts; of equal splits, that of the first corpus."""
+    """Return all splits of all corpora, with prompts; where corpora share a split, the data of the first corpus."""
     return {where: data for corpus in reversed(corpora) for where, data in corpus.prepared.data_by_split.items()}
 
 
 def missing_shards(
     corpora: Sequence[CorpusRun], names: Collection[str], resources: Resources
 ) -> dict[TaskSplit, float]:
-    """Return split -> share of its shards that the store lacks, for each split of which it lacks any."""
+    """Return split -> share of its shards whose signals the store lacks; splits that are complete are omitted."""
     data_by_split = merge_splits(corpora)
     shares = {
         where: resources.reader.find(data_by_split[where], signals) / len(data_by_split[where].shards)
@@ -85,8 +85,8 @@ def read_all(
         names: names of the methods that take part.
         resources: reader and grader.
         progress: shows what the model is going to read.
-        read: whether the model reads what the store lacks.
-        ordinary: `bench run` commands that would store it, for the error message.
+        read: whether the model computes what the store lacks.
+        ordinary: `bench run` commands that would store the missing signals, for the error message.
 
     Raises:
         UserError: the store lacks something, and `read` is false.
@@ -120,14 +120,14 @@ def read_all(
 
 
 def run_commands(prepared: Sequence[CorpusRun], config: TransferConfig, homes: Mapping[str, str]) -> list[str]:
-    """Return `bench run` commands that store what the transfer matrix needs.
+    """Return the `bench run` commands that store the signals of a transfer matrix.
 
-    There are none if a corpus has no test of its format (choice, open), or a test no corpus.
+    The list is empty if some corpus has no test of its format (choice or open), or some test no corpus of its format.
 
     Args:
         prepared: the prepared corpora.
         config: options of the transfer matrix.
-        homes: test -> corpus that methods learn on for it by default.
+        homes: test -> corpus that methods learn on for this test by default.
     """
     resolved = prepared[0].resolved
     tasks, tests = resolved.tasks, resolved.tests

@@ -1,9 +1,9 @@
-"""The transfer matrix: each method is fitted on each of several corpora and tested on all, from stored signals.
+"""The transfer matrix: each method is fitted on each of several corpora and tested on all tasks, from stored signals.
 
 A corpus is the train and validation split of a task. With `leave_subject_out`, methods are also fitted on each corpus
-without the subject that is tested; with `size_matched`, also on the corpus without as many answers of any subject. A
-method that was fitted on a choice task may be tested on an open one, and vice versa. If ordinary runs have stored the
-signals, forward passes are needed for adapters only, if the user requests these.
+without the subject that is tested. With `size_matched`, as a control, they are also fitted on the corpus without
+equally many random answers. A method that was fitted on a choice task may be tested on an open one, and vice versa.
+Forward passes are needed only for signals that the store lacks, and for adapters if the user requests these.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from bench.signals.definition import definition
 
 _TWO = 2
 _MAX_NAMED = 6
-"""Largest number of methods whose time is shown by name."""
+"""Largest number of methods that are named one by one when the times of fits are shown."""
 _ORDER_NOTE = (
     "the dearest methods come last; each fit is stored, so that after Ctrl-C the same command goes on from there;"
     " --method chooses which take part"
 )
 _SHARE = 0.01
-"""A method with a smaller share of the total time isn't named when times are shown."""
+"""Smallest share of the total fitting time with which a method is named when the times of fits are shown."""
 
 
 @dataclass
 class TransferReport:
-    """Cells of the transfer matrix, its design, and notes."""
+    """Cells of the transfer matrix, its design, and notes for the user."""
 
     about: About
     cells: list[TransferCell] = field(default_factory=list)
@@ -63,11 +63,12 @@ def run_transfer(configs: Sequence[TransferConfig], progress: Progress) -> Trans
     """Compute the transfer matrix for each seed, and return the cells of all seeds.
 
     Args:
-        configs: options of the matrix, once for each seed; they differ in the seed only.
+        configs: options of the matrix, once for each seed; apart from the seed they are equal.
         progress: shows stages and messages.
 
     Raises:
-        UserError: there is nothing to compare, a name is unknown, or signals are not stored and may not be read.
+        UserError: there is nothing to compare, or a name is unknown; or signals are not stored, and the options do not
+            allow to compute them.
     """
     opened, reports = ModelHandle(), []
     for config in configs:
@@ -100,7 +101,8 @@ class _Matrix:
         """Build the computation from options: find corpora and tests, and prepare their data.
 
         Raises:
-            UserError: too few tasks, no trained method, or --home names an unknown test or corpus, or a test twice.
+            UserError: there are too few tasks, no trained method, or an invalid --home: it names an unknown test or
+                corpus, or a test that another --home names, too.
         """
         resolved, kinds = work.resolved, config.leave_out()
         if not any(method.trains() for method in resolved.methods.values()):
@@ -164,7 +166,10 @@ class _Matrix:
         return matrix
 
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
-        """Return the tests that have cells for a corpus; for leave-out corpora those that share a subject with it."""
+        """Return the tests that have cells for a corpus: all tests or, if the corpus leaves out subjects, some of them.
+
+        In the second case, these are the tests that share a subject with the corpus; none if it has only one subject.
+        """
         corpus_run = next(corpus_run for corpus_run in self.corpora if corpus_run.task == corpus.task)
         data_by_split = corpus_run.prepared.data_by_split
         if not corpus.leaves_out:
@@ -254,7 +259,14 @@ class _Matrix:
         return self.report
 
     def _compute_cells(self, kind: str, selected: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
-        """Compute the cells of one kind of fit: on whole corpora (`kind` is empty), or one that leaves data out."""
+        """Compute the cells of one kind of fit, for all corpora and tests.
+
+        Args:
+            kind: SUBJECT or AT_RANDOM for leave-out fits (on a corpus without a part); empty for fits on whole corpora.
+            selected: names of the methods, in the order of computation.
+            folds: the fits on each corpus.
+            writer: writes the cells.
+        """
         resources = self.work.resources
         for number, (corpus_run, fold) in enumerate(zip(self.corpora, folds, strict=True)):
             corpus, settings = Corpus(corpus_run.task, kind), {LEAVE_OUT: kind} if kind else {}
@@ -286,13 +298,13 @@ class _Matrix:
 
 @dataclass(frozen=True)
 class FitCosts:
-    """Fits of one method on one corpus, with their times."""
+    """Fits of one method on one corpus: which of them are stored, and how long one takes."""
 
     method: str
     stored: Sequence[bool]
-    """For each fit whether it is stored."""
+    """For each fit, whether the store has it."""
     seconds: float | str
-    """Upper bound of the seconds of one fit on the whole corpus; or in words, why it is not known."""
+    """Upper bound of the seconds of one fit on the whole corpus; if it is unknown, a text that says why."""
 
     @property
     def n_missing(self) -> int:
@@ -301,7 +313,10 @@ class FitCosts:
 
 
 def sort_by_cost(names: Iterable[str], fits: Sequence[FitCosts]) -> list[str]:
-    """Sort methods by the total time of their missing fits, unknown ones last: an interrupted run leaves most cells."""
+    """Sort methods by the total time of their missing fits, ascending; methods with unknown times come last.
+
+    In this order a run that is interrupted has finished the most cells.
+    """
     cost = dict.fromkeys(names, 0.0)
     for fit in fits:
         if fit.method in cost and fit.n_missing:

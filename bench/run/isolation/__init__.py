@@ -1,1 +1,1 @@
-"""Protect a run from its plugins: those of files run in child processes, others mustn't change the output head."""
+"""Protect a run from its plugins: plugin files run in child processes, and the output head is checked for changes."""

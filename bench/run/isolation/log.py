@@ -1,4 +1,4 @@
-"""Write what plugins print, and the tracebacks of their errors, to the log file of a run in `<cache>/logs`."""
+"""Write what plugins print, and the tracebacks of their errors, to a log file of the run in `<cache>/logs`."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ MAX_LOGS = 20
 
 
 class RunLog(io.TextIOBase):
-    """A text stream to a file that appears when something is written to it.
+    """A text stream to a log file that is created at the first write.
 
-    If the file can't be written, texts are dropped; a run doesn't fail for its log.
+    If the file can't be written, texts are dropped, so that a run never fails because of its log.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self._new_folders: list[Path] = []
-        """Folders that this log created, the innermost first; they are removed again if nothing was written."""
+        """Folders that this log created, the innermost first; removed at the end if nothing was written."""
 
     @classmethod
     def create(cls, cache: Path) -> RunLog:
-        """Return the log of this process, a file in `<cache>/logs` named by UTC time and process id."""
+        """Return a new log for this process: a file in `<cache>/logs` whose name is the UTC time and the process id."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         return cls(cache / "logs" / f"{stamp}-{os.getpid()}.log")
 
     @contextlib.contextmanager
     def redirect(self, say: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Write tracebacks of plugins and the standard output to the log while the context is open.
+        """Context in which the tracebacks of plugins and the standard output are written to the log.
 
         Args:
-            say: function that also gets the tracebacks, to show them to the user.
+            say: function that also gets the tracebacks, to show them to the user; None: they are not shown.
         """
         streams: list[Any] = [self, *([] if say is None else [SimpleNamespace(write=say)])]
         handlers, level = [logging.StreamHandler(stream) for stream in streams], PLUGINS.level
@@ -72,7 +72,7 @@ class RunLog(io.TextIOBase):
         return False
 
     def appended(self) -> BinaryIO:
-        """Open the log file for appending; return the null device if that fails."""
+        """Open the log file for appending; if that fails, return the null device, which drops all texts."""
         with contextlib.suppress(OSError):
             if not self.path.parent.exists():
                 self._new_folders = [folder for folder in self.path.parents if not folder.exists()]
@@ -81,7 +81,7 @@ class RunLog(io.TextIOBase):
         return Path(os.devnull).open("ab")
 
     def write(self, text: str) -> int:
-        """Append a text to the log file and return its length."""
+        """Append a text to the log file, and return the length of the text."""
         with contextlib.suppress(OSError), self.appended() as out:
             out.write(text.encode(errors="replace"))
         return len(text)

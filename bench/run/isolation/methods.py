@@ -1,4 +1,4 @@
-"""Wrap confidence methods for a run: those of a plugin file are called in a child process, all others in this one."""
+"""Wrap confidence methods for a run: methods of plugin files are called in child processes, others in this process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from bench.run.isolation.sandbox import Isolation
 from bench.store.sources import imported_files, source_digest
 
 VERBS = ("fit", "predict", "save", "load", "fitted", "skip", "n_parameters")
-"""Verbs: names of the Python methods that a run calls on an instance of `ConfidenceMethod` once it is checked."""
+"""Names of the Python methods of `ConfidenceMethod` ("verbs") that a run calls on an instance."""
 RARE = "oddities"
-"""Optional verb: it is called only on methods that implement it, so that no batch is sent to a process in vain."""
+"""Name of an optional verb: it is called only on classes that override it, so that no batch is sent to a child process
+in vain."""
 _NUMBER = "_number_in_its_process"
 _NUMBERS = itertools.count()
-"""Source of numbers, by which this process and a child process refer to the same fitted method."""
+"""Source of the numbers by which this process and a child process refer to the same fitted method."""
 
 
 def isolated_class(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
-    """Return a subclass of a method with the same arguments, declarations and names, whose verbs run in isolation.
+    """Return a subclass of a method whose verbs (`fit`, `predict`, ...) are run in isolation.
+
+    Its name, constructor arguments and declarations are those of the method.
 
     Args:
         plugin: class of the method.
@@ -52,10 +55,12 @@ def isolated_class(plugin: type[ConfidenceMethod], isolation: Isolation, path: P
 def call_in_process(
     isolation: Isolation, plugin: type[ConfidenceMethod], method: ConfidenceMethod, verb: str, *arguments: Any
 ) -> Any:
-    """Call a verb of a method in this process; a method that is not built in must leave the output head unchanged.
+    """Call a verb of a method, such as `fit`, in this process, and return its result.
+
+    If the method is not built in, it gets copies of the batches, and its output head is checked for changes.
 
     Raises:
-        PluginError: the method raised an exception other than those of `bench.api`.
+        PluginError: the method raised an exception that is not one of `bench.api`.
         ContractError: the method wrote into the weights of the output head.
     """
     implementation = getattr(plugin, verb)
@@ -88,7 +93,7 @@ def call_in_process(
 
 
 def _copy_batches(argument: Any) -> Any:
-    """Copy a batch, or the batch in a context, so that a plugin may write into it; return other arguments unchanged."""
+    """Return a copy of a batch, or of a context with its batch, that a plugin may change; return others unchanged."""
     if isinstance(argument, Batch):
         return argument.own()
     if isinstance(argument, Context) and argument.validation is not None:
@@ -110,13 +115,22 @@ def call_in_child(
     verb: str,
     *arguments: Any,
 ) -> Any:
-    """Call a verb of a method in the child process of its plugin file.
+    """Call a verb of a method, such as `fit`, in the child process of its plugin file, and return its result.
 
-    `source`: digest of the file and of those that it imports when the run began.
+    If the method reads the output head and the model is on an accelerator, the call runs in this process instead.
+
+    Args:
+        isolation: isolation of the run.
+        plugin: class of the method.
+        path: plugin file that defines the class.
+        source: digest of the plugin file and of the files that it imports, computed when the run began.
+        method: instance of the method in this process.
+        verb: name of the Python method to call.
+        *arguments: arguments of the verb.
 
     Raises:
-        PluginError: the method raised an exception other than those of `bench.api`, its process ended, or its file has
-            changed.
+        PluginError: the method raised an exception that is not one of `bench.api`, its process ended, or its file was
+            changed during the run.
     """
     name, number = plugin.name, vars(method).get(_NUMBER)
     process = isolation.process(path, name)

@@ -1,6 +1,6 @@
-"""Run plugin files in child processes: start, exchange messages, limit time and memory, end.
+"""Run plugin files in child processes: start and end a process, exchange messages, limit time and memory.
 
-Messages are pickles. A run unpickles only those of its own children, whose plugin files it executes anyway.
+Messages are pickles. A run unpickles messages only of its own children, whose plugin files it executes in any case.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ Serve = Callable[..., AdapterRef]
 
 
 def send(connection: Connection, message: Any) -> None:
-    """Send a message that `Connection.recv` receives; `Connection.send` would share the memory of torch tensors.
+    """Send a message as pickled bytes, for `Connection.recv` at the other end.
+
+    `Connection.send` is not used, as it would share the memory of torch tensors between the processes.
 
     Raises:
-        OSError: the other end is gone.
+        OSError: the other end is closed.
         Exception: the message can't be pickled.
     """
     connection.send_bytes(pickle.dumps(message))
 
 
 class Child:
-    """A child process with a connection to it; it leads a process group, which is killed as a whole."""
+    """A child process with a connection to this process; it leads a process group, which is killed as a whole."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: RunLog | None) -> None:
         """Start the process.
 
         Args:
             module: name of the module whose `main` the process executes; `main` must call `begin` first.
-            arguments: texts for the process, which get there as the return value of `begin`.
-            log: receives what the process prints; None: that is dropped.
+            arguments: texts that `begin` returns in the child process.
+            log: log that receives what the process prints; None: the printed text is dropped.
         """
         self.connection, child_end = multiprocessing.Pipe()
         search_path = [str(_HOME), *filter(None, sys.path)]
@@ -68,7 +70,9 @@ class Child:
 
     @contextlib.contextmanager
     def kill_after(self, seconds: float) -> Iterator[None]:
-        """Kill the process if the context is open for longer, even if it is stopped or in the middle of a message.
+        """Context that kills the process if it is still open after so many seconds.
+
+        This works also while the process is stopped, or in the middle of a message.
 
         Raises:
             TimeoutError: the process was killed.
@@ -94,12 +98,12 @@ class Child:
             raise TimeoutError
 
     def end(self) -> None:
-        """Kill the process and its group."""
+        """Kill the process and all others of its process group."""
         if self.process.poll() is None:
             kill_process_group(self.process)
 
     def describe_end(self) -> str:
-        """Describe how the process ended by itself."""
+        """Describe in words how the process ended by itself."""
         try:
             return describe_exit(self.process.wait(1.0))
         except subprocess.TimeoutExpired:
@@ -107,9 +111,9 @@ class Child:
 
 
 def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    """Wait until a child has ended; then kill its own children, and shut down this end of the connection to them.
+    """Wait until a child process has ended; then kill the rest of its group, and shut down this end of the connection.
 
-    Messages that were sent before can still be received.
+    Messages that the child sent before can still be received.
     """
     process.wait()
     kill_process_group(process)
@@ -118,9 +122,10 @@ def _clean_up(process: subprocess.Popen[bytes], connection: Connection) -> None:
 
 
 def begin() -> tuple[Connection, list[str]]:
-    """Initialise this child process and return its connection to the parent, and its arguments.
+    """Initialise this child process; return its connection to the parent process, and its arguments.
 
-    From here on it ends with its parent, and may use the machine's memory, or less if the user set a limit.
+    From then on, the process ends when its parent does. Its data may fill the machine's memory, or less if the user has
+    set a limit.
     """
     descriptor, parent = map(int, sys.argv[1:3])
     exit_with_parent(parent)
@@ -134,32 +139,35 @@ def begin() -> tuple[Connection, list[str]]:
 
 @dataclass
 class Process:
-    """Child process of a plugin file; the first call starts it, and the next call after it has ended starts another."""
+    """Child process of a plugin file. The first call starts it; if it has ended, the next call starts another one."""
 
     path: Path
     """Plugin file."""
     seconds: float
     """Time limit of one call, in seconds."""
     log: RunLog | None
-    """Receives what the process prints; None: that is dropped."""
+    """Log that receives what the process prints; None: the printed text is dropped."""
     ended: str = ""
-    """Why the previous process ended, and its fitted methods with it; empty if none did."""
+    """Why the previous process ended, whose fitted methods are lost; empty if none has ended."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
-    """Number -> method that is fitted in the running process, as long as this process refers to the method."""
+    """Number -> method that is fitted in the child process; entries disappear when the run has no reference to the
+    method."""
     _child: Child | None = field(default=None, init=False)
 
     def ask(self, who: str, verb: str, *arguments: Any, serve: Serve | None = None) -> Any:
-        """Call a verb in the process and return its result.
+        """Call a verb in the child process and return its result.
 
         Args:
             who: name of the plugin, for error messages.
-            verb: what to call, see `worker.Host.answer`.
+            verb: what to call: a Python method such as `fit`, or another action of `worker.Host.answer`.
             *arguments: arguments of `worker.Host.answer` after the verb.
-            serve: trains an adapter when the method requests one; that time doesn't count against the limit.
+            serve: function that trains an adapter when the method asks for one; its time doesn't count against the
+                limit.
 
         Raises:
-            PluginError: the plugin raised, took too long, or ended its process.
-            UserError: the plugin raised it; likewise the other errors of `bench.api`.
+            PluginError: the plugin raised an exception that is not one of `bench.api`, took too long, or ended its
+                process.
+            UserError: the plugin raised it; other errors of `bench.api` are raised again in the same way.
         """
         message: Any = (verb, *arguments)
         left = self.seconds
@@ -199,7 +207,7 @@ class Process:
         raise PluginError(self.ended)
 
     def close(self) -> None:
-        """Kill the process and its children."""
+        """Kill the child process and its process group."""
         child, self._child = self._child, None
         self.learned.clear()
         if child is not None:

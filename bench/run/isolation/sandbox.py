@@ -1,4 +1,4 @@
-"""Isolate a run from its plugins: child processes for plugin files, and a check of the output head's weights."""
+"""Isolation of a run from its plugins: child processes for plugin files, and a check of the output head's weights."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 _ROWS = 8192
-"""Number of rows of the output head that are copied to the CPU at a time."""
+"""Number of rows of the output head's weights that are copied to the CPU at a time, for the digest."""
 
 
 @dataclass
 class Isolation:
-    """Protects a run and its plugins from each other."""
+    """The plugin processes of a run, and the check that no plugin changed the output head."""
 
     seconds: float = math.inf
     """Time limit, in seconds, of one call to a method of a plugin file."""
     log: RunLog | None = None
     notes: dict[str, None] = field(default_factory=dict)
-    """Notes for the user, each once."""
+    """Notes for the user, as keys, so that each occurs once."""
     lm: LanguageModel | None = None
-    """Model whose output head is checked."""
+    """Model whose output head is checked; None until the run has opened its model."""
     busy: bool = False
-    """Whether a method is being called in this process; nested calls are part of that call."""
+    """Whether a method is being called in this process; calls that it makes itself are then not wrapped again."""
     head_digest: bytes = b""
-    """Digest of the output head's weights; empty until a method in this process gets them and could change them."""
+    """Digest of the output head's weights; empty until a plugin in this process is first called with them."""
     _processes: dict[tuple[Path, str], Process] = field(default_factory=dict)
-    """(plugin file, method) -> process. That of `probe` has "" for a method until the file's first method takes it."""
+    """(plugin file, name of a method) -> process. The name is empty for the process of `probe`, which the first method
+    of the file then takes over."""
 
     def probe(self, path: Path) -> None:
-        """Execute a plugin file in a child process, before it is executed here.
+        """Execute a plugin file in a child process as a trial, before this process executes it.
 
         Raises:
             UserError: the file raises, exits, or takes too long.
@@ -53,7 +54,12 @@ class Isolation:
             raise UserError(f"{error}; correct the file, or leave it out") from None
 
     def declare(self, plugin: type[ConfidenceMethod], path: Path, arguments: Mapping[str, object]) -> None:
-        """Build a method and call its declarations in its child process, before that is done here.
+        """Build a method in its child process and call its declarations as a trial, before this process does so.
+
+        Args:
+            plugin: class of the method.
+            path: plugin file that defines the class.
+            arguments: arguments of the class's constructor.
 
         Raises:
             PluginError: the method raises, exits or takes too long.
@@ -61,19 +67,19 @@ class Isolation:
         self.process(path, plugin.name).ask(f"method {plugin.name!r}", "declare", plugin.name, dict(arguments))
 
     def process(self, path: Path, name: str) -> Process:
-        """Return the process in which a method of a plugin file runs."""
+        """Return the process for a method of a plugin file; create it at the first call."""
         if (path, name) not in self._processes:
             probed = self._processes.pop((path, ""), None)
             self._processes[path, name] = probed or Process(path, self.seconds, self.log)
         return self._processes[path, name]
 
     def note_head(self) -> None:
-        """Remember the digest of the output head's weights, if they are loaded and it is not known yet."""
+        """Store the digest of the output head's weights, if they are loaded and no digest is stored yet."""
         if not self.head_digest and self.lm is not None and "head" in vars(self.lm):
             self.head_digest = _digest(self.lm.head.weight)
 
     def head_unchanged(self) -> bool:
-        """Return whether the output head's weights are unchanged; if not, load the model again.
+        """Return whether the output head's weights still have the stored digest; if not, load the model again.
 
         Raises:
             UserError: the weights on disk have changed, too.

@@ -1,6 +1,6 @@
-"""Code of a plugin file's child process: it imports the file, holds its methods, and answers the run's calls in turn.
+"""Program of a plugin file's child process: it imports the file, holds its methods, and answers the calls of the run.
 
-A plugin that exits, hangs, fills the memory, patches libraries or writes into weights harms this process alone. The
+A plugin that exits, hangs, fills the memory, patches libraries or writes into weights harms only this process. The
 process ends with the run.
 """
 
@@ -26,13 +26,13 @@ from bench.run.isolation.process import begin, send
 
 @dataclass
 class Host:
-    """Holds, in the child process, the methods of a plugin file, and answers the calls that the run makes to them."""
+    """Holds the methods of a plugin file in the child process, and answers the calls of the run one by one."""
 
     connection: Connection
     path: Path
     """Plugin file."""
     methods: dict[int | None, ConfidenceMethod] = field(default_factory=dict)
-    """Number that the run gave to a fitted method -> the method."""
+    """Number that the run assigned to a fitted method -> the method."""
 
     def answer(
         self,
@@ -46,11 +46,11 @@ class Host:
         """Answer one call of the run, and return the result as plain data.
 
         Args:
-            verb: what to call: `run_file` (the plugin file), `declare` (all declarations of a confidence method), or a
-                Python method of `ConfidenceMethod` such as `fit`.
+            verb: what to call: `run_file` (execute the plugin file), `declare` (all declarations of a confidence
+                method), or a Python method of `ConfidenceMethod` such as `fit`.
             name: name of the confidence method.
-            params: arguments of its constructor.
-            number: number of the fitted method, or of the one to be fitted or loaded; None: one that is not fitted.
+            params: arguments of the confidence method's constructor.
+            number: number of the fitted method, also of one that this call fits or loads; None: an unfitted method.
             live: numbers of the fitted methods that the run still refers to; all others are deleted.
             *arguments: arguments of the verb.
         """
@@ -92,7 +92,7 @@ class Host:
         return value if verb in {"skip", "n_parameters", "oddities"} else None
 
     def _train_adapter(self, **arguments: Any) -> AdapterRef:
-        """Ask the run, which holds the model, to train an adapter; arguments as of `bench.api.TrainAdapter`."""
+        """Ask the run to train an adapter, since it holds the model; see `bench.api.TrainAdapter` for the arguments."""
         send(self.connection, ("train_adapter", arguments))
         answer = self.connection.recv()
         if isinstance(answer, Exception):

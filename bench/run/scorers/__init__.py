@@ -1,4 +1,4 @@
-"""Save fitted methods as folders (`--save-heads`), and load them as scorers of other answers, elsewhere and later."""
+"""Save fitted methods as folders (`--save-heads`), and load them elsewhere and later, to score other answers."""
 
 from bench.run.scorers.scorer import Scorer, load_head
 

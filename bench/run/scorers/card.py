@@ -1,7 +1,7 @@
-"""Read and write the card (`head.json`) of a head, a fitted method on disk, and check the files beside it.
+"""Read and write the card of a head (a fitted method on disk), the file `head.json`, and check the head's other files.
 
-A head is a folder of JSON and safetensors files without pickle, so that reading one executes no code. `head.json` holds
-the SHA-256 of every other file and a digest of itself: every change is detected.
+A head is a folder of JSON and safetensors files without pickle, so that reading a head executes no code. `head.json`
+holds the SHA-256 of every other file and a digest of itself, so that every change is detected.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 FORMAT = 1
-"""Version of the format of heads; raised with every change of their files or fields."""
+"""Version of the file format of heads; raised whenever their files or fields change."""
 KIND = "confbench head"
 CARD = "head.json"
 WORDS, ITEMS, ARRAYS, OUTPUT = "asked.json", "kept.json", "kept.safetensors", "output.safetensors"
 METHOD, ADAPTER = "method", "adapter"
-"""Subfolders of a head: the fitted method, and the adapter that the method trained."""
+"""Subfolders of a head: one for the fitted method, one for the adapter that the method trained."""
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "tokenizer_config.json")
 _DIGITS = 16
-"""Number of hex digits of a fingerprint that messages show."""
+"""Number of hex digits that messages show of a fingerprint."""
 _ENDINGS = frozenset({".json", ".safetensors"})
 _NAME = f"(?:{NAME.pattern})"
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
@@ -48,16 +48,16 @@ _WAY_OUT = "copy the whole folder again, or make it again with bench run --save-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """Model that the head was made with."""
+    """The model with which a head was made."""
 
     model: ModelName
-    """Alias or Hub id; for a local folder its label, never its path."""
+    """Alias or Hub id of the model; for a model in a local folder a label, never the path."""
     revision: str | None
-    """Commit on the Hub; None for a local folder."""
+    """Commit of the model on the Hub; None for a local folder."""
     fingerprint: str
-    """Identity of everything that answers depend on: weights, tokenizer, chat template, stop tokens."""
+    """Identity of all that answers depend on: weights, tokenizer, chat template and stop tokens."""
     weights: str
-    """Identity of the weights alone."""
+    """Identity of the model's weights alone."""
     tokenizer: str
     """SHA-256 of the tokenizer's files."""
     chat_template: str
@@ -65,11 +65,16 @@ class ModelCard:
     dtype: str
     attention: str
     trust_remote_code: bool = False
-    """Whether code that comes with the model's files was run."""
+    """Whether code that comes with the model's files was executed."""
 
     @classmethod
     def of(cls, lm: LanguageModel, model: str) -> ModelCard:
-        """Describe a loaded model; `model`: its name on the command line."""
+        """Describe a loaded model.
+
+        Args:
+            lm: the model.
+            model: its name on the command line.
+        """
         tokenizer = hashlib.sha256()
         for path in (lm.folder / name for name in _TOKENIZER):
             if path.is_file():
@@ -88,7 +93,7 @@ class ModelCard:
         )
 
     def differences(self, other: ModelCard) -> list[str]:
-        """Return in words what two models differ in, e.g. weights or tokenizer; empty if they are the same."""
+        """Return in words the parts that two models don't share, e.g. "tokenizer"; empty if the models are the same."""
         if self.fingerprint == other.fingerprint:
             return []
         names = ("weights", "tokenizer", "chat_template")
@@ -97,57 +102,57 @@ class ModelCard:
 
     @property
     def short(self) -> str:
-        """Fingerprint for messages: a Hub id with the first digits of its commit, or the first digits of a digest."""
+        """Short fingerprint for messages: a Hub id with the first digits of its commit, or the start of a digest."""
         name, at, commit = self.fingerprint.rpartition("@")
         return f"{name}{at}{commit[:_DIGITS]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodCard:
-    """Method of a head, with its constants."""
+    """The method of a head, with its constants."""
 
     name: Name
     recalibration: str | None
-    """Recalibrator of its confidences, e.g. isotonic; None: none."""
+    """Recalibrator of the method's confidences, e.g. isotonic; None if they are not recalibrated."""
     plugin: str
-    """Where the method is from: `built-in`, a distribution with its version, or the file name of `--plugin`."""
+    """Origin of the method: `built-in`, an installed distribution with its version, or the name of a plugin file."""
     version: str
-    """Version of confbench that made the head."""
+    """Version of confbench with which the head was made."""
     code: str
-    """Digest of the method's source code."""
+    """Digest of the source code of the method's class."""
     preset: Name
     constants: Mapping[str, Any]
-    """Constant -> value: arguments of the method's constructor."""
+    """Name of a constant -> value, as arguments of the method's constructor."""
     signals: tuple[str, ...]
     """Signals that the method predicts from, as `repr` of `bench.api` classes."""
     trains: bool
     adapter: bool
-    """Whether the method runs the model with an adapter that it trained; the head then holds the adapter."""
+    """Whether the method runs the model with an adapter that it trained; if so, the head holds the adapter."""
     parameters: Count | None
-    """Number of trained parameters; None: not known."""
+    """Number of trained parameters; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolCard:
-    """Settings of the prompts and samples of a head; wording and exemplars are in `asked.json`."""
+    """Settings of a head's prompts and samples; their wording and exemplars are in `asked.json`."""
 
     task: Name
     task_version: Count
     format: Literal["choice", "open"]
     letters: str
-    """Letters that name the options of a question; empty for open questions."""
+    """Letters of a question's options, such as "abcd"; empty for open questions."""
     protocol: Mapping[str, Any]
     """Constants of the protocol, which all methods share; see `bench show protocol`."""
     digest: str
-    """Digest of the protocol and of the wordings."""
+    """Digest of the protocol's constants and of the prompts' wording."""
     prompt_tokens: Count | None
-    """Largest prompt length in tokens, above which exemplars are dropped; None: the model's context."""
+    """Largest length of a prompt in tokens; longer prompts drop exemplars. None: the model's context length."""
     answers: str
-    """Source of the training and test answers."""
+    """Source of the answers on which the method was trained and tested."""
     seed: int
-    """Seed of the run, for sampling."""
+    """Seed of the run, by which samples are drawn."""
     judge: Mapping[str, str | None]
-    """Option of `bench run` -> value: the judge, and the models that compare samples with each other."""
+    """Option of `bench run` -> value, for the judge and for the models that compare samples with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,7 @@ class LearnedCard:
     """Training data of a head's method."""
 
     train_on: str | None
-    """Task and split of the training answers; None for an untrained method."""
+    """Task and split of the training answers; None if the method is untrained."""
     task_version: int | None
     rows: Count
     """Number of training answers."""
@@ -169,9 +174,9 @@ class TestMetric:
     """Value of one metric on the test split, with its interval."""
 
     value: float | None
-    """Value over all questions, as tables show it; None where it is undefined."""
+    """Value over all questions, with a negative RMSCE set to 0 as in tables; None if the metric is undefined."""
     low: float | None
-    """Lower end of the 95 % interval over questions of the same subjects; None without an interval."""
+    """Lower end of the 95 % interval, with the subjects fixed and the questions resampled; None without an interval."""
     high: float | None
 
 
@@ -181,57 +186,58 @@ class TestCard:
 
     n: Count
     limit: Count | None
-    """Value of `--limit`; None for the whole task."""
+    """Value of `--limit`, the largest number of test questions; None for the whole task."""
     accuracy: Share | None
-    """Accuracy of the model's answers."""
+    """Share of the model's answers that are right."""
     metrics: Mapping[str, TestMetric]
     records: str | None
-    """SHA-256 of the cell's Parquet file."""
+    """SHA-256 of the Parquet file with the cell's per-question records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputMapsCard:
-    """Maps from the method's output to confidences."""
+    """Maps from the output of a head's method to confidences."""
 
     empty: Share
     """Confidence in an answer without text."""
     scale: tuple[float, ...]
-    """Slope and level that map scores to confidences; empty if the method outputs confidences. The labelled scores are
-    in `output.safetensors`."""
+    """Slope and level of the map from scores to confidences; empty if the method outputs confidences. The labelled
+    scores that the map also needs are in `output.safetensors`."""
     labelled: Count
-    """Number of labelled validation answers by which the scores were scaled."""
+    """Number of labelled validation answers to which the map from scores to confidences was fitted."""
     parameters: Mapping[str, float]
-    """Parameter of the recalibrator -> value; its arrays are in `output.safetensors`."""
+    """Parameter of the recalibrator -> value; the recalibrator's arrays are in `output.safetensors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardCard:
-    """Threshold from which on answers are trusted, chosen by `bench guard`."""
+    """Guard of a head, chosen by `bench guard`: answers with a confidence of at least its threshold are trusted."""
 
     threshold: Share
-    """Answers with this confidence or more are trusted."""
+    """Smallest confidence of an answer that is trusted."""
     risk: Share
-    """Largest share of wrong answers among the trusted ones."""
+    """Largest allowed share of wrong answers among the trusted ones."""
     level: Share
-    """Least probability that the share of wrong answers is no larger than `risk`."""
+    """Smallest probability with which the share of wrong answers is at most `risk`."""
     bound: Share
-    """Upper confidence bound, at this level and for this threshold alone, of the share of wrong trusted answers."""
+    """Upper confidence bound of the share of wrong answers among the trusted ones, for this threshold alone. Its
+    confidence level is `level`."""
     task: Name
-    """Task whose test questions calibrated the threshold; the head was not trained on them."""
+    """Task whose test questions calibrated the threshold; the head's method was not trained on these questions."""
     answers: Count
-    """Number of calibration answers."""
+    """Number of answers on which the threshold was calibrated."""
     kept: Count
-    """Number of calibration answers with a confidence of at least the threshold."""
+    """Number of calibration answers whose confidence is at least the threshold."""
     mistakes: Count
-    """Number of wrong answers among the kept ones."""
+    """Number of wrong answers among the calibration answers whose confidence is at least the threshold."""
     share: Share | None
-    """Share of the test questions used for calibration; None where all questions of another task were."""
+    """Share of the test questions that was used for calibration; None if all questions of another task were used."""
     split_seed: int | None
-    """Seed by which these questions were drawn; None where all were used."""
+    """Seed by which the calibration questions were drawn; None if all questions of the task were used."""
 
     @property
     def name(self) -> str:
-        """Name of the guard in the lines of `bench score`.
+        """Name of the guard in the output lines of `bench score`.
 
         >>> guard = GuardCard(threshold=0.7, risk=0.05, level=0.9, bound=0.048, task="bees", answers=600, kept=300,
         ...                   mistakes=8, share=0.5, split_seed=0)
@@ -242,25 +248,26 @@ class GuardCard:
 
     @property
     def terms(self) -> str:
-        """The guard in words: its threshold, the largest share of wrong answers, and the chance that this holds."""
+        """The guard in words: its threshold, the allowed share of wrong answers, and the probability to keep to it."""
         return (
             f"answers with a confidence of {self.threshold:.6g} or more (at most {100 * self.risk:.6g} % of them wrong,"
             f" with a chance of {100 * self.level:.6g} %)"
         )
 
     def trusts(self, confidence: float, *, own: bool) -> bool | None:
-        """Return whether an answer is trusted; None if the guard does not cover the answer.
+        """Return whether an answer is trusted; None if the guard says nothing about the answer.
 
         Args:
-            confidence: confidence in the answer; with NaN it is never trusted.
-            own: whether the model itself generated the answer, and it could be parsed: only such answers are covered.
+            confidence: confidence in the answer; NaN is never trusted.
+            own: whether the model itself generated the answer, and it could be parsed; the guard covers only such
+                answers.
         """
         return bool(confidence >= self.threshold) if own else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Contents of `head.json`: what a head was made from, and how it did on its test."""
+    """Contents of `head.json`: from what a head was made, and its results on the test split of its run."""
 
     name: HeadName
     """Name of the head in the output of `bench score`, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
@@ -271,18 +278,18 @@ class Card:
     test: TestCard
     output: OutputMapsCard
     kept: Count
-    """Number of reference questions that the head holds for `bench head check`."""
+    """Number of reference questions in the head, which `bench head check` reads again."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Code, packages and hardware."""
+    """Code version, packages and hardware of the run that made the head."""
     guard: GuardCard | None = None
-    """Guard that `bench guard --head` wrote, if any."""
+    """Guard that `bench guard --head` wrote; None if there is none."""
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write the card of a head into its folder, which has all its other files already: the card holds their digests.
+    """Write the card of a head into its folder; all other files must be there, since the card holds their digests.
 
     Raises:
-        UserError: a file is neither JSON nor safetensors: files of other types may execute code when they are read.
+        UserError: a file is neither JSON nor safetensors; reading files of other types may execute code.
     """
     files = {}
     for path in _files(folder):
@@ -295,7 +302,7 @@ def write_card(card: Card, folder: Path) -> None:
 
 
 def write_guard(folder: Path, guard: GuardCard) -> None:
-    """Replace the guard in a head's card, atomically.
+    """Replace the guard in the card of a head; readers see either the old or the new card.
 
     Raises:
         UserError: the head can't be read (see `read_card`), or its card can't be written.
@@ -308,7 +315,10 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 
 
 def is_head(folder: Path) -> bool:
-    """Return whether a folder holds a head, damaged or not; a run overwrites no other folder."""
+    """Return whether a folder holds a head, damaged or not.
+
+    A run that writes a head overwrites an existing folder only if this is true.
+    """
     try:
         values = parse_json((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -317,10 +327,10 @@ def is_head(folder: Path) -> bool:
 
 
 def read_card(folder: Path) -> Card:
-    """Read the card of a head and check the digest of every file.
+    """Read the card of a head, and check the digest of every file of the head.
 
     Raises:
-        UserError: there is no head, its format has another version, or a file is missing, damaged or not part of it.
+        UserError: there is no head, its format has another version, or a file is missing, damaged or not listed.
     """
     if not folder.is_dir():
         # suggest heads of the same model and task; a run with `--limit` puts its heads below `partial`
@@ -369,12 +379,12 @@ def read_card(folder: Path) -> Card:
 
 
 def _hint(what: str, folders: Iterable[str]) -> str:
-    """Format a hint that names the first three of some folders of heads; empty without any."""
+    """Return a hint for an error message: `what`, and the first three of some heads' folders; empty without any."""
     names = sorted(folders)
     return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a head in order, without its card and the temporary files of a killed process."""
+    """Yield the files of a head, sorted, except its card and temporary files that a killed process left."""
     left = set(folder.glob(".*.tmp"))
     yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in {folder / CARD, *left})

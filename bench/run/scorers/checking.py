@@ -1,7 +1,7 @@
-"""`bench head check`: does a head give the same confidences with another device, dtype or attention as in its run?
+"""`bench head check`: does a head give the same confidences on another device, or with another dtype or attention?
 
-The head's reference questions are read again with their answers; prompts, hidden states and confidences are compared
-with those of the run that made the head. Differences beyond the tolerances fail the check.
+The head's reference questions are read again with their answers. Prompts, hidden states and confidences are compared
+with those of the run that made the head. The check fails if a difference exceeds its tolerance.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from bench.run.scorers.scorer import HeadSetting, open_head
 CONFIDENCE = 0.02
 """Largest tolerated difference of a confidence."""
 STATES = 0.02
-"""Largest tolerated mean relative difference of hidden states; rounding to bfloat16 changes a number by up to 0.004."""
+"""Largest tolerated mean relative difference of hidden states. (Rounding to bfloat16 changes a number by up to
+0.004.)"""
 _SURE = 0.5
-"""Confidence from which on an answer counts as right."""
+"""Smallest confidence with which an answer counts as right."""
 
 
 @dataclass(frozen=True)
 class StateDifference:
-    """Differences of the hidden states of one signal: norms of the differences, relative to the norms of the states."""
+    """Relative differences of a signal's hidden states: norm of the difference divided by the norm of the state."""
 
     mean: float
     largest: float
@@ -37,29 +38,30 @@ class StateDifference:
 
 @dataclass(frozen=True)
 class ScorerCheck:
-    """Result of `bench head check`: how far a setting is from that of the head's run."""
+    """Result of `bench head check`: how far a head's outputs in a setting are from those in its own run."""
 
     head: str
     setting: str
-    """Model, device, dtype, attention and size of the forward passes, in words."""
+    """In words: model, device, dtype, attention implementation and size of the forward passes."""
     questions: int
-    """Number of reference questions."""
+    """Number of reference questions that were compared."""
     prompts_differ: int
-    """Number of prompts with other token ids than in the run."""
+    """Number of prompts whose token ids differ from those in the run."""
     answers_differ: int
-    """Number of answers with other token ids than in the run."""
+    """Number of answers whose token ids differ from those in the run."""
     states: Mapping[str, StateDifference]
-    """Layer and position of hidden states, in words -> their differences."""
+    """Layer and position of hidden states, in words -> differences of these states."""
     confidence_max: float
     confidence_mean: float
     rank_correlation: float | None
-    """Spearman's correlation of the confidences; None if all those of the run, or all of the check, are equal."""
+    """Spearman correlation between the confidences of the run and of the check; None if those of either are all
+    equal."""
     flips: int
-    """Number of confidences that are on the other side of 0.5 than in the run."""
+    """Number of answers whose confidence crossed 0.5 between run and check."""
     tolerance: Mapping[str, float]
-    """What is compared -> largest tolerated difference."""
+    """Quantity ("confidence", "states") -> its largest tolerated difference."""
     complaints: tuple[str, ...]
-    """Differences beyond the tolerances; empty if the check passes."""
+    """Differences that exceed their tolerances, in words; empty if the check passes."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -68,7 +70,7 @@ class ScorerCheck:
         return not self.complaints
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that show the result."""
+        """Yield the lines that show the result to the user."""
         yield f"head      {self.head}"
         yield f"setting   {self.setting}"
         yield f"questions {self.questions} of its test, with the answers of then"
@@ -97,13 +99,13 @@ def check(
     tolerance: float = CONFIDENCE,
     state_tolerance: float = STATES,
 ) -> ScorerCheck:
-    """Compare prompts, hidden states and confidences in a setting with those stored in a head.
+    """Compute prompts, hidden states and confidences of a head in a setting, and compare them with the stored ones.
 
-    The model may also be another than the head's, e.g. a converted copy of it.
+    The model may also be another than the head's, e.g. a converted copy.
 
     Args:
         folder: folder of the head.
-        setting: the model and how it is run.
+        setting: the model, and how it is run.
         progress: reports how far the check is.
         tolerance: largest tolerated difference of a confidence.
         state_tolerance: largest tolerated mean relative difference of hidden states.

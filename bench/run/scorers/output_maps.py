@@ -1,4 +1,4 @@
-"""Write and read what a head has learned: its method, adapter, and maps from the method's output to confidences."""
+"""Write and read what a head has learned: its method, its adapter, and its maps from method output to confidences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.store.sources import plugin_digest
 
 _FITTED = "fitted.json"
 _PLACEHOLDER = "adapter"
-"""Stands for the adapter's path in the fitted attributes of a method in a head, which may be moved."""
+"""Text in place of the adapter's path in a head's file of fitted attributes, since the head's folder may be moved."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class OutputMaps:
     empty: float
     """Confidence in an answer without text."""
     scale: Scale | None
-    """Applied first; None if the method outputs confidences."""
+    """Map from scores to confidences, applied first; None if the method outputs confidences."""
     recalibrator: Recalibrator | None
-    """Applied last; None if the confidences are not recalibrated."""
+    """Map that recalibrates confidences, applied last; None if they are not recalibrated."""
 
     def confidence(self, values: FloatArray) -> FloatArray:
         """Map a method's output `(n,)` to confidences `(n,)`."""
@@ -51,7 +51,7 @@ def plain_constants(method: ConfidenceMethod) -> dict[str, Any]:
     """Return a method's constants as JSON values.
 
     Raises:
-        UserError: a constant does not survive a round trip through JSON.
+        UserError: a constant changes if it is written as JSON and read again.
     """
     constants = {}
     for name, value in method.params().items():
@@ -63,10 +63,10 @@ def plain_constants(method: ConfidenceMethod) -> dict[str, Any]:
 
 
 def write_method(method: ConfidenceMethod, folder: Path) -> bool:
-    """Write a fitted method, and its adapter if it has one, into a head; return whether it has an adapter.
+    """Write a fitted method and its adapter, if any, into a head; return whether there is an adapter.
 
     Raises:
-        Exception: whatever a plugin's own `save` raises.
+        Exception: any exception that the `save` of a plugin raises.
     """
     method.save(folder / METHOD)
     ref = method.fitted().get("adapter_")
@@ -82,12 +82,12 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
 
     Args:
         folder: folder of the head.
-        card: the part of the head's card on the method.
-        methods: all methods that there are here.
-        files: method -> file of `--plugin` that defines it.
+        card: description of the method in the head's card.
+        methods: all methods that are known here.
+        files: name of a method -> plugin file that defines the method.
 
     Raises:
-        UserError: the method is not here, its source code differs from that in the card, or its `load` fails.
+        UserError: the method is unknown, its source code differs from that in the card, or its `load` fails.
     """
     if card.name not in methods.names():
         where = (
@@ -124,10 +124,10 @@ def read_method(folder: Path, card: MethodCard, methods: Registry[ConfidenceMeth
 
 
 def _replace_adapter_path(path: Path, old: str, new: str) -> None:
-    """Replace the adapter's path in a file of fitted attributes.
+    """Replace the adapter's path `old` by `new` in a file of fitted attributes.
 
     Raises:
-        UserError: the file has another path than `old`.
+        UserError: the path in the file is not `old`.
     """
     values = json.loads(path.read_text(encoding="utf-8"))
     ref = values["adapter_"]
@@ -140,7 +140,7 @@ def _replace_adapter_path(path: Path, old: str, new: str) -> None:
 
 
 def write_output(output: OutputMaps, folder: Path) -> None:
-    """Write the arrays of the maps, scale and recalibrator, into a head."""
+    """Write the arrays of the map from scores to confidences, and those of the recalibrator, into a head."""
     from safetensors.numpy import save_file
 
     arrays = {}
@@ -154,7 +154,7 @@ def write_output(output: OutputMaps, folder: Path) -> None:
 
 
 def read_output(folder: Path, card: Card) -> OutputMaps:
-    """Read the maps that `write_output` wrote.
+    """Read the maps from a method's output to confidences, which `write_output` wrote into a head.
 
     Raises:
         UserError: the file is missing or damaged, or lacks an array.

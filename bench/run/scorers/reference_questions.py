@@ -1,4 +1,7 @@
-"""Keep reference questions in a head, with prompts, answers, hidden states and confidences, for `bench head check`."""
+"""Reference questions of a head: test questions with stored prompts, answers, hidden states and confidences.
+
+`bench head check` reads these questions again and compares the results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from bench.store.files import write_json
 from bench.training.job import Column, write_examples
 
 MOST = 64
-"""Largest number of reference questions in a head; they are spread evenly over the test."""
+"""Largest number of reference questions in a head; they are spread evenly over the test questions."""
 _RAGGED = ("prompts", "traces", "answers")
 _MIDDLE = 0.5
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
@@ -28,23 +31,23 @@ _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class ReferenceQuestions:
-    """Questions of a head's test, with the token ids, states and confidences that `bench head check` compares with."""
+    """Test questions of a head, with the token ids, hidden states and confidences for `bench head check`."""
 
     questions: tuple[Question, ...]
     prompts: Ragged
-    """Token ids of the prompts, each with its reasoning trace at the end."""
+    """Token ids of the prompts, each followed by the reasoning trace of its answer."""
     traces: Ragged
-    """Token ids of the reasoning traces."""
+    """Token ids of the reasoning traces; empty for answers without a trace."""
     answers: Ragged
     """Token ids of the answers."""
     states: Mapping[str, FloatArray]
-    """`repr` of a hidden-state signal -> states `(n, d)`, float32."""
+    """`repr` of a hidden-state signal -> hidden states `(n, d)`, float32."""
     confidence: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """`(n,)` confidences of the run; empty until those of a method are filled in."""
+    """`(n,)` confidences of the run; empty until a method's confidences are filled in."""
 
     @property
     def given(self) -> dict[str, Released]:
-        """Question id -> answer with its reasoning trace, as `Reader.open` takes it."""
+        """Question id -> answer with its reasoning trace, in the form that `Reader.open` takes."""
         return {
             q.id: Released(None, tuple(map(int, self.answers[i])), None, tuple(map(int, self.traces[i])))
             for i, q in enumerate(self.questions)
@@ -52,7 +55,11 @@ class ReferenceQuestions:
 
 
 def state_signals(blocks: int) -> dict[str, Signal]:
-    """Return description -> hidden-state signal, for the middle and last block, at the ends of prompt and answer."""
+    """Return description -> hidden-state signal; one signal for each pair of a block and a position.
+
+    The blocks are the middle and the last one of the `blocks` transformer blocks; the positions are the ends of prompt
+    and answer.
+    """
     depths = {"middle block": _MIDDLE, "last block": 1.0} if blocks > 1 else {"last block": 1.0}
     ends = {"prompt's end": At.PROMPT_END, "answer's end": At.ANSWER_END}
     return {f"{block}, {end}": Hidden(depth, at) for block, depth in depths.items() for end, at in ends.items()}
@@ -61,11 +68,14 @@ def state_signals(blocks: int) -> dict[str, Signal]:
 def select(
     split_data: SplitData, reader: Reader
 ) -> tuple[ReferenceQuestions, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Select reference questions from a test and read them again; return them and their rows `(n,)` in the test.
+    """Select reference questions from a test and read them again with their answers.
 
     Args:
         split_data: graded test split.
         reader: the reader that has read the split.
+
+    Returns:
+        The n reference questions, and their row indices `(n,)` in the test.
     """
     usable = np.flatnonzero(split_data.usable)
     rows = usable[np.linspace(0, len(usable) - 1, min(MOST, len(usable))).round().astype(np.int64)]
@@ -85,7 +95,7 @@ def select(
 
 
 def _traces(split_data: SplitData) -> list[np.ndarray]:
-    """Return the token ids of the reasoning traces, in the order of `SplitData.pairs`."""
+    """Return the token ids of all reasoning traces of a split, in the order of `SplitData.pairs`."""
     return [ids for shard in split_data.shards for ids in shard.traces or [_NO_TOKENS] * len(shard.rows)]
 
 

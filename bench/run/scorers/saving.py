@@ -1,4 +1,4 @@
-"""Write a head for each cell of a run that ended ok, or note why the cell has none."""
+"""Write a head (a fitted method on disk) for each cell of a run that ended ok, or note why the cell has none."""
 
 from __future__ import annotations
 
@@ -43,38 +43,38 @@ from bench.store.files import write_folder_atomic, write_json
 from bench.store.sources import plugin_digest
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
-"""Options of `bench run` that say how samples are compared with the answer and with each other."""
+"""Options of `bench run` that choose the judge, and the models that compare samples with each other."""
 _PROVENANCE = ("code", "packages", "hardware")
-"""Fields of a result row's provenance that a head's card repeats."""
+"""Parts of a result row's provenance that are copied into a head's card."""
 
 
 @dataclass(frozen=True, eq=False)
 class _TestParts:
-    """The files that all heads of a test split have in common: wording and reference questions."""
+    """Contents that all heads of a test split share: the wording of prompts, and the reference questions."""
 
     words: PromptWording
     questions: reference_questions.ReferenceQuestions
     rows: Any
-    """`(m,)`: rows of the reference questions in the test split."""
+    """`(m,)`: row indices of the reference questions in the test split."""
 
 
 @dataclass
 class ScorerWriter:
-    """Writes the heads of a run."""
+    """Writes the heads (fitted methods on disk) of a run."""
 
     folder: Path | None
-    """Folder of all heads; None: no heads are written."""
+    """Folder below which all heads are written; None if no heads are requested."""
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
     tasks: Mapping[str, Task]
     notes: list[str] = field(default_factory=list)
-    """Reasons why a cell has no head."""
+    """Notes for the user: for each cell that ended ok without a head, why it has none."""
     _tests: dict[TaskSplit, _TestParts | BaseException] = field(default_factory=dict)
-    """Test split -> what its heads have in common, or why that can't be had."""
+    """Test split -> contents that all its heads share, or the exception that prevents heads for this split."""
 
     def plan(self) -> list[str]:
-        """Return the plan's lines about heads: the folder that they go to, and the methods that can have none."""
+        """Return lines about heads for the plan of a run: their folder, and the methods that can't have a head."""
         if self.folder is None:
             return []
         lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
@@ -86,7 +86,7 @@ class ScorerWriter:
         return lines
 
     def save(self, row: ResultRow, scored: ScoredRow, inputs: Inputs) -> list[Path]:
-        """Write the head of a cell and return a list of its folder; if that fails, note why and return an empty list.
+        """Write the head of a cell; return a list with its folder. If that fails, add a note and return an empty list.
 
         Args:
             row: result row of the cell.
@@ -145,7 +145,10 @@ class ScorerWriter:
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        """Method -> where it is from; cached, since all installed packages are looked up and plugin files executed."""
+        """Name of a method -> its origin (built-in, distribution or plugin file).
+
+        The dict is cached, since building it looks up all installed packages and executes plugin files.
+        """
         return {entry.name: entry.origin for entry in registry.methods(self.config.plugins).entries()}
 
     def _card(

@@ -1,4 +1,7 @@
-"""`bench score`: read files of questions and, if given, answers, and make a JSON line with each answer's confidence."""
+"""`bench score`: compute a head's confidences in answers to a file of questions, as one JSON line for each question.
+
+Answers come from the same file or from another one; the model answers the questions that have none there.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ class ScoreReport:
     """Output of `bench score`."""
 
     lines: list[str]
-    """One JSON text for each question, in the file's order."""
+    """One JSON text for each question, in the order of the file."""
     notes: list[str] = field(default_factory=list)
-    """Counts and warnings for the user."""
+    """Counts and warnings to show to the user."""
 
 
 def score(
@@ -39,15 +42,15 @@ def score(
     """Compute a head's confidences in answers to the questions of a file.
 
     Args:
-        questions: file of questions, which may hold answers.
+        questions: file of questions; it may also hold answers.
         head: folder of the head.
-        answers: file of answers, if `questions` holds none; the model answers all other questions.
-        setting: the model and how it is run.
+        answers: file of answers, if `questions` holds none. The model answers questions without a given answer.
+        setting: the model, and how it is run.
         progress: reports how far scoring is.
-        cache: folder of the store; None: the user's.
+        cache: folder of the store; None: the user's default folder.
 
     Raises:
-        UserError: head, model, questions or answers are invalid; nothing was written.
+        UserError: head, model, questions or answers are invalid.
     """
     card = read_card(head)
     file = read_scoring_file(questions, read_wording(head).subject)
@@ -150,13 +153,13 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
 
 
 def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_subjects: int) -> Iterator[str]:
-    """Yield notes on how many answers are trusted, and how many the guard does not cover.
+    """Yield notes on how many answers a head's guard trusts, and how many it doesn't cover.
 
     Args:
-        guard: guard of the head; None: there is none, nor any note.
+        guard: guard of the head; None if it has none, and then there are no notes.
         trusted: number of trusted answers.
         provided: number of answers that the model did not generate.
-        unknown_subjects: number of questions on subjects without exemplars in the head.
+        unknown_subjects: number of questions on subjects for which the head has no exemplars.
     """
     if guard is None:
         return

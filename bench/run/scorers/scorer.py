@@ -1,6 +1,6 @@
 """Load a head with its model: `head = load_head(folder)`, then `head(question, answer)` or `head.score(...)`.
 
-Prompts, answers and signals are computed by the same code as in a run, and so the confidences are the same.
+Prompts, answers and signals are computed by the same code as in a run, so that confidences are the same.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from bench.signals.split_data import SplitData
 from bench.store.folders import Store
 
 FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question given as a dict. Key `given` may hold the answer to score; `answer`, the right one, is ignored."""
+"""Keys of a question that is given as a dict. Two more keys are allowed: `given` may hold the answer to score;
+`answer`, the right answer, is ignored."""
 
 
 @dataclass(frozen=True)
 class HeadSetting:
-    """The model that a head is loaded with, how the model is run, and the files of plugins."""
+    """The model with which a head is loaded, how the model is run, and the plugin files."""
 
     model: str | None = None
     """Alias, Hub id or folder. Default: the name in the head's run."""
@@ -71,18 +72,18 @@ class HeadSetting:
 
 @dataclass(frozen=True, eq=False)
 class ScoredAnswers:
-    """Answers to questions, with a scorer's confidences in them."""
+    """Answers to questions, with a head's confidences in these answers."""
 
     questions: Sequence[Question]
     answers: Sequence[Answer | None]
-    """Answer to each question; None where a question is too long for the model."""
+    """Answer to each question; None if the question is too long for the model's context."""
     confidence: FloatArray
-    """`(n,)`: confidence in each answer; NaN where a question is too long."""
+    """`(n,)`: confidence in each answer; NaN if the question is too long for the model's context."""
     too_long: Mapping[str, str] = field(default_factory=dict)
-    """Id of a question that is too long -> error message."""
+    """Id of each question that is too long for the model's context -> error message."""
     unknown_subjects: UnknownSubjects = field(default_factory=UnknownSubjects)
     data_by_split: Sequence[SplitData] = ()
-    """The questions with answers and signals: those with a provided answer, and those that the model answered."""
+    """The questions with answers and signals, in at most two parts: with provided answers, and with generated ones."""
 
 
 class Scorer:
@@ -104,13 +105,13 @@ class Scorer:
         self.card = card
         self.words = words
         self.model = reader.lm.spec.source if reader.lm.spec.local else reader.lm.spec.name
-        """Name of the loaded model for the command line."""
+        """Name of the loaded model, as the command line takes it; for a local model its folder."""
         self.reader = reader
-        """Reads questions with the model."""
+        """Computes the answers and signals of questions with the model."""
         self._method, self._output, self._grader = method, output, grader
 
     def __repr__(self) -> str:
-        """Show the head's name and model."""
+        """Return a text with the names of the head and of its model."""
         return f"Head({self.name!r}, {self.card.backbone.model!r})"
 
     @property
@@ -120,21 +121,21 @@ class Scorer:
 
     @property
     def format(self) -> Format:
-        """Format of the questions that the head scores: with options, or open."""
+        """Format of the questions that the head can score: with options, or open."""
         return Format(self.card.asked.format)
 
     @property
     def protocol(self) -> Protocol:
-        """Protocol by which prompts and samples are made."""
+        """Protocol (exemplars, wording, answer lengths) by which prompts and samples are made."""
         return self.reader.protocol
 
     def __call__(self, question: str | Mapping[str, Any], answer: str | None = None) -> float:
-        """Return the confidence that an answer is right, within [0, 1].
+        """Return the confidence that an answer to a question is right, within [0, 1].
 
         Args:
-            question: text of the question, or a dict with `question`, with `choices` if it has options, and with
-                `subject`, which selects the exemplars of the prompt.
-            answer: text of the answer; for a question with options the option's letter, upper or lower case. None: the
+            question: text of the question, or a dict with the key `question`; with `choices` if the question has
+                options; and with `subject`, which selects the exemplars of the prompt.
+            answer: text of the answer; for a question with options, the letter of an option in either case. None: the
                 model answers.
 
         Raises:
@@ -145,11 +146,11 @@ class Scorer:
     def score(
         self, questions: Sequence[str | Mapping[str, Any] | Question], answers: Sequence[str | None] | None = None
     ) -> FloatArray:
-        """Return the confidences `(n,)` that answers are right, within [0, 1]; faster than a call for each question.
+        """Return the confidences `(n,)` that answers are right, within [0, 1]; faster than one call for each question.
 
         Args:
-            questions: n questions, each as in `head(question)`.
-            answers: one for each question, None where the model answers. Default: the `given` of each question.
+            questions: n questions, each a text, a `Question`, or a dict as for calling the scorer.
+            answers: n answers, None for questions that the model answers. Default: the key `given` of each question.
 
         Raises:
             UserError: a question or an answer is invalid, or too long for the model.
@@ -168,7 +169,7 @@ class Scorer:
     def check_answers(
         self, questions: Sequence[Question], answers: Mapping[str, Released], *, strict: bool = False
     ) -> dict[str, Released]:
-        """Check provided answers and return question id -> answer; spellings of an option's letter become the letter.
+        """Check provided answers; return question id -> answer, with an option's letter in its normal spelling.
 
         Args:
             questions: all questions to score.
@@ -207,12 +208,12 @@ class Scorer:
     def score_questions(
         self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
     ) -> ScoredAnswers:
-        """Return the answers to questions with confidences; a question that is too long is listed and raises no error.
+        """Return answers to questions, with confidences; questions that are too long are listed without an error.
 
         Args:
             questions: questions in the head's format, with distinct ids.
             answers: question id -> provided answer; the model answers all other questions.
-            dev: exemplars that came with the questions; they replace the head's of the same subjects.
+            dev: exemplars that came with the questions; they replace the head's exemplars of the same subjects.
 
         Raises:
             UserError: no prompt can be built, or the model can't be loaded.
@@ -301,10 +302,10 @@ def open_head(
 
     Args:
         folder: folder of the head.
-        setting: the model and how it is run.
+        setting: the model, and how it is run.
         cache: folder of the store.
         progress: reports how far loading and reading are.
-        same_model: whether another model than the head's raises an error.
+        same_model: whether a model that is not the head's raises an error.
 
     Raises:
         UserError: the head is damaged, or belongs to another model, method or version.
@@ -365,12 +366,12 @@ def open_head(
 
 
 def with_equal_options(questions: Sequence[Question]) -> list[str]:
-    """Return the ids of questions of which two options are equal."""
+    """Return the ids of the questions that have two equal options."""
     return [q.id for q in questions if len({choice.strip() for choice in q.choices}) < len(q.choices)]
 
 
 def _is_sequence(value: object) -> bool:
-    """Return whether a value is indexed, as a list, tuple, array or table column is, and is no text or mapping."""
+    """Return whether a value can be indexed like a list, tuple, array or table column; false for texts and mappings."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, str | Mapping)
 
 
@@ -383,13 +384,14 @@ def parse_questions(
     """Parse questions and answers; return the questions, and question id -> provided answer.
 
     Args:
-        questions: texts, dicts or `Question`s.
-        answers: one for each question, None where the model answers; None for all: the `given` of each question.
+        questions: n texts, dicts or `Question` objects.
+        answers: n answers, each None if the model answers the question. If the list itself is None, the answers are the
+            values of key `given` in the questions.
         subject: subject of questions that name none.
         kind: format of the questions; open questions have no options.
 
     Raises:
-        UserError: a question or answer is invalid, two questions have the same id, or one has two answers.
+        UserError: a question or answer is invalid, two questions have the same id, or a question has two answers.
     """
     for name, values in (("questions", questions), ("answers", answers)):
         if values is not None and not _is_sequence(values):
@@ -420,7 +422,14 @@ def _check_answer(answer: object, i: int) -> str | None:
 
 
 def _parse_question(question: object, i: int, default: str, kind: Format) -> Question:
-    """Parse a question; `i`: its index, for error messages; `default`: its subject if it names none."""
+    """Parse a question that is a text, a dict or a `Question`.
+
+    Args:
+        question: the question.
+        i: its index, for error messages.
+        default: its subject if it names none.
+        kind: format of the questions.
+    """
     if isinstance(question, Question):
         return question
     values = {"question": question} if isinstance(question, str) else question

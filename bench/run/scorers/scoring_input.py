@@ -1,4 +1,7 @@
-"""Store the wording and exemplars of prompts in a head, and build a task from them, so that none need be installed."""
+"""Store the wording and exemplars of prompts in a head, and build a task from them.
+
+A head can then be used where its task is not installed.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +25,36 @@ _MOST = 5_000
 
 @dataclass(frozen=True)
 class PromptWording:
-    """Wording and exemplars of a task's prompts, as a head keeps them."""
+    """Wording and exemplars of a task's prompts, as stored in a head."""
 
     styles: Mapping[str, PromptStyle]
-    """Subject -> prompt style; the empty subject is the default."""
+    """Subject -> prompt style (wording); the key "" holds the default style."""
     pools: Mapping[str, tuple[Question, ...]]
-    """Subject -> exemplars from which its prompts take theirs."""
+    """Subject -> exemplars, from which prompts for questions of this subject take theirs."""
 
     @property
     def subject(self) -> str:
-        """Subject of questions that name none: that of the pools if there is only one, else "general knowledge"."""
+        """Subject of questions that name none: that of the exemplars if they share one, else "general knowledge"."""
         return next(iter(self.pools)) if len(self.pools) == 1 else "general knowledge"
 
 
 @dataclass(frozen=True)
 class UnknownSubjects:
-    """Subjects of scored questions that a head has no exemplars of."""
+    """Subjects of scored questions for which a head has no exemplars."""
 
     subjects: tuple[str, ...] = ()
     questions: int = 0
     """Number of questions on these subjects."""
     shown: int = 0
-    """Number of exemplars of other subjects that each of their prompts shows instead."""
+    """Number of exemplars of other subjects in each prompt for such a question."""
 
 
 def collect_wording(task: Task, questions: Sequence[Question], protocol: Protocol) -> PromptWording:
     """Collect the prompt styles and exemplars of a task.
 
     Raises:
-        UserError: a head can't keep them: a subject has several styles, or exemplars are too many or drawn per prompt.
+        UserError: a head can't store them: a subject has several styles, there are too many exemplars, or each prompt
+            draws exemplars of its own.
     """
     with plugin_errors(f"task {task.name!r}, pools and style_of"):
         pools = dict(task.pools())
@@ -85,39 +89,39 @@ def read_wording(folder: Path) -> PromptWording:
 
 
 class _HeadTask(Task):
-    """Task that builds the prompts of questions given to a head; `build_task` makes a subclass for each call."""
+    """Base class of tasks that build prompts for a head; each call of `build_task` makes a subclass with its data."""
 
     words: ClassVar[PromptWording]
     exemplars: ClassVar[Mapping[str, Sequence[Question]]]
 
     def questions(self, split: Split) -> Iterator[Question]:
-        """Yield nothing: the caller of `build_task` has the questions."""
+        """Yield nothing, since the caller of `build_task` has the questions already."""
         del split
         yield from ()
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Return subject -> exemplars: the head's, and substitutes for subjects that the head lacks."""
+        """Return subject -> exemplars: the head's, and substitutes for subjects that have no exemplars in the head."""
         return self.exemplars
 
     def style_of(self, question: Question) -> PromptStyle:
-        """Return the prompt style of the question's subject, or the default style."""
+        """Return the prompt style (wording) for a question's subject, or the default style."""
         return self.words.styles.get(question.subject, self.words.styles[""])
 
 
 def build_task(
     card: ProtocolCard, words: PromptWording, protocol: Protocol, questions: Sequence[Question], dev: Sequence[Question]
 ) -> tuple[Task, UnknownSubjects]:
-    """Build the task that asks questions as the head's test questions were asked.
+    """Build a task whose prompts have the form of the head's test prompts; also return the subjects without exemplars.
 
-    A subject without exemplars in the head gets exemplars of all subjects in turn: without any, the model would answer
-    otherwise than in the head's training.
+    Questions of a subject without exemplars in the head are shown exemplars of other subjects. Without any, the model
+    would answer otherwise than in the head's training.
 
     Args:
-        card: the part of the head's card on prompts.
+        card: description of prompts in the head's card.
         words: prompt styles and exemplars of the head.
         protocol: protocol of the head.
         questions: questions to score.
-        dev: exemplars from the file of questions, which replace the head's of the same subjects.
+        dev: exemplars from the file of questions; they replace the head's exemplars of the same subjects.
     """
     pools: dict[str, Sequence[Question]] = dict(words.pools)
     from_file: dict[str, list[Question]] = {}
