@@ -135,7 +135,7 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
         yield
 
     monkeypatch.setattr(doctor, "check_memory", breaks)
-    for name in ("torch", "others"):
+    for name in ("check_torch", "check_libraries"):
         monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
     found = doctor.run_checks(tmp_path)
     assert any("odd machine" in each.what for each in found)

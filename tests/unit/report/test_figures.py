@@ -494,7 +494,7 @@ def test_methods_that_were_asked_for_alone_are_compared_where_there_is_a_pair(
     """One method alone has no matrix; one that isn't the best has its difference to the best, which isn't shown."""
     stems = without_drawing(monkeypatch)
     (table,) = tables(ordered.rows, ladder)
-    some = table.only([line.key for line in table.lines if line.method in shown])
+    some = table.with_lines([line.key for line in table.lines if line.method in shown])
     write_figures([some], ordered.records_of, tmp_path, ["svg"])
     assert {kind for kind in ("forest", "wins") if f"tiny--atlas-oe--{kind}" in stems} == expected
     if shown == "c":

@@ -107,7 +107,7 @@ def test_a_good_method_has_a_threshold_that_keeps_its_risk_on_the_other_question
 
 def test_a_method_that_orders_nothing_has_none_and_that_is_an_answer(planted: Path) -> None:
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "ptrue")
-    assert (line.seeds_with_threshold, line.coverage) == ((), 0.0)
+    assert (line.passed_seeds, line.coverage) == ((), 0.0)
     said = text(found(planted, risk=0.1, methods=("ptrue",)))
     assert "No: 0 of 1 methods with a threshold that keeps this. Closest: ptrue (seed 0): of the " in said
     assert (
@@ -160,7 +160,7 @@ def test_failed_seed_is_a_footnote_of_its_method(tmp_path: Path) -> None:
 
 def test_scores_without_a_scale_have_thresholds_of_scores(planted: Path) -> None:
     line = next(line for line in found(planted, risk=0.1).lines if line.line.method == "margin")
-    (seed,) = line.seeds_with_threshold
+    (seed,) = line.passed_seeds
     assert seed.is_score
     assert seed.threshold is not None
     assert seed.threshold < 0

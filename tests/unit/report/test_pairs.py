@@ -175,8 +175,8 @@ def test_one_method_has_no_pair_and_two_have_one(tmp_path, methods):
 
 def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tables, built):
     (keys,) = [[line.key for line in t.lines if line.key.method != "ptrue"] for t in tables[:1]]
-    fewer = pairs.pair_data(tables[0].only(keys))
-    names = [line.key.method for line in tables[0].only(keys).placed]
+    fewer = pairs.pair_data(tables[0].with_lines(keys))
+    names = [line.key.method for line in tables[0].with_lines(keys).ordered_lines]
     names = [names[column] for column in fewer["columns"]]
     assert "ptrue" not in names
     every = names_in(built, built["blocks"][0])

@@ -418,9 +418,9 @@ def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Pat
     for average in AverageOver:
         for found in tables_of(View(out, average=average), cache):
             runs = {
-                line.key: [read_records(stored_path(row, out)).take(BY_ID) for row in line.done]
+                line.key: [read_records(stored_path(row, out)).take(BY_ID) for row in line.ok_rows]
                 for line in found.ordered_lines
-                if line.done
+                if line.ok_rows
             }
             first = next(iter(runs.values()))[0]
             told = summary(

@@ -389,7 +389,7 @@ def test_models_side_by_side_have_a_paragraph_each():
 
 def test_the_verdict_on_a_part_is_that_on_the_whole():
     table = planted({"a": 0.1, "b": 0.2, "c": 0.3})
-    part = table.only({line.key for line in table.lines if line.method == "c"})
+    part = table.with_lines({line.key for line in table.lines if line.method == "c"})
     found = verdict_of(part)
     assert found.sentences == verdict_of(table).sentences
     assert found.record()["leaders"] == []

@@ -183,14 +183,14 @@ class Forgetful(Counting):
 def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(
-        fresh=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
+        new_method=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
         training_of=lambda _name: {},
     )  # fmt: skip
     lm: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=specs.resolve("tiny"))
     asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
     batches: Any = SimpleNamespace(
         batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
-        reader=SimpleNamespace(settings=lambda _reading: asking),
+        reader=SimpleNamespace(prompt_settings=lambda _reading: asking),
     )
     store = Store(folder)
     store.prepare()
@@ -381,7 +381,7 @@ def with_adapter(store: Store) -> tuple[Fitter, Path]:
     method.parts_ = {"first": AdapterRef(trained, fingerprint(trained))}
     whole = Fitted(method, found.training, found.labels, None, 1.5)
     store.put("fits", "f" * 64, {}, lambda folder: _save_fit(whole, folder), seconds=1.5)
-    resolved: Any = SimpleNamespace(fresh=lambda _: Adapted())
+    resolved: Any = SimpleNamespace(new_method=lambda _: Adapted())
     nothing: Any = None
     return Fitter(resolved, nothing, store, nothing, Silent(), 0), trained
 

@@ -74,7 +74,7 @@ def pieces(read: SplitData, *_signals: object) -> Iterator[tuple[npt.NDArray[np.
 
 
 def predictor(method: ConfidenceMethod, protocol: Protocol = FIXED, **infeasible: str) -> Predictor:
-    resolved: Any = SimpleNamespace(methods={"half": method}, fresh=lambda _name: method, protocol=protocol)
+    resolved: Any = SimpleNamespace(methods={"half": method}, new_method=lambda _name: method, protocol=protocol)
     lm = SimpleNamespace(facts=None)
     batches: Any = SimpleNamespace(pieces=pieces, reader=SimpleNamespace(lm=lm))
     return Predictor(resolved, {(name, TEST): reason for name, reason in infeasible.items()}, batches, Silent())

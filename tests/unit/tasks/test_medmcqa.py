@@ -15,7 +15,7 @@ from pyarrow import parquet
 from bench.api import DataCard, Question, Row, Source, Split, UserError
 from bench.data.sources import FolderSource
 from bench.testing import MakeTask
-from bench.testing.task_checks import check_every_letter_is_gold, check_prompts
+from bench.testing.task_checks import check_letters, check_prompts
 from tasks.medmcqa import MULTIS, SUBJECTS, MedMCQAChoice, MedMCQAOpen
 
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
@@ -142,5 +142,5 @@ def test_real_rows_are_all_read_as_they_stand(source: FolderSource, plugin: type
 @BOTH
 def test_real_prompts_are_built_as_they_must_be(source: FolderSource, plugin: type[MedMCQAChoice]) -> None:
     make = MakeTask(plugin, source)
-    check_every_letter_is_gold(make)
+    check_letters(make)
     check_prompts(make)
