@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import transformers
 from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
 from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
+from bench.progress import Silent
 from bench.signals.grading import Grader, PairModels, match_relations
+from bench.store.folders import Store
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read
@@ -202,6 +205,24 @@ def test_a_model_relates_each_pair_once_and_is_stored(
         np.testing.assert_allclose(batch[way][i].reshape(16, 3), plain(model, pairs(texts), lambda _: None), atol=1e-5)
     assert graded.related_by[way] == model.name
     assert graded.digest() != split_data.digest()
+
+
+def test_relations_are_stored_by_kind_of_device(tmp_path: Path) -> None:
+    """A second card takes what the first one computed; a CPU computes its own."""
+    computed: list[str] = []
+
+    def model(device: str) -> Any:
+        def relate(some: Sequence[tuple[str, str]], _advance: object) -> Any:
+            computed.append(device)
+            return np.zeros(len(some), dtype=np.float32)
+
+        files = SimpleNamespace(fingerprint="f")
+        return SimpleNamespace(name="m", option="--similarity", device=device, files=files, relate=relate)
+
+    for device in ("cuda", "cuda:1", "cpu"):
+        relating = PairModels(similarity=model(device))
+        relating.relate("similarity", [("a", "b")], Store(tmp_path), Silent(), "relate")
+    assert computed == ["cuda", "cpu"]
 
 
 def test_letters_are_matched_whatever_the_model(small_model: Path, tmp_path: Path, nli: Path) -> None:
