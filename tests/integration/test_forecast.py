@@ -234,7 +234,10 @@ def test_steps_of_an_adapter_are_passes_forth_and_back(
         resources = open_resources(asked, resolved, Silent())
         prepared = prepare(resolved, resources, {}, asked.limit)
         (fit,) = (step for step in prepared.steps if isinstance(step, Fit))
-        seconds.append(Forecast(prepared, resolved, resources.grader).seconds(fit))
+        forecast = Forecast(prepared, resolved, resources.grader)
+        seconds.append(forecast.seconds(fit))
+    (again,) = (line for line in forecast.lines() if line.startswith("read the query of "))
+    assert again.startswith(f"read the query of atlas-choice/test again through the adapters of {method}: about ")
     split_data = prepared.data_by_split[fit.where]
     prompts = [tuple(ids) for shard in split_data.shards for ids in shard.prompts]
     assert len(prompts) == 32  # each step reads them all
