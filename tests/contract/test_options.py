@@ -259,6 +259,7 @@ def test_options_all_have_a_row() -> None:
 )
 def test_options_stand_for_every_field(command: str, made: Any, others: set[str]) -> None:
     assert {field.name for field in fields(made)} - {each.name for each in parameters(command)} == others
+    assert [field.name for field in fields(made) if field.default is True] == []  # a flag that is not given is off
 
 
 @pytest.mark.parametrize("variable", ["CONFBENCH_CACHE", "CONFBENCH_DATA"])
