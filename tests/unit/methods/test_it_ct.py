@@ -79,6 +79,7 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
     columns = {"query": TokenIds(Of.QUERY), "prompt": TokenIds(Of.PROMPT), "gold": TokenIds(Of.GOLD)}
     names = ["query", "correct"] if method is IT else ["query", "prompt", "gold", "correct"]
     assert list(seen["examples"]) == names
+    assert method.needs.fit == {columns[name] for name in names if name != "correct"}
     for name in set(names) - {"correct"}:
         assert np.array_equal(seen["examples"][name].values, train[columns[name]].values)
     assert np.array_equal(seen["examples"]["correct"], train.correct)
