@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from bench.api import UserError
 from bench.engine import pool
+from bench.engine.cluster import Cluster
 from bench.engine.member import RemoteWorker
 from bench.engine.pool import Event, Failed, Lost, Pool, Ready
 from bench.signals.worker import TaskResult
@@ -157,6 +159,22 @@ def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
     assert not failed.expected
     assert failed.reason.startswith(f"on {platform.node()}:\nTraceback (most recent call last):\n")
     assert failed.reason.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_what_fails_in_ray_itself_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class RayTaskError(Exception):
+        pass
+
+    def get(_: object) -> None:
+        raise RayTaskError("an answer can't be unpickled")
+
+    errors = SimpleNamespace(RayTaskError=RayTaskError, RayError=KeyError)
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(wait=lambda refs, **_: (refs, []), get=get, exceptions=errors)
+    )
+    cluster = Cluster(cast("Any", None))
+    cluster._pending[3] = deque(["call"])
+    assert cluster.receive(1.0) == [(3, Failed("an answer can't be unpickled", expected=False))]
 
 
 def test_work_that_is_broken_off_leaves_nothing_to_those_who_ask_next() -> None:
