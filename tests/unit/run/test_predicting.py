@@ -29,7 +29,7 @@ from bench.data.splits import TaskSplit
 from bench.metrics.recalibration import stratified_folds
 from bench.metrics.scaling import Scale
 from bench.progress import Silent
-from bench.results.row import LabelsSeen, Training
+from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.transfer import SUBJECT
 from bench.run.analyses.folds import Folds
 from bench.run.fitting import Fitted
@@ -37,6 +37,7 @@ from bench.run.inputs import Inputs, StepResults
 from bench.run.plan import TrainOn
 from bench.run.predicting import Predictor, Skipped
 from bench.run.recalibration import Recalibration
+from bench.run.rows import ScoredRow
 from bench.signals.split_data import SplitData
 from tests.fixtures.rivers import Rivers
 
@@ -228,6 +229,23 @@ def test_scores_are_recalibrated_by_scales_that_did_not_see_the_answer() -> None
         assert confidence[fold == k].tolist() == expected.tolist()
     with pytest.raises(UserError, match="answers are right: its scores have no scale that could be recalibrated"):
         recalibration._predict_validation("half", Inputs(held(True, True)))
+
+
+def test_a_recalibrated_version_that_fails_has_no_number_of_the_method() -> None:
+    def inputs(*_: object, **__: object) -> Inputs:
+        raise UserError("rivers has no validation split")
+
+    unknown = cast("Any", None)
+    row = ResultRow(
+        method="half", model="tiny", task="rivers", preset="demo", seed=0, protocol="0" * 16, task_version=1,
+        status="ok", metrics={"brier": 0.2}, per_subject={"bells": {"brier": 0.2}},
+    )  # fmt: skip
+    resolved: Any = SimpleNamespace(recalibrate=("platt",), scale_training=False)
+    recalibration = Recalibration(resolved, cast("Any", SimpleNamespace(inputs=inputs)), unknown, unknown, unknown)
+    scored = ScoredRow(row, confidence=np.full(2, 0.5))
+    (version,) = (cell.row for cell in recalibration.versions(scored, Inputs(split_data("x", "y"))))
+    assert (version.method, version.status, version.metrics, version.per_subject) == ("half+platt", "failed", {}, {})
+    assert "rivers has no validation split" in version.reason
 
 
 @pytest.mark.parametrize(
