@@ -229,6 +229,7 @@ def test_formats_for_programs_have_a_record_for_each_seed(planted: Path) -> None
     (data,) = json.loads(formats.render(build_analysis([table]).views, "json"))
     cell = data["cells"][0]
     assert cell["threshold"] == table.lines[0].seeds[0].threshold == float(records[0]["threshold"])
+    assert cell["coverage_low"] < cell["coverage"] < cell["coverage_high"]
     assert cell["realised_risk_low"] < cell["realised_risk"] < cell["realised_risk_high"]
     assert data["verdict"][0].startswith("Can answers be trusted")
 

@@ -14,7 +14,7 @@ import pytest
 from bench.api import FloatArray, UserError
 from bench.report.analysis import write
 from bench.report.label_budgets import build_analysis, read_counts, small_multiples, verdict
-from bench.report.label_budgets.views import crossing_range
+from bench.report.label_budgets.views import AHEAD, crossing_range
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.label_budgets import (
@@ -148,6 +148,9 @@ def test_tables_have_every_number_and_what_takes_no_part() -> None:
     text = render(build_analysis(GROWS, ()).views, "md")
     assert "it takes no part: not trained again" in text
     assert "| pupil" in text
+    rows = build_analysis(GROWS, ()).views.grids[0].rows
+    marks = {row.cells[0].text: [cell.mark for cell in row.cells[1:]] for row in rows}
+    assert marks == {"pupil": ["", "", AHEAD], "flat": ["", "", ""]}
     assert "all 100" in text
     assert "20 to 100" in text
     assert "validation has 4 of 20, 10 of 50, 20 of 100" in text

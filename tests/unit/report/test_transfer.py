@@ -318,6 +318,12 @@ def test_a_cell_that_one_seed_lacks_has_no_number(tmp_path: Path) -> None:
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
 
 
+def test_tables_of_prices_name_the_corpus_that_they_are_against(matrix: Matrix) -> None:
+    titles = [grid.facts[0] for grid in build_analysis(matrix).views.grids]
+    for test in ("a", "b"):
+        assert f"tiny, tested on {test}: the price of learning elsewhere than on {test}, Brier, points" in titles
+
+
 def test_leaving_subjects_out_is_a_row_of_its_own(tmp_path: Path) -> None:
     told = about(corpora=(A, B, A_OUT))
     matrix = compute_matrix(cells(tmp_path, told), told)
