@@ -16,7 +16,7 @@ import pytest
 from bench.store.folders import Store, key_of
 from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
 from bench.store.pruning import prune, select_entries
-from bench.store.usage import UsageRow, list_usage
+from bench.store.usage import UsageRow, format_size, list_usage
 
 ROOT = Path(__file__).parents[3]
 SHARD = "readings/" + "a" * 64
@@ -83,6 +83,11 @@ def test_wishes(tmp_path: Path) -> None:
     assert kinds(kinds=("fits", "adapters")) == {"fits", "adapters"}
     assert kinds(seconds=9 * 86_400) == {"fits"}
     assert kinds(seconds=11 * 86_400) == set()
+
+
+def test_sizes_have_the_largest_unit_below_them() -> None:
+    sizes = {999: "999 B", 1000: "1.0 kB", 2_930_000: "2.9 MB", 1.2e16: "12000.0 TB"}
+    assert {n: format_size(n) for n in sizes} == sizes
 
 
 def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
