@@ -255,6 +255,9 @@ def test_a_write_that_fails_leaves_the_older_cell(tmp_path, monkeypatch):
             write(replace(ROW, notes=("new",)), replace(RECORDS, confidence=np.full(3, 0.5)), tmp_path)
         assert read(path) == as_written(ROW, path)
         assert {name: text for name, text in files_below(tmp_path).items() if not name.startswith(".")} == before
+    monkeypatch.undo()
+    write(ROW, RECORDS, tmp_path)
+    assert list(path.parent.glob(".*.parquet")) == []
 
 
 def test_a_failure_is_told_until_the_numbers_are_there(tmp_path):
