@@ -639,6 +639,12 @@ def test_deepspeed_trains_as_plain_torch_does(lm: LanguageModel, tmp_path: Path,
     np.testing.assert_allclose([x["loss"] for x in zero], [x["loss"] for x in plain], atol=1e-3)
 
 
+def test_a_process_that_trains_alone_asks_no_launcher_for_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert ProcessGroup("cuda", grouped=False).device == "cuda"
+
+
 def test_long_gradients_are_clipped_over_all_parameters_together() -> None:
     ours, theirs = ([torch.nn.Parameter(torch.ones(n)) for n in (3, 2)] for _ in range(2))
     recipe = Recipe.of({**SETTINGS, "clip": 1.0})
