@@ -717,6 +717,7 @@ def test_honest_scores_pass_scaled_or_not(tmp_path: Path) -> None:
     [
         (None, np.full(N, 0.5), {}, "has no column score"),
         (SCORE, 1 / (1 + np.exp(SCORE)), {}, "its confidences do not rise with its scores"),
+        (SCORE, 0.5 - 1e-6 * SCORE, {}, "its confidences do not rise with its scores"),
         (SCORE, np.full(N, np.nan), {}, "its scores are no probabilities, but labels_seen has validation 30"),
         (SCORE, np.full(N, 0.5), {"labels_seen": LabelsSeen()}, "its scores are probabilities, but labels_seen"),
         (np.where(SCORE > 1, -np.inf, SCORE), np.full(N, 0.5), {}, "must be finite where there is an answer"),
