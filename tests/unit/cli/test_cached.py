@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,14 @@ def test_it_shows_first_and_removes_when_it_may(cache: Path) -> None:
     assert not list(cache.glob("readings/*/??/*"))
     asked("prune", "--yes")
     assert kept(cache) == 0
+
+
+@pytest.mark.parametrize(("age", "days"), [("36h", 1.5), ("3d", 3), ("2w", 14)])
+def test_what_is_older_than_hours_days_or_weeks_goes(cache: Path, age: str, days: float) -> None:
+    for entry, old in zip(cache.glob("fits/*/*"), (days - 0.1, days + 0.1), strict=True):
+        os.utime(entry, (time.time() - old * 86_400,) * 2)
+    assert "removed 1 entry" in asked("prune", "--yes", "--older-than", age).stdout
+    assert kept(cache) == 2
 
 
 def test_entries_that_a_run_reads_stay(cache: Path) -> None:
