@@ -21,6 +21,7 @@ from sklearn.isotonic import IsotonicRegression
 from bench import metrics, registry
 from bench.api import UserError
 from bench.metrics.summary import MetricSummary
+from bench.report.bins import bin_records
 from bench.report.corp import reliability_curve
 from bench.report.figures import (
     confidence_histograms,
@@ -43,7 +44,7 @@ from bench.report.tables.build import build
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Tuning
 from bench.stats import Estimate, Interval
-from tests.fixtures.readable import artist, check_readable, drawn, labels, note, words
+from tests.fixtures.readable import artist, artists, check_readable, drawn, labels, note, words
 from tests.unit.report.test_variants import made as variants
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper_methods(), "sequence-probability"})
@@ -241,6 +242,10 @@ def test_overview_shows_the_same_curves_for_every_model_and_task(made):
                 ends = drawn(alone, f"{task}/{method}/interval")
                 found = {tuple(place) for place in drawn(figure, f"{m}/{k}/{method}/interval")[:, 0].tolist()}
                 assert {tuple(place) for place in ends[:, 0].tolist()} <= found
+                answers = bin_records([made.records_of(row) for row in rows if row.method == method]).answers
+                sizes = [each.get_markersize() for name, each in artists(figure) if name == f"{m}/{k}/{method}/marker"]
+                order = np.argsort(answers[answers > 0], kind="stable").tolist()
+                assert np.argsort(sizes, kind="stable").tolist() == order
 
 
 def test_confidences_of_right_and_wrong_answers(made, one):
