@@ -262,9 +262,9 @@ TABLE = [
         given={"name": "ccps", "models": "qwen14b"}, more=["--device", "cpu"], without=["as_json"],
         values={"name": {"ptrue": None}, "models": {"llama8b": ("llama8b",)}},
         changes={
-            "name": {"Popen": ABSENT, "Reproduction": ABSENT, "tasks": ABSENT, "code": 2, "stdout": "",
+            "name": {"Popen": ABSENT, "PaperRuns": ABSENT, "tasks": ABSENT, "code": 2, "stdout": "",
                      "stderr": Holding("ptrue")},
-            "models": {"Reproduction.models": same, "Popen.args": Holding("llama8b"), "stdout": Holding("llama8b")},
+            "models": {"PaperRuns.models": same, "Popen.args": Holding("llama8b"), "stdout": Holding("llama8b")},
             "dry_run": {"Popen": ABSENT, "stdout": Holding("Left, which")},
             "verbose": {"Popen.args": Holding("--verbose")},
             "quiet": {"Popen.args": Holding("--quiet")},

@@ -314,7 +314,7 @@ def test_reproduce_hands_on_every_option_of_run() -> None:
     run = fields_of_run(called(replace(RUN, more=started[started.index("run") + 1 :]), {}))
     told = {name: value for name, (_, value) in others.items()}
     assert {name: run[name] for name in told} == told
-    assert (made["Reproduction"]["judge"], made["Reproduction"]["out"]) == (told["judge"], told["out"])
+    assert (made["PaperRuns"]["judge"], made["PaperRuns"]["out"]) == (told["judge"], told["out"])
     assert made["methods"]["plugins"] == made["tasks"]["plugins"] == told["plugins"]
 
 

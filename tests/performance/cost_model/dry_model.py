@@ -87,7 +87,7 @@ class DrySession(Session):
             self.counter.begin(OTHER)
 
 
-class DryBackbone(LanguageModel):
+class DryModel(LanguageModel):
     """All that the extractor asks of a model."""
 
     def __init__(self, name: str, blocks: int, counter: Counter, *, rank: int = 0) -> None:
@@ -99,7 +99,7 @@ class DryBackbone(LanguageModel):
                 with_lora(model, target_paths(find_linear_layers(model)), rank=rank).eval()
         session = DrySession(model, counter)
         # Whether packs agree with plain passes is asked after loading, of numbers: no part of the costs.
-        vars(self).update(model=model, dtype=DTYPE, unsupported_reason=None, stops=frozenset({STOP}), session=session)
+        vars(self).update(model=model, dtype=DTYPE, no_packs_reason=None, stops=frozenset({STOP}), session=session)
 
 
 class DryExtractor(Extractor):

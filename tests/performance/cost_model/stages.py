@@ -35,7 +35,7 @@ from tests.performance.cost_model.dry_model import (
     DTYPE,
     LONGER,
     SHORT,
-    DryBackbone,
+    DryModel,
     DryExtractor,
     checkpointing,
     configurations,
@@ -129,7 +129,7 @@ def pack_trace(
     fmt = Format.OPEN if work.open else Format.CHOICE
     mean = float(np.mean(work.answers)) if work.open else math.inf  # a letter always comes
     counter = Counter(mean, configurations()[model].get_text_config().vocab_size)
-    lm = DryBackbone(model, blocks, counter, rank=RANK if adapted else 0)
+    lm = DryModel(model, blocks, counter, rank=RANK if adapted else 0)
     signals = frozenset({QueryLogits(Adapter.OWN)}) if adapted else signals_of(fmt, learning=learning)
     words = np.arange(100, 100 + work.query, dtype=np.int32)
     letters = np.arange(2, 2 + (0 if work.open else work.options), dtype=np.int32)
@@ -303,7 +303,7 @@ def computes_again(model: str) -> bool:
 def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:
     """One step: a section for each forward pass with its backward pass."""
     counter = Counter()
-    lm = DryBackbone(model, blocks, counter)
+    lm = DryModel(model, blocks, counter)
     with torch.device("meta"):
         wrapped = with_lora(lm.model, target_paths(find_linear_layers(lm.model)), rank=RANK)
     if computes_again(model):

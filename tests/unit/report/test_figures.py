@@ -825,8 +825,8 @@ def test_the_same_results_give_the_same_bytes(tmp_path, monkeypatch):
 
 def test_pyplot_and_its_global_figures_are_not_used():
     code = (
-        "import sys, tempfile, pathlib; from bench.report.figures.drawing import drawing, save;"
-        "save(drawing((1, 1), (3.0, 1.0), title='a', note='b')[0], pathlib.Path(tempfile.mkdtemp()) / 'a.svg');"
+        "import sys, tempfile, pathlib; from bench.report.figures.drawing import new_figure, save;"
+        "save(new_figure((1, 1), (3.0, 1.0), title='a', note='b')[0], pathlib.Path(tempfile.mkdtemp()) / 'a.svg');"
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)

@@ -198,7 +198,7 @@ def test_each_follow_up_costs_its_own_tokens_only(small_model: Path, tmp_path: P
 
     one, _, _ = fed("one", {OTHER})
     both, reader, split_data = fed("both", {OTHER, ASKED, TOLD, Followup()})
-    said = definition(TOLD).reply_ids(reader.stored(split_data))
+    said = definition(TOLD).generated_reply_ids(reader.stored(split_data))
     tails = [reader.prompt_settings(split_data).turns[wording].tolist() for wording in (OTHER.wording, "")]
     long = reader.prompt_settings(split_data).turns[TOLD.wording].tolist()
     sequences = []

@@ -102,7 +102,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from bench.training import child
-with child.started(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
+with child.start_child(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
     for line in process.stdout:
         print(line, end="", flush=True)
 """
