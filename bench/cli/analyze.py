@@ -155,7 +155,7 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     """
     from bench.report.multiverse import build_analysis, compute_multiverse
     from bench.results.files import ensure_writable
-    from bench.store.folders import cache_folder
+    from bench.store.disk_cache import cache_folder
 
     ensure_writable(request.out)
     result = compute_multiverse(request, cache_folder(), announcer())

@@ -150,7 +150,7 @@ def table(
     from bench.report.tables import formats
     from bench.report.tables.request import build_views
     from bench.results.cells import skipped_notes
-    from bench.store.folders import cache_folder
+    from bench.store.disk_cache import cache_folder
 
     print_notes(skipped_notes(view.results, partial=view.partial))
     sheet = build_views(view, cache_folder(), announcer())
@@ -174,7 +174,7 @@ def report(
     from bench.report import page
     from bench.report.write import write
     from bench.results.cells import skipped_notes
-    from bench.store.folders import cache_folder
+    from bench.store.disk_cache import cache_folder
 
     print_notes(skipped_notes(request.results, partial=request.partial))
     print_written(write(request, cache_folder(), announcer()))

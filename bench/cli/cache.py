@@ -14,7 +14,7 @@ from bench.api import UserError
 from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands, with_verbosity
 from bench.cli.options import MODEL
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 
 if TYPE_CHECKING:
     from bench.store.usage import UsageRow

@@ -15,7 +15,7 @@ from bench.data.sources import open_folder
 from bench.results.submissions import check_results
 from bench.run.isolation.log import RunLog
 from bench.run.rerun import final_verdicts, rerun
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 from bench.testing import check_plugin
 
 

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, TypeVar
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
 from bench.api.configurations import search_fields
-from bench.api.constants import constants
 from bench.api.errors import plugin_errors
+from bench.api.hyperparameters import constants
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.model import specs
 

@@ -29,7 +29,7 @@ import typer
 
 from bench.cli.commands import AsJson
 from bench.results import provenance
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 
 _MIN_PYTHON = (3, 11)
 _TORCH = """

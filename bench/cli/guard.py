@@ -42,7 +42,7 @@ def guard(
     from bench.report.guard.verdict import format_share, why_failed
     from bench.results.cells import skipped_notes
     from bench.run.scorers.card import GuardCard, read_card, write_guard
-    from bench.store.folders import cache_folder
+    from bench.store.disk_cache import cache_folder
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():
         raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")

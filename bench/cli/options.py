@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from bench import registry
-from bench.api.constants import field_docstrings
+from bench.api.hyperparameters import field_docstrings
 from bench.api.options import Heading, Separated, option_of
 from bench.api.protocol import PRESETS
 
@@ -165,7 +165,7 @@ class OptionField:
         """Return the option as a function parameter with the annotations that typer reads; a tuple becomes a list."""
         hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
         option = typer.Option(
-            self.option(), help=self.help, rich_help_panel=self.heading,
+            self.option_name(), help=self.help, rich_help_panel=self.heading,
             autocompletion=BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,
         )  # fmt: skip
         default = None if self.default == () else [str(self.default)] if self.each else self.default
@@ -176,7 +176,7 @@ class OptionField:
             default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
         )  # fmt: skip
 
-    def option(self) -> str:
+    def option_name(self) -> str:
         """Return the name of the option on the command line, e.g. `--method`."""
         return option_of(self.name, self.marks, several=self.several)
 
@@ -188,7 +188,7 @@ class OptionField:
             if invalid or not texts:
                 got = repr(invalid[0]) if invalid else "none"
                 raise typer.BadParameter(
-                    f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option()}'"
+                    f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option_name()}'"
                 )
             return tuple(dict.fromkeys(map(int, texts)))
         if not self.several or (given is None and self.default is None):

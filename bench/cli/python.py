@@ -19,7 +19,7 @@ from bench.progress import Lines, Progress, Silent, progress_on
 from bench.report.notebook import Page, Results
 from bench.report.selection import Selection
 from bench.run.config import RunConfig
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -69,7 +69,7 @@ def run(
     if report.rows and not as_json:
         from bench.report.tables import build
         from bench.report.tables.request import tables_of
-        from bench.store.folders import cache_folder
+        from bench.store.disk_cache import cache_folder
 
         view = View(configs[0].out, partial=True, deviations=True)
         build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())

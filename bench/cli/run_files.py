@@ -43,7 +43,9 @@ Value = str | int | float | bool | list[str]
 
 def options() -> dict[str, OptionField]:
     """Return the options that a run file may set: key in the file -> `OptionField`."""
-    return {field.option().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS}
+    return {
+        field.option_name().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS
+    }
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import DataCard, Source, Split, UserError
 from bench.data.tables import TableRows, first_line, parquet_table, require_columns, require_rows
-from bench.store.folders import digest_file
+from bench.store.disk_cache import digest_file
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo

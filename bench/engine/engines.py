@@ -17,7 +17,7 @@ from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
-    from bench.store.folders import Store
+    from bench.store.disk_cache import Store
 
 LOCAL, RAY = "local", "ray"
 

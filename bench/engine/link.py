@@ -19,7 +19,7 @@ from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
-    from bench.store.folders import Store
+    from bench.store.disk_cache import Store
 
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_NUM_REDIS_GET_RETRIES": "2", "RAY_task_oom_retries": "1"}
 """Environment variables for Ray: no usage statistics, few connection retries, a single retry of tasks that run out of

@@ -16,7 +16,7 @@ from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all
 from bench.model.specs import ModelSpec, model_label
 from bench.progress import Progress
-from bench.store.folders import key_of
+from bench.store.disk_cache import key_of
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel, LoadOptions

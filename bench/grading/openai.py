@@ -25,7 +25,7 @@ from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, VerdictCollector, cases_to_judge, judge_all
 from bench.progress import Progress
-from bench.store.folders import key_of
+from bench.store.disk_cache import key_of
 
 if TYPE_CHECKING:
     from bench.grading.connection import Connection

@@ -20,8 +20,8 @@ from pathlib import Path
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
+from bench.store.disk_cache import key_of, with_digest
 from bench.store.files import fsync_path
-from bench.store.folders import key_of, with_digest
 from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"

@@ -29,7 +29,7 @@ from bench.model.decode_batch import DecodeBatch, Replies, SignalSpec
 from bench.model.devices import ALONE, BatchLimits, default_batch_limits
 from bench.model.language_model import LanguageModel
 from bench.model.memory import is_out_of_memory
-from bench.model.sampling import pad_by_row, sample_tokens
+from bench.model.token_sampling import pad_by_row, sample_tokens
 from bench.model.upload_buffer import copy_to_host
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 
 from bench.api import UserError
 from bench.model.specs import ModelSpec
-from bench.store.folders import digest_file
+from bench.store.disk_cache import digest_file
 
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 _CODE = "*.py"

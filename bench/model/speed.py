@@ -18,8 +18,8 @@ from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
 from bench.model.devices import default_budget, device_kind
-from bench.model.sampling import sample_tokens
 from bench.model.session import Session, blocks
+from bench.model.token_sampling import sample_tokens
 from bench.model.training_memory import with_n_blocks
 
 _FEW = 8

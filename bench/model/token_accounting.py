@@ -23,7 +23,7 @@ from bench.model.session import Indices, Session
 from bench.model.upload_buffer import Upload, UploadBuffer
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 STAGES = ("answers", "query", "continuations", "samples")
 """Names of the stages in which a decode batch is read, in order."""

@@ -12,8 +12,8 @@ from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import build_views
 from bench.results.submissions import check_results
+from bench.store.disk_cache import cache_folder
 from bench.store.files import write_atomic
-from bench.store.folders import cache_folder
 
 NAME = "README.md"
 

@@ -22,9 +22,9 @@ from bench.metrics.summary import MetricSummary
 from bench.results import cells
 from bench.results import files as results
 from bench.results.row import ResultRow
-from bench.results.submissions import numbers
+from bench.results.submissions import recomputation
+from bench.store.disk_cache import digest_file, key_of
 from bench.store.files import write_atomic
-from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
 FOLDER = "numbers"
@@ -76,10 +76,10 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
     if not records.id:
         raise UserError(f"result {path.with_suffix('.parquet')}: expected questions, got no question; run it again")
     try:
-        computed = numbers.recompute_row(row, records)
+        computed = recomputation.recompute_row(row, records)
     except UserError as error:
         raise UserError(f"result {path}: {error}") from error
-    if any(numbers.mismatches(row, computed)):
+    if any(recomputation.mismatches(row, computed)):
         return replace(computed, notes=(*row.notes, _OTHERWISE))
     added = None
     if computed.metrics.keys() - row.metrics.keys():
@@ -103,4 +103,4 @@ class _Metrics(msgspec.Struct):
 
 @functools.cache
 def _code() -> str:
-    return source_digest([Path(numbers.__file__), Path(metrics.__path__[0])])
+    return source_digest([Path(recomputation.__file__), Path(metrics.__path__[0])])

@@ -25,8 +25,8 @@ from bench.model.specs import NAME, model_label
 from bench.results.question_records import QuestionRecords
 from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decode_record, parse_json
+from bench.store.disk_cache import DIGEST, digest_file, with_digest
 from bench.store.files import json_text, write_atomic
-from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
 
 SEPARATOR = "--"

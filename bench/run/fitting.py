@@ -28,8 +28,8 @@ from bench.run.resolve import ResolvedRun
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
 from bench.store.decoding import decode_record
+from bench.store.disk_cache import Entry, Store, key_of
 from bench.store.files import write_json
-from bench.store.folders import Entry, Store, key_of
 from bench.store.sources import plugin_digest
 from bench.training.assignment import KIND as ADAPTERS
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError, Elsewhere, confidences, load_training_stage

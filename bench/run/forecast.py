@@ -21,7 +21,7 @@ from bench.model.specs import label_of
 from bench.run import fit_times
 from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Read
-from bench.run.preparation import Prepared
+from bench.run.preparation import PreparedRun
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import reason_untuned
 from bench.signals.forecast import PassForecast
@@ -59,7 +59,7 @@ def format_duration(seconds: float, sign: str = "about") -> str:
 class Forecast:
     """Plan and time estimates of a prepared run."""
 
-    prepared: Prepared
+    prepared: PreparedRun
     resolved: ResolvedRun
     grader: Grader
     _forecasts: dict[TaskSplit, PassForecast] = field(default_factory=dict, init=False)

@@ -36,14 +36,14 @@ from bench.run.isolation.log import RunLog
 from bench.run.isolation.sandbox import Isolation
 from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, uses_trained_adapter
 from bench.run.predicting import Predictor
-from bench.run.preparation import ModelHandle, Prepared, Resources, find_infeasible, open_resources, prepare
+from bench.run.preparation import ModelHandle, PreparedRun, Resources, find_infeasible, open_resources, prepare
 from bench.run.recalibration import Recalibration
 from bench.run.resolve import ResolvedRun, resolve
 from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.scorers.saving import ScorerWriter
 from bench.run.tuning import fit_tuned
 from bench.signals.batch_builder import BatchBuilder
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 from bench.store.locks import mark_in_use
 from bench.store.sources import plugin_digest
 from bench.training.trainer import DeferredTrainingError
@@ -278,7 +278,7 @@ class CellWriter:
         self.report.heads += self.heads.save(self.report.rows[-1], scored, inputs)
 
 
-def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: Prepared) -> None:
+def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resources, prepared: PreparedRun) -> None:
     """Log what the run has chosen: revisions, device, dtype, budgets, engine, cache; and how many shards are stored."""
     reader = resources.reader
     lm = reader.lm

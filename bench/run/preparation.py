@@ -28,7 +28,7 @@ from bench.signals.definition import continuations_of, required_stored_signals
 from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
@@ -56,7 +56,7 @@ class Resources:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedRun:
     """Plan and prompts of a run, before any computation."""
 
     steps: list[Step]
@@ -159,7 +159,7 @@ def open_pair_models(config: RunConfig, device: str) -> PairModels:
     return PairModels(*models)
 
 
-def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, limit: int | None) -> Prepared:
+def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, limit: int | None) -> PreparedRun:
     """Plan the steps of a run, load the questions of all splits, and build the prompts.
 
     Args:
@@ -232,7 +232,7 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
                 f"{where}: {short:,} of {n_questions:,} questions are asked with fewer than {resolved.protocol.shots}"
                 " exemplars, as their subjects have no more"
             )
-    return Prepared(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
+    return PreparedRun(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
 
 
 def _load_plan(

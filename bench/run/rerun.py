@@ -29,7 +29,7 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import BuiltIns, SubmittedCell, is_stochastic
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.results.transfer import LEAVE_OUT
 from bench.run.config import RunConfig
 from bench.run.pipeline import run

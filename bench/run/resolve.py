@@ -34,7 +34,7 @@ from bench.run.method_factory import (
     sample_configurations,
 )
 from bench.run.plan import TrainOn, uses_trained_adapter
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 

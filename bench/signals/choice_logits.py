@@ -10,7 +10,7 @@ import numpy as np
 from bench.api import ChoiceLogits, FloatArray, Format
 from bench.model.continuation_specs import Continuations, PendingArray, PendingArrays
 from bench.signals.definition import PassDefinition
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bench.api import IntArray, Signal
 from bench.prompts.front_coding import Ids
-from bench.store.folders import Entry
+from bench.store.disk_cache import Entry
 
 if TYPE_CHECKING:
     from bench.model.extractor import ShardOutput

@@ -14,7 +14,7 @@ from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, Pe
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch

@@ -144,7 +144,7 @@ def generate_texts(
     """
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import ARCHITECTURE_ERRORS
-    from bench.model.sampling import uniform_numbers
+    from bench.model.token_sampling import uniform_numbers
 
     if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
         return []

@@ -30,7 +30,7 @@ from bench.prompts.templates import context
 from bench.signals.definition import continuations_of, definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store, key_of
+from bench.store.disk_cache import Store, key_of
 
 if TYPE_CHECKING:
     from bench.api.protocol import Protocol

@@ -20,7 +20,7 @@ from bench.model.continuation_specs import (
 )
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import sample_sources
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch

@@ -9,7 +9,7 @@ import numpy as np
 from bench.api import Adapter, FloatArray, QueryLogits, Task
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
 from bench.signals.definition import PassDefinition
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch

@@ -26,7 +26,7 @@ from bench.signals.forecast import PassForecast, generate_texts
 from bench.signals.samples import split_samples
 from bench.signals.split_data import SplitData, StoredSplit
 from bench.signals.worker import Engine, ShardTask, Worker
-from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel

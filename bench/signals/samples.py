@@ -132,7 +132,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
     """
     import torch
 
-    from bench.model.sampling import sample_tokens, uniform_numbers
+    from bench.model.token_sampling import sample_tokens, uniform_numbers
 
     states: Any = definition(Hidden(1.0, At.PROMPT_END)).column(split)  # (n, d): one row for each prompt
     head, stops, n = split.lm.head, split.lm.stops, sampling.n

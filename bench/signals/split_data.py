@@ -19,7 +19,7 @@ from bench.data.splits import TaskSplit
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
 from bench.signals.files import load_rows
-from bench.store.folders import Entry, digest_arrays, key_of
+from bench.store.disk_cache import Entry, digest_arrays, key_of
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel

@@ -15,7 +15,7 @@ from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, Pe
 from bench.prompts.front_coding import Ids
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
-from bench.store.folders import digest_arrays
+from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
     import torch

@@ -22,7 +22,7 @@ from bench.model.specs import label_of
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
-from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
 
@@ -185,7 +185,7 @@ class Worker:
 
     def _compute(self, task: ShardTask) -> TaskResult:
         from bench.model.extractor import Extractor
-        from bench.model.sampling import uniform_numbers
+        from bench.model.token_sampling import uniform_numbers
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return TaskResult()

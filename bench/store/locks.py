@@ -19,8 +19,8 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, SoftFileLease, lock_descriptor
 from filelock import Timeout as Timeout
 
+from bench.store.disk_cache import key_of
 from bench.store.files import write_json
-from bench.store.folders import key_of
 
 LEASE = 180.0
 """Seconds without renewal after which another machine's lease expires.

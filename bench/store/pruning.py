@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.store.locks import adapter_claim, file_lock, shard_claim, used_models
 from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from bench.store.folders import digest_file
+from bench.store.disk_cache import digest_file
 
 _HOME = Path(__file__).resolve().parents[2]
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))

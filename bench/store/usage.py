@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.store.folders import MANIFEST
+from bench.store.disk_cache import MANIFEST
 
 READINGS, FITS, ADAPTERS = "readings", "fits", "adapters"
 ENTRIES = (READINGS, FITS, ADAPTERS)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench.api import Batch, ConfidenceMethod, ContractError, Format, Needs, RunFacts, Signal, UserError
 from bench.api.confidence import as_float64
 from bench.api.configurations import configuration_values, refuse_search, search_fields
-from bench.api.constants import sources
+from bench.api.hyperparameters import sources
 from bench.api.methods import outputs_of, refuse_gold, refuse_output
 from bench.signals.synthetic import MODEL
 from bench.testing.adapters import context

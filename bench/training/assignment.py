@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bench.api import Ragged, UserError
 from bench.model.specs import ModelSpec, label_of
 from bench.progress import Progress, Silent
-from bench.store.folders import Entry, Store
+from bench.store.disk_cache import Entry, Store
 from bench.store.locks import adapter_claim, file_lock
 from bench.store.processes import describe_exit
 from bench.training import child

@@ -24,8 +24,8 @@ from bench.model.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, wit
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.session import checkpoint_blocks
 from bench.model.specs import ModelSpec
+from bench.store.disk_cache import MANIFEST, digest_file, key_of, verify_folder, write_manifest
 from bench.store.files import write_atomic, write_json
-from bench.store.folders import MANIFEST, digest_file, key_of, verify_folder, write_manifest
 from bench.training.job import (
     ADAPTER,
     CHECKPOINTS,

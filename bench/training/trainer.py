@@ -26,7 +26,7 @@ from bench.model.cost import StageTokens
 from bench.model.devices import device_kind, training_budget
 from bench.progress import Progress, Silent
 from bench.store.decoding import decode_record
-from bench.store.folders import Entry, Store, digest_arrays, key_of
+from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 from bench.store.sources import source_digest
 from bench.training.assignment import KIND, Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe

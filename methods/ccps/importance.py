@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.api import AnalysisInput, FloatArray, MeasureColumn, Measures
-from methods.ccps import contrasts
+from methods.ccps import impact_contrasts
 from methods.ccps.columns import FEATURES, OF_ORIGINAL, OF_PERTURBED
 from methods.ccps.explained import NEAR, NOISE, TOKENS, Explanations, explain_networks
 
@@ -73,8 +73,8 @@ class Mean(NamedTuple):
 
 def importance(values: FloatArray) -> Mean:
     """Return the mean |SHAP value| of values `(seeds, n)`; the interval covers other answers and other seeds."""
-    mean = contrasts.mean_of_answers(np.abs(values))
-    effect = contrasts.estimate(mean)
+    mean = impact_contrasts.mean_of_answers(np.abs(values))
+    effect = impact_contrasts.estimate(mean)
     low = None if effect.low is None else max(0.0, effect.low)
     return Mean(effect.value, low, effect.high, float(mean.by_seed.std(ddof=1)))
 

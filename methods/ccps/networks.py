@@ -46,7 +46,7 @@ KERNEL = 3
 _FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
 
 
-def _n_rows(_: Tensor) -> int:
+def _max_rows(_: Tensor) -> int:
     return 4096
 
 
@@ -233,7 +233,7 @@ def train(network: Network, objective: StageObjective, stage: StageSettings, sto
     def record() -> None:
         module.eval()
         with torch.no_grad():
-            value = objective.on_validation(lambda function, x: function(module, x), _n_rows)
+            value = objective.on_validation(lambda function, x: function(module, x), _max_rows)
             weights = module.state_dict()
             objective.record(stopping, value, lambda: {name: w.detach().clone() for name, w in weights.items()})
         module.train()
@@ -274,5 +274,5 @@ def predict_proba(evaluate: Evaluate, features: Tensor, at_once: MaxRows) -> Ten
 def probabilities(network: Network, features: Tensor) -> npt.NDArray[np.float64]:
     """Return the probability that each answer is right, `(n,)` float64, by one network in evaluation mode."""
     with torch.no_grad():
-        result: npt.NDArray[np.float64] = predict_proba(lambda f, x: f(network, x), features, _n_rows).numpy()
+        result: npt.NDArray[np.float64] = predict_proba(lambda f, x: f(network, x), features, _max_rows).numpy()
     return result

@@ -36,9 +36,9 @@ from bench.api import (
     TokenIds,
     UserError,
 )
-from methods.ccps import contrasts
+from methods.ccps import impact_contrasts
 from methods.ccps.analyses import prepare, require_ccps
-from methods.ccps.contrasts import Effect, LinearisedEstimate, TokenImpacts
+from methods.ccps.impact_contrasts import Effect, LinearisedEstimate, TokenImpacts
 from methods.ccps.networks import Network, probabilities
 from methods.ccps.word_classes import Word, WordClass, align_tokens, tag_words, tagger
 
@@ -187,14 +187,14 @@ def build_measures(tagged: TokenWords, confidence: FloatArray, impact: FloatArra
     impacts = tagged.tokens(impact)
     later, both = impacts.take(impacts.place > 0), impacts.has_both
     compared = [
-        _contrast(ALL, impacts, contrasts.over_all(impacts)),
-        _contrast(WITHIN, impacts.take(both[impacts.answer]), contrasts.within_answers(impacts)),
-        _contrast(WITHOUT_FIRST, later.take(later.has_both[later.answer]), contrasts.within_answers(later)),
-        _contrast(SAME_PLACES, impacts, contrasts.within_places(impacts)),
+        _contrast(ALL, impacts, impact_contrasts.over_all(impacts)),
+        _contrast(WITHIN, impacts.take(both[impacts.answer]), impact_contrasts.within_answers(impacts)),
+        _contrast(WITHOUT_FIRST, later.take(later.has_both[later.answer]), impact_contrasts.within_answers(later)),
+        _contrast(SAME_PLACES, impacts, impact_contrasts.within_places(impacts)),
     ]
     if not tagged.is_first[[word is not None for word in tagged.word]].all():
         first_tokens = impacts.take(tagged.is_first[np.isin(tagged.kind, ("content", "function"))])
-        compared.append(_contrast(WORDS_ONCE, first_tokens, contrasts.within_places(first_tokens)))
+        compared.append(_contrast(WORDS_ONCE, first_tokens, impact_contrasts.within_places(first_tokens)))
     rows = _build_rows(tagged, impact, compared) if both.any() else []
     return Measures(
         QUESTION, build_answer(compared, int(both.sum()), len(tagged.ids)), COLUMNS, rows, "difference",
@@ -220,9 +220,9 @@ def _contrast(
     if estimates is None:
         return Contrast(what, len(impacts.answer), None, None)
     difference, floor = estimates
-    ratio = contrasts.lift(difference, floor)
-    lift = None if ratio is None else contrasts.estimate(ratio)
-    return Contrast(what, len(impacts.answer), contrasts.estimate(difference), lift)
+    ratio = impact_contrasts.lift(difference, floor)
+    lift = None if ratio is None else impact_contrasts.estimate(ratio)
+    return Contrast(what, len(impacts.answer), impact_contrasts.estimate(difference), lift)
 
 
 def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contrast]) -> list[_Row]:
@@ -236,9 +236,9 @@ def _build_rows(tagged: TokenWords, impact: FloatArray, compared: Sequence[Contr
         i = np.flatnonzero(tagged.kind == kind)
         content = np.ones(len(i), dtype=np.bool_)
         group = TokenImpacts(tagged.answer[i], tagged.place[i], tagged.place[i], content, impact[:, i], len(tagged.ids))
-        mean = contrasts.mean_impact(group)
+        mean = impact_contrasts.mean_impact(group)
         if mean is not None:
-            effect = values("impact", contrasts.estimate(mean))
+            effect = values("impact", impact_contrasts.estimate(mean))
             rows.append({"what": name, "answers": mean.answers, "tokens": len(i), **effect})
     for what, count, difference, lift in compared:
         row: _Row = {"what": what, "tokens": count}
@@ -300,11 +300,11 @@ def build_answer(compared: Sequence[Contrast], both: int, n: int) -> str:
     if not both:
         return f"It can't be said: none of {n:,} answers has both a content word and a function word."
     _, within, rest, places, *by_word = (contrast.difference for contrast in compared)
-    if both < contrasts.MIN_ANSWERS or within is None or within.p is None:
+    if both < impact_contrasts.MIN_ANSWERS or within is None or within.p is None:
         have = "answer has" if both == 1 else "answers have"
         return (
             f"It can't be said: {both} of {n:,} {have} both a content word and a function word; intervals need"
-            f" {contrasts.MIN_ANSWERS}."
+            f" {impact_contrasts.MIN_ANSWERS}."
         )
     more = f"move it {'more' if within.value > 0 else 'less'}"
     if within.low == within.value == within.high == 0:

@@ -36,7 +36,7 @@ from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow
 from bench.signals.files import load_signal
-from bench.store.folders import Store, key_of
+from bench.store.disk_cache import Store, key_of
 from tasks.mmlu import MMLUChoice, MMLUOpen
 from tests.fuzz.inputs import EDITS, RAW, document, patched, text
 from tests.fuzz.target import Target

@@ -18,7 +18,7 @@ import pytest
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.store.folders import digest_file
+from bench.store.disk_cache import digest_file
 from tests.faults import workload
 from tests.integration.conftest import ROOT
 from tests.integration.engine_runs import add, parent

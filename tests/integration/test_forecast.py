@@ -30,7 +30,7 @@ from bench.run.plan import Adapt, Fit, Read, Step
 from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.signals import reader
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.fixtures import models
 
 FACTOR = 3.0

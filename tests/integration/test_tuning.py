@@ -15,7 +15,7 @@ from bench.metrics import nll
 from bench.results import files
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Tuning
-from bench.results.submissions.declared import tuning_findings
+from bench.results.submissions.metadata_checks import tuning_findings
 from bench.run.rerun import _config
 from methods.pik import PIK
 

@@ -21,7 +21,7 @@ from bench.progress import Silent
 from bench.signals.definition import definition, read_from_model
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.performance.measure import NotMeasured
 
 if TYPE_CHECKING:

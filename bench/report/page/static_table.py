@@ -126,7 +126,8 @@ class _StaticTable:
             metric = payload["metrics"][m]
             attributes = {
                 "scope": "col", "class": "num metric", "data-key": metric["name"], "data-m": str(m),
-                "data-first": _order(metric), "title": metric["about"], "hidden": None if m in self.shown else "",
+                "data-first": _sort_direction(metric), "title": metric["about"],
+                "hidden": None if m in self.shown else "",
             }  # fmt: skip
             note = el("small", metric["note"]) if metric["note"] else None
             headings.append(el("th", attributes, metric_heading(metric), note))
@@ -227,7 +228,7 @@ def _sort_value(value: float | None) -> str | None:
     return None if value is None else f"{value:g}" if isinstance(value, int) else str(value)
 
 
-def _order(metric: Data) -> str:
+def _sort_direction(metric: Data) -> str:
     """Return the direction, "1" or "-1", in which the first click on a heading sorts: the best method comes first."""
     return "-1" if metric["better"] > 0 else "1"
 
@@ -272,7 +273,9 @@ def _overview(payload: Data) -> Iterator[Element]:
     for m in dict.fromkeys((headline, *payload["sets"][0]["metrics"])) if len(blocks) > 1 else ():
         metric, bodies = metrics[m], []
         headings = [el("th", {"scope": "col", "class": "name"}, "Method")]
-        headings += [el("th", {"scope": "col", "class": "num", "data-first": _order(metric)}, name) for name in columns]
+        headings += [
+            el("th", {"scope": "col", "class": "num", "data-first": _sort_direction(metric)}, name) for name in columns
+        ]
         for model in dict.fromkeys(block["model"] for block in blocks):
             lines_by_method: dict[tuple[int, str], dict[str, Data]] = {}
             for name, block in zip(names, blocks, strict=True):

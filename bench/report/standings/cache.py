@@ -25,8 +25,8 @@ from bench.report.text import plain
 from bench.results.files import stored_path
 from bench.results.row import ResultRow
 from bench.stats import Average, Settings
+from bench.store.disk_cache import digest_file, key_of
 from bench.store.files import write_atomic
-from bench.store.folders import digest_file, key_of
 from bench.store.sources import source_digest
 
 FOLDER = "standings"

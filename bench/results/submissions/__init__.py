@@ -19,9 +19,9 @@ from bench.data.sources import FolderSource, HubSource, open_source
 from bench.results import cells, question_texts
 from bench.results import files as results
 from bench.results.row import ResultRow as ResultRow
-from bench.results.submissions import declared, numbers, questions, together
-from bench.results.submissions.cell import BuiltIns, Finding, SubmittedCell, Unchecked
-from bench.results.submissions.questions import Questions
+from bench.results.submissions import cross_cell_checks, metadata_checks, question_checks, recomputation
+from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, SubmittedCell
+from bench.results.submissions.question_checks import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
@@ -76,7 +76,7 @@ class _Check:
     folder: Path
     built_in: BuiltIns
     source: FolderSource | HubSource
-    traces: list[together.Trace] = field(default_factory=list)
+    traces: list[cross_cell_checks.Trace] = field(default_factory=list)
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[SubmissionVerdict]:
@@ -84,12 +84,12 @@ class _Check:
         findings: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             findings[path] = list(self._file_findings(path))
-        for path, finding in together.findings(self.traces, self.built_in):
+        for path, finding in cross_cell_checks.findings(self.traces, self.built_in):
             findings[path].append(finding)
         for path in _visible(self.folder, "*.parquet"):
             if path.with_suffix(".json").is_file():
                 continue
-            name = questions.FILE.fullmatch(path.name)
+            name = question_checks.FILE.fullmatch(path.name)
             if path.parent != self.folder / question_texts.FOLDER:
                 beside = f"it has no {path.with_suffix('.json').name} beside it; copy that as well, or delete this file"
                 findings[path] = [beside]
@@ -100,8 +100,8 @@ class _Check:
         verdicts = []
         for path in sorted(findings):
             texts = dict.fromkeys(findings[path])
-            problems = tuple(_printable(text) for text in texts if not isinstance(text, Unchecked))
-            unchecked = tuple(_printable(text) for text in texts if isinstance(text, Unchecked))
+            problems = tuple(_printable(text) for text in texts if not isinstance(text, SkippedCheck))
+            unchecked = tuple(_printable(text) for text in texts if isinstance(text, SkippedCheck))
             verdicts.append(SubmissionVerdict(_printable(str(path.relative_to(self.folder))), problems, unchecked))
         return verdicts
 
@@ -120,8 +120,8 @@ class _Check:
             yield f"it is partial (--limit {row.limit}); run the whole task"
         elif expected != path:
             yield f"it says that it is {expected.relative_to(self.folder)}; don't rename results"
-        yield from declared.code_findings(row, self.folder)
-        yield from declared.findings(row, self.built_in)
+        yield from metadata_checks.code_findings(row, self.folder)
+        yield from metadata_checks.findings(row, self.built_in)
         if records is None:
             yield f"its cell is {row.status} ({row.reason}); only numbers are committed"
             return
@@ -132,12 +132,12 @@ class _Check:
         if len(set(records.id)) != len(records.id):
             yield "its Parquet file has a question twice"
         with suppress(UserError):  # invalid deviations are another finding
-            yield from numbers.mismatches(row, numbers.recompute_row(row, records))
-        reason = numbers.too_good_reason(records)
+            yield from recomputation.mismatches(row, recomputation.recompute_row(row, records))
+        reason = recomputation.too_good_reason(records)
         if reason is not None:
             yield f"{reason}; {ONLY_A_RUN}"
-        yield from questions.findings(cell, self._load_questions(row.task, row.task_version))
-        yield from together.score_findings(cell, self.built_in)
+        yield from question_checks.findings(cell, self._load_questions(row.task, row.task_version))
+        yield from cross_cell_checks.score_findings(cell, self.built_in)
         if cell.recalibration:
             origin = results.path_of(replace(row, method=cell.base), self.folder)
             try:
@@ -145,8 +145,8 @@ class _Check:
             except UserError:
                 yield f"{origin.name} is not beside it, of which it is a recalibration; copy both"
             else:
-                yield from together.recalibration_findings(cell, original, original_records)
-        self.traces.append(together.trace(cell))
+                yield from cross_cell_checks.recalibration_findings(cell, original, original_records)
+        self.traces.append(cross_cell_checks.trace(cell))
 
     def _load_questions(self, task: str, version: int) -> Questions:
         if (task, version) not in self.question_sets:

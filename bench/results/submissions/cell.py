@@ -23,7 +23,7 @@ DIGITS = 4
 """Number of decimals to which confidences are rounded when two results are compared."""
 
 
-class Unchecked(str):
+class SkippedCheck(str):
     """A finding that a check could not be made, with the reason; all other findings are problems."""
 
     __slots__ = ()

@@ -11,7 +11,7 @@ from bench.progress import Progress
 from bench.run.analyses.request import TransferConfig, format_command
 from bench.run.forecast import format_duration
 from bench.run.plan import signals_needed
-from bench.run.preparation import Prepared, Resources
+from bench.run.preparation import PreparedRun, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
@@ -23,7 +23,7 @@ class CorpusRun:
     """A prepared run in which methods learn on one corpus (training data of a task), whichever test is predicted."""
 
     resolved: ResolvedRun
-    prepared: Prepared
+    prepared: PreparedRun
 
     @property
     def task(self) -> str:

@@ -19,8 +19,8 @@ from bench.api import UserError
 from bench.model.specs import NAME, model_label
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decode_record, parse_json
+from bench.store.disk_cache import DIGEST, digest_file, with_digest
 from bench.store.files import write_json
-from bench.store.folders import DIGEST, digest_file, with_digest
 from bench.store.locks import folder_lock
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from bench.progress import Progress
 from bench.run.scorers.card import GuardCard, read_card
 from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
 from bench.run.scorers.scoring_input import read_wording
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 from bench.store.locks import mark_in_use
 
 

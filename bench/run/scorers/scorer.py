@@ -35,13 +35,13 @@ from bench.run.preparation import open_pair_models
 from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
 from bench.run.scorers.output_maps import OutputMaps, read_method, read_output
-from bench.run.scorers.scoring_input import PromptWording, UnknownSubjects, build_task, read_wording
+from bench.run.scorers.scoring_input import PromptWording, SubjectsWithoutExemplars, build_task, read_wording
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition, read_from_model, uses_adapter
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 
 FIELDS = ("question", "choices", "subject", "id")
 """Keys of a question that is given as a dict. Two more keys are allowed: `given` may hold the answer to score;
@@ -81,7 +81,7 @@ class ScoredAnswers:
     """`(n,)`: confidence in each answer; NaN if the question is too long for the model's context."""
     too_long: Mapping[str, str] = field(default_factory=dict)
     """Id of each question that is too long for the model's context -> error message."""
-    unknown_subjects: UnknownSubjects = field(default_factory=UnknownSubjects)
+    unknown_subjects: SubjectsWithoutExemplars = field(default_factory=SubjectsWithoutExemplars)
     data_by_split: Sequence[SplitData] = ()
     """The questions with answers and signals, in at most two parts: with provided answers, and with generated ones."""
 

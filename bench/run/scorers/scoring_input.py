@@ -39,7 +39,7 @@ class PromptWording:
 
 
 @dataclass(frozen=True)
-class UnknownSubjects:
+class SubjectsWithoutExemplars:
     """Subjects of scored questions for which a head has no exemplars."""
 
     subjects: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class _HeadTask(Task):
 
 def build_task(
     card: ProtocolCard, words: PromptWording, protocol: Protocol, questions: Sequence[Question], dev: Sequence[Question]
-) -> tuple[Task, UnknownSubjects]:
+) -> tuple[Task, SubjectsWithoutExemplars]:
     """Build a task whose prompts have the form of the head's test prompts; also return the subjects without exemplars.
 
     Questions of a subject without exemplars in the head are shown exemplars of other subjects. Without any, the model
@@ -132,7 +132,7 @@ def build_task(
     counts = Counter(question.subject for question in questions)
     unknown = [subject for subject in counts if subject not in pools and subject not in from_file]
     pools |= {**from_file, **(dict.fromkeys(unknown, substitutes) if substitutes else {})}
-    unknown_subjects = UnknownSubjects(
+    unknown_subjects = SubjectsWithoutExemplars(
         tuple(unknown), sum(counts[subject] for subject in unknown), min(len(substitutes), protocol.shots)
     )
     fields = {
@@ -147,4 +147,4 @@ def build_task(
         "exemplars": pools,
     }
     task: Task = type("HeadTask", (_HeadTask,), fields)(HubSource(), protocol)  # a source that is never read
-    return task, unknown_subjects if words.pools and protocol.shots else UnknownSubjects()
+    return task, unknown_subjects if words.pools and protocol.shots else SubjectsWithoutExemplars()

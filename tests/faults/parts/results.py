@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.store.folders import with_digest
+from bench.store.disk_cache import with_digest
 from tests.faults import commands, workload
 from tests.faults.ledger import Case, FaultError, Outcome
 from tests.faults.parts.store import ABSURD, Damage, flip

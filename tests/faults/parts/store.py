@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench.api import UserError
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.faults import commands, workload
 from tests.faults.ledger import Case, FaultError, Outcome
 

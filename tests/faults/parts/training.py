@@ -308,7 +308,7 @@ def resealed(manifest: Path) -> None:
     """Write a manifest again for files that were changed on purpose."""
     import json
 
-    from bench.store.folders import digest_file, key_of
+    from bench.store.disk_cache import digest_file, key_of
 
     told = json.loads(manifest.read_text(encoding="utf-8"))
     del told["digest"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.model.continuation_specs import ModelInput
 from bench.model.prefix_tree import plan_packs
-from bench.model.sampling import uniform_numbers
+from bench.model.token_sampling import uniform_numbers
 
 if TYPE_CHECKING:
     from bench.api import Question, Split

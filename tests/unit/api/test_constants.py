@@ -9,7 +9,7 @@ import pytest
 
 from bench import registry
 from bench.api import Batch, ConfidenceMethod, FloatArray
-from bench.api.constants import constants
+from bench.api.hyperparameters import constants
 
 METHODS = registry.methods()
 

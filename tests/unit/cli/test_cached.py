@@ -16,7 +16,7 @@ from bench.cli.app import app
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.pipeline import open_run
-from bench.store.folders import Store, key_of
+from bench.store.disk_cache import Store, key_of
 
 
 @pytest.fixture

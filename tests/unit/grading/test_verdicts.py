@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, cases_to_judge
-from bench.store.folders import key_of
+from bench.store.disk_cache import key_of
 
 ROOT = Path(__file__).parents[3]
 JUDGE = {"kind": "openai", "model": "m", "url": "http://host/v1", "prompt": "judge/1", "temperature": 0.0}

@@ -31,7 +31,7 @@ from bench.model.adapter import apply_adapter
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.linear_layers import of_config
 from bench.model.specs import ModelSpec
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.testing.adapters import train_on_toy
 from bench.training import child
 from bench.training.trainer import AdapterTrainer

@@ -19,8 +19,8 @@ from bench.api import At, ChoiceLogits, Hidden, QueryLogits, Samples, Signal, Us
 from bench.model.continuation_specs import ModelInput
 from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel, LoadOptions
-from bench.model.sampling import sample_tokens, uniform_numbers
 from bench.model.specs import ModelSpec
+from bench.model.token_sampling import sample_tokens, uniform_numbers
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
 from tests.fixtures import models

@@ -19,8 +19,8 @@ from bench.model.devices import ALONE, BatchLimits
 from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel
 from bench.model.prefix_tree import plan_packs
-from bench.model.sampling import uniform_numbers
 from bench.model.session import Session
+from bench.model.token_sampling import uniform_numbers
 from bench.signals.definition import pass_definitions
 from tests.unit.model import test_backbone as plain
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.model.sampling import pad_by_row, sample_tokens, uniform_numbers
+from bench.model.token_sampling import pad_by_row, sample_tokens, uniform_numbers
 
 
 def drawn_singly(logits: np.ndarray, number: float, temperature: float, top_p: float) -> int:

@@ -20,7 +20,7 @@ from bench.model.session import blocks
 from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.training import loop
 from bench.training.job import ADAPTER, EXAMPLES, VALIDATION, Job, write_examples
 from bench.training.trainer import AdapterTrainer

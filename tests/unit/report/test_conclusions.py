@@ -28,7 +28,7 @@ from bench.results import files
 from bench.results.files import write
 from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Training
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from tests.fixtures import large_page as large
 from tests.fixtures.readable import artists, note, words
 

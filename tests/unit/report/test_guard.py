@@ -25,7 +25,7 @@ from bench.results.files import write
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, ResultRow, Tuning
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.stats.guard import held_out_mask
 
 N = 600

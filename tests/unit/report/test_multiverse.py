@@ -38,7 +38,7 @@ from bench.results import files, question_texts
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import SEVERAL, QuestionText
 from bench.results.row import ResultRow, Training
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.stats import Settings
 from tests.fixtures.readable import check_readable, words
 

@@ -24,7 +24,7 @@ from bench.report.tables.request import tables_of
 from bench.report.text import EN_DASH, interval_text, p_text, precise
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.stats import TESTED
 from tests.fixtures import compared
 

@@ -34,7 +34,7 @@ from bench.results.files import path_of, write
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow, Training
 from bench.stats import Average
-from bench.store.folders import with_digest
+from bench.store.disk_cache import with_digest
 
 PROTOCOL = Protocol()
 SUBJECTS = [f"subject {min(k % 5, 3)}" for k in range(160)]

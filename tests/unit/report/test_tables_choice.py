@@ -25,7 +25,7 @@ from bench.report.text import MINUS
 from bench.report.write import write
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.results.submissions import numbers
+from bench.results.submissions import recomputation
 from bench.stats import TESTED, Interval
 from tests.unit.report.test_tables import brier, cell, judged, with_rmsce
 from tests.unit.report.test_tables_on_disk import put
@@ -198,7 +198,7 @@ def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: p
         computed.append(row.task)
         return row
 
-    monkeypatch.setattr(numbers, "recompute_row", seen)
+    monkeypatch.setattr(recomputation, "recompute_row", seen)
     tables_of(View(out, tasks=("medmcqa-choice",)), None)
     assert set(computed) == {"medmcqa-choice"}
 

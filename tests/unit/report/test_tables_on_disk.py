@@ -33,9 +33,9 @@ from bench.report.tables.request import build_views, tables_of
 from bench.results.files import read, read_records, stored_path, to_json, write
 from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.stats import TESTED, Settings, ranks, summary
-from bench.store.folders import with_digest
+from bench.store.disk_cache import with_digest
 
 PROTOCOL = Protocol()
 N = 120
@@ -168,7 +168,7 @@ def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     said: list[str] = []
     first = rows_to_show(tmp_path, tmp_path / "cache", say=said.append)
     assert len(said) == 1
-    monkeypatch.setattr(recomputed.numbers, "recompute_row", None)
+    monkeypatch.setattr(recomputed.recomputation, "recompute_row", None)
     assert rows_to_show(tmp_path, tmp_path / "cache", say=said.append) == first == [read(path)]
     assert len(said) == 1
     write(replace(row, notes=("x",)), read_records(path), tmp_path)

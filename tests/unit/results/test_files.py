@@ -44,7 +44,7 @@ from bench.results.files import (
     write,
 )
 from bench.results.row import SCHEMA_VERSION, Configuration, LabelsSeen, ResultRow, Tuning
-from bench.store.folders import DIGEST, with_digest
+from bench.store.disk_cache import DIGEST, with_digest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -28,8 +28,8 @@ from bench.results import files, provenance, question_texts
 from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Training
 from bench.results.submissions import SubmissionVerdict, check_results
-from bench.results.submissions.numbers import recompute_row
-from bench.store.folders import with_digest
+from bench.results.submissions.recomputation import recompute_row
+from bench.store.disk_cache import with_digest
 
 SHA = "a" * 40
 summarise = metrics.summarise

@@ -18,7 +18,7 @@ from bench.run.config import RunConfig
 from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.sandbox import Isolation
 from bench.run.pipeline import run
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.store.sources import source_digest
 
 SURE = """

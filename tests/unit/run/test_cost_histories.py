@@ -40,7 +40,7 @@ from bench.signals import reader as reading_room
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.unit.run.test_costs import FewRivers, OpenRivers, prefixes
 
 DRAWN = Samples(3, 0.8)

@@ -41,7 +41,7 @@ from bench.signals.batch_builder import BatchBuilder
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.fixtures.rivers import NAMES, Rivers
 
 

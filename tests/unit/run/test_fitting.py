@@ -41,7 +41,7 @@ from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
 from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_history
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError
 from tests.fixtures.rivers import Rivers
 

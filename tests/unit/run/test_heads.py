@@ -36,8 +36,8 @@ from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.score_file import guard_notes, score
 from bench.run.scorers.scorer import HeadSetting
 from bench.stats.guard import held_out_mask
+from bench.store.disk_cache import DIGEST, with_digest
 from bench.store.files import write_folder_atomic
-from bench.store.folders import DIGEST, with_digest
 from bench.store.processes import machine_id
 from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
 

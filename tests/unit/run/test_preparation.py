@@ -14,7 +14,7 @@ from bench.data.splits import TaskSplit
 from bench.grading.grade import MatchJudge
 from bench.run.config import RunConfig
 from bench.run.plan import Read
-from bench.run.preparation import Prepared, Resources, prepare
+from bench.run.preparation import PreparedRun, Resources, prepare
 from bench.run.resolve import resolve
 from bench.signals.grading import Grader
 from bench.signals.split_data import SplitData
@@ -80,7 +80,7 @@ class Opener:
 
 def prepared(
     folder: Path, *methods: str, lost: bool = True, splits: str = '("train", "validation", "test")', **options: Any
-) -> Prepared:
+) -> PreparedRun:
     path = folder / "brooks.py"
     text = PLUGIN.replace("LOST = True", f"LOST = {lost}").replace('("train", "validation", "test")', splits)
     path.write_text(text, encoding="utf-8")

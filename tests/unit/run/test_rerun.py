@@ -17,7 +17,7 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import SubmittedCell
-from bench.results.submissions.numbers import recompute_row
+from bench.results.submissions.recomputation import recompute_row
 from bench.run import rerun
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport

@@ -18,7 +18,7 @@ from bench.data.loading import check_questions
 from bench.data.splits import TaskSplit, limit_by_subject
 from bench.run.config import RunConfig
 from bench.run.resolve import ResolvedRun, resolve
-from bench.store.folders import cache_folder
+from bench.store.disk_cache import cache_folder
 
 PLUGIN = '''"""A method with a field of every type."""
 import numpy as np

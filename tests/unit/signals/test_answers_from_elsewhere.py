@@ -22,7 +22,7 @@ from bench.run.costs import compute_costs
 from bench.signals.definition import definition
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.unit.model.test_backbone import plain
 from tests.unit.run.test_costs import FewRivers, OpenRivers
 

@@ -21,7 +21,7 @@ from bench.signals import batch_builder as batching
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.files import _file_name, load_rows
 from bench.signals.split_data import SplitData, StoredSplit
-from bench.store.folders import Entry
+from bench.store.disk_cache import Entry
 from tests.fixtures.rivers import Rivers
 
 WIDTH = 8

@@ -30,8 +30,8 @@ from bench.model.continuation_specs import UserTurn
 from bench.model.continuation_tree import ContinuationTree
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel, LoadOptions
-from bench.model.sampling import uniform_numbers
 from bench.model.specs import ModelSpec
+from bench.model.token_sampling import uniform_numbers
 from bench.prompts.chat import Chat
 from bench.prompts.prompt_settings import PromptSettings
 from bench.run.costs import compute_costs

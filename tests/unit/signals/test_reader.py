@@ -38,7 +38,7 @@ from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from tests.fixtures.rivers import Rivers
 
 sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)

@@ -20,7 +20,7 @@ from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
 from bench.progress import Silent
 from bench.signals.grading import Grader, PairModels, match_relations
-from bench.store.folders import Store
+from bench.store.disk_cache import Store
 from bench.testing import planted
 from tests.fixtures import models
 from tests.unit.run.test_costs import FewRivers, OpenRivers, read

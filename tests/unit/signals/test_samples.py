@@ -34,7 +34,7 @@ from bench.api import (
 )
 from bench.api.methods import refuse_gold
 from bench.model.language_model import LanguageModel
-from bench.model.sampling import uniform_numbers
+from bench.model.token_sampling import uniform_numbers
 from bench.prompts.templates import context
 from bench.run.costs import compute_costs
 from bench.signals.batch_builder import BatchBuilder

@@ -32,7 +32,7 @@ from bench.prompts import shards as sharding
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.signals.worker import ShardTask, TaskResult, Worker, WorkerSpec, _check
-from bench.store.folders import Store, key_of
+from bench.store.disk_cache import Store, key_of
 from bench.store.locks import Timeout, file_lock
 from tests.fixtures.rivers import Rivers
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.store.folders import Store, key_of
+from bench.store.disk_cache import Store, key_of
 from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
 from bench.store.pruning import prune, select_entries
 from bench.store.usage import UsageRow, format_size, list_usage
@@ -186,7 +186,7 @@ def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
     """A copy of a model, or its Hub id beside its alias, has the same weights, so that the same entries are read."""
     use, other = put(tmp_path, "fits", "one", "alias"), put(tmp_path, "fits", "two", "elsewhere")
     program = (
-        "from bench.store.folders import Store\nstore = Store(root)\n"
+        "from bench.store.disk_cache import Store\nstore = Store(root)\n"
         "def reading():\n    with mark_in_use(root, 'organisation/model') as store.reads:\n"
         f"        assert store.get('fits', {use.path.name!r})\n        yield\n"
         "from contextlib import contextmanager\nwith contextmanager(reading)()"

@@ -42,8 +42,8 @@ from bench.model.linear_layers import of_config
 from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
-from bench.store import folders
-from bench.store.folders import Store, digest_file, key_of
+from bench.store import disk_cache
+from bench.store.disk_cache import Store, digest_file, key_of
 from bench.store.locks import file_lock
 from bench.training import child as children
 from bench.training import loop
@@ -557,7 +557,7 @@ def test_a_checkpoint_that_can_t_be_read_for_the_moment_stays(
             raise OSError(errno.EIO, "Input/output error")
         return digest_file(path)
 
-    monkeypatch.setattr(folders, "digest_file", unread)
+    monkeypatch.setattr(disk_cache, "digest_file", unread)
     with pytest.raises(UserError, match=r"can't be read: Input/output error\. It was not removed"):
         loop.main(tmp_path / "job" / CONFIG)
     assert (tmp_path / "job" / CHECKPOINTS / "step-6" / "state.json").is_file()
@@ -754,7 +754,7 @@ def test_one_process_ends_in_the_same_bits_with_deepspeed_and_without(lm: Langua
     for deepspeed in (False, True):
         config = write_job(lm, tmp_path / str(deepspeed), {**settings, "deepspeed": deepspeed}, learnable())
         finished(config)
-        folders.append(config.parent / ADAPTER)
+        disk_cache.append(config.parent / ADAPTER)
     plain, zero = (load_file(folder / "adapter_model.safetensors") for folder in folders)
     assert plain.keys() == zero.keys()
     assert all(torch.equal(plain[name], zero[name]) for name in plain)

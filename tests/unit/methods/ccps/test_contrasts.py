@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from methods.ccps import contrasts
-from methods.ccps.contrasts import LinearisedEstimate, TokenImpacts
+from methods.ccps import impact_contrasts
+from methods.ccps.impact_contrasts import LinearisedEstimate, TokenImpacts
 
 Draws = np.random.Generator
 
@@ -42,8 +42,8 @@ def test_within_answers_is_the_paired_t_test() -> None:
     ]
     content, function = np.array(means).T
     expected = stats.ttest_rel(content, function)
-    difference, floor = contrasts.within_answers(tokens) or pytest.fail("nothing")
-    found = contrasts.estimate(difference)
+    difference, floor = impact_contrasts.within_answers(tokens) or pytest.fail("nothing")
+    found = impact_contrasts.estimate(difference)
     low, high = expected.confidence_interval()
     assert (found.value, found.low, found.high, found.p) == pytest.approx(
         ((content - function).mean(), low, high, expected.pvalue), rel=1e-9
@@ -66,7 +66,7 @@ def test_over_all_is_the_regression_with_errors_by_answer() -> None:
     tokens = same_seeds(drawn(np.random.default_rng(1), effect=0.3))
     design = np.stack([tokens.content, np.ones(len(tokens.content))], axis=1).astype(float)
     value, square, _ = sandwich(design, tokens, 0)
-    difference, _ = contrasts.over_all(tokens) or pytest.fail("nothing")
+    difference, _ = impact_contrasts.over_all(tokens) or pytest.fail("nothing")
     assert difference.value == pytest.approx(value)
     assert (difference.influence**2).sum() == pytest.approx(square)
 
@@ -80,7 +80,7 @@ def test_same_places_is_the_regression_with_effects_of_answers_and_places() -> N
     ], dtype=float)  # fmt: skip
     design = np.column_stack([tokens.content.astype(float), answers, places])
     value, square, rank = sandwich(design, tokens, 0)
-    difference, _ = contrasts.within_places(tokens) or pytest.fail("nothing")
+    difference, _ = impact_contrasts.within_places(tokens) or pytest.fail("nothing")
     assert difference.value == pytest.approx(value)
     t = len(tokens.answer)
     spent = (t - tokens.n) / (t - rank)
@@ -89,7 +89,7 @@ def test_same_places_is_the_regression_with_effects_of_answers_and_places() -> N
     np.testing.assert_allclose(difference.weight, tokens.sums(of_tokens**2), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("contrast", [contrasts.over_all, contrasts.within_answers])
+@pytest.mark.parametrize("contrast", [impact_contrasts.over_all, impact_contrasts.within_answers])
 def test_influences_of_a_lift_are_what_an_answers_weight_changes(contrast: Any) -> None:
     tokens = same_seeds(drawn(np.random.default_rng(3), n=30, effect=0.3))
 
@@ -97,20 +97,20 @@ def test_influences_of_a_lift_are_what_an_answers_weight_changes(contrast: Any) 
         y = tokens.impact[0]
         sums = [np.bincount(tokens.answer, of * y, tokens.n) for of in (tokens.content, ~tokens.content)]
         counts = [np.bincount(tokens.answer, of, tokens.n) for of in (tokens.content, ~tokens.content)]
-        if contrast is contrasts.within_answers:
+        if contrast is impact_contrasts.within_answers:
             both = tokens.has_both
             sums = [np.where(both, a / np.maximum(b, 1), 0.0) for a, b in zip(sums, counts, strict=True)]
             counts = [both.astype(float)] * 2
         content, function = ((weights @ a) / (weights @ b) for a, b in zip(sums, counts, strict=True))
         return float(content / function - 1)
 
-    found = contrasts.lift(*contrast(tokens))
+    found = impact_contrasts.lift(*contrast(tokens))
     assert found is not None
     once = np.ones(tokens.n)
     assert found.value == pytest.approx(lift(once))
     step = 1e-6
     changed = [(lift(once + step * row) - lift(once - step * row)) / (2 * step) for row in np.eye(tokens.n)]
-    taking_part = tokens.has_both if contrast is contrasts.within_answers else slice(None)
+    taking_part = tokens.has_both if contrast is impact_contrasts.within_answers else slice(None)
     np.testing.assert_allclose(found.influence, np.array(changed)[taking_part], rtol=1e-5, atol=1e-8)
 
 
@@ -119,12 +119,12 @@ def test_the_spread_of_seeds_is_in_the_interval() -> None:
     one = drawn(rng, by_seed=0.0)
     shifted = one.impact + np.linspace(-1, 1, 5)[:, None] * one.content  # seeds disagree on content words
     two = TokenImpacts(one.answer, one.place, one.length, one.content, shifted, one.n)
-    (narrow, _), (wide, _) = (contrasts.over_all(tokens) or pytest.fail("nothing") for tokens in (one, two))
+    (narrow, _), (wide, _) = (impact_contrasts.over_all(tokens) or pytest.fail("nothing") for tokens in (one, two))
     assert narrow.value == pytest.approx(wide.value)
     square = (narrow.influence**2).sum() * one.n / (one.n - 1)
     of_seeds = np.linspace(-1, 1, 5).var(ddof=1) / 5
     df = (square + of_seeds) ** 2 / (square**2 / (wide.effective_answers - 1) + of_seeds**2 / 4)
-    found = contrasts.estimate(wide)
+    found = impact_contrasts.estimate(wide)
     assert found.high is not None
     assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, df) * np.sqrt(square + of_seeds))
 
@@ -133,14 +133,14 @@ def test_a_lift_is_that_of_the_means_over_seeds_and_linear_in_each() -> None:
     """One network moves more than the others, and by another lift: a mean of five lifts would be another number."""
     one = drawn(np.random.default_rng(10), effect=0.3)
     scale = np.where(one.content, 10.0, 2.0) * (np.arange(5) == 0)[:, None] + 1
-    difference, floor = contrasts.over_all(
+    difference, floor = impact_contrasts.over_all(
         TokenImpacts(one.answer, one.place, one.length, one.content, scale * one.impact, one.n)
     ) or pytest.fail("nothing")
 
     def lift(weights: Any) -> float:
         return float((weights @ difference.by_seed) / (weights @ floor.by_seed))
 
-    found, once, step = contrasts.lift(difference, floor), np.ones(5), 1e-6
+    found, once, step = impact_contrasts.lift(difference, floor), np.ones(5), 1e-6
     assert found is not None
     assert found.value == pytest.approx(difference.value / floor.value)
     changed = [(lift(once + step * row) - lift(once - step * row)) / (2 * step) for row in np.eye(5)]
@@ -157,10 +157,13 @@ def nothing() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {"answers": [], "places": []}
     for _ in range(REPEATS):
         tokens = drawn(rng, by_place=0.5, level=5.0)
-        for name, contrast in (("answers", contrasts.within_answers), ("places", contrasts.within_places)):
+        for name, contrast in (
+            ("answers", impact_contrasts.within_answers),
+            ("places", impact_contrasts.within_places),
+        ):
             pair = contrast(tokens)
             assert pair is not None
-            found[name].append(contrasts.estimate(pair[0]))
+            found[name].append(impact_contrasts.estimate(pair[0]))
     return found
 
 
@@ -177,9 +180,9 @@ def test_a_planted_difference_is_found_at_the_same_places_and_covered() -> None:
     rng, repeats = np.random.default_rng(6), 200
     found = []
     for _ in range(repeats):
-        pair = contrasts.within_places(drawn(rng, effect=0.5, by_place=0.5, level=5.0))
+        pair = impact_contrasts.within_places(drawn(rng, effect=0.5, by_place=0.5, level=5.0))
         assert pair is not None
-        found.append(contrasts.estimate(pair[0]))
+        found.append(impact_contrasts.estimate(pair[0]))
     assert np.mean([each.p < 0.05 for each in found]) > 0.8
     assert np.mean([each.value for each in found]) == pytest.approx(0.5, abs=0.03)
     low = stats.binom.ppf(0.001, repeats, 0.95) / repeats
@@ -193,37 +196,37 @@ def test_nothing_is_said_where_one_answer_alone_tells_words_from_places() -> Non
     rng = np.random.default_rng(7)
     impact = rng.random((5, 4 * n))
     never = TokenImpacts(answer, place, np.full(4 * n, 4), content, impact, n)
-    assert contrasts.within_places(never) is None
+    assert impact_contrasts.within_places(never) is None
     mistaken = content.copy()
     mistaken[0] = False
-    assert contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), mistaken, impact, n)) is None
+    assert impact_contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), mistaken, impact, n)) is None
     often = content.copy()
     often[:200:4] = False
-    known = contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), often, impact, n))
+    known = impact_contrasts.within_places(TokenImpacts(answer, place, np.full(4 * n, 4), often, impact, n))
     assert known is not None
-    assert known[0].effective_answers >= contrasts.MIN_ANSWERS
+    assert known[0].effective_answers >= impact_contrasts.MIN_ANSWERS
 
 
 def test_few_answers_have_no_interval_and_no_tokens_no_mean() -> None:
     few = drawn(np.random.default_rng(8), n=8)
-    difference, _ = contrasts.within_answers(few) or pytest.fail("nothing")
-    assert contrasts.estimate(difference)[1:4] == (None, None, None)
+    difference, _ = impact_contrasts.within_answers(few) or pytest.fail("nothing")
+    assert impact_contrasts.estimate(difference)[1:4] == (None, None, None)
     none = few.take(np.zeros(len(few.answer), dtype=np.bool_))
-    assert contrasts.mean_impact(none) is None
-    assert contrasts.over_all(none) is None
-    assert contrasts.within_answers(none) is None
-    assert contrasts.within_places(none) is None
-    assert contrasts.over_all(few.take(few.content)) is None
+    assert impact_contrasts.mean_impact(none) is None
+    assert impact_contrasts.over_all(none) is None
+    assert impact_contrasts.within_answers(none) is None
+    assert impact_contrasts.within_places(none) is None
+    assert impact_contrasts.over_all(few.take(few.content)) is None
 
 
 def test_impacts_that_are_all_nothing_have_no_lift_and_no_difference() -> None:
     tokens = drawn(np.random.default_rng(9))
     still = TokenImpacts(tokens.answer, tokens.place, tokens.length, tokens.content, 0 * tokens.impact, tokens.n)
-    difference, floor = contrasts.over_all(still) or pytest.fail("nothing")
-    assert contrasts.estimate(difference)[:4] == (0.0, 0.0, 0.0, 1.0)
-    assert contrasts.lift(difference, floor) is None
+    difference, floor = impact_contrasts.over_all(still) or pytest.fail("nothing")
+    assert impact_contrasts.estimate(difference)[:4] == (0.0, 0.0, 0.0, 1.0)
+    assert impact_contrasts.lift(difference, floor) is None
 
 
 def test_one_seed_has_no_interval() -> None:
     linear = LinearisedEstimate(np.ones(1), np.zeros(50), np.ones(50))
-    assert contrasts.estimate(linear).low is None
+    assert impact_contrasts.estimate(linear).low is None

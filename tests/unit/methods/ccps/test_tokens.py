@@ -17,7 +17,7 @@ from bench.report import measures_table as shown
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from methods.ccps import Ccps
 from methods.ccps import token_masking as masking
-from methods.ccps.contrasts import Effect
+from methods.ccps.impact_contrasts import Effect
 from methods.ccps.token_masking import Contrast, build_answer
 from tests.unit.methods.ccps.test_analyses import FEW
 from tests.unit.methods.ccps.test_method import batch

@@ -17,8 +17,8 @@ from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import question_texts
 from bench.results.files import SEPARATOR
 from bench.results.question_texts import QuestionText
-from bench.results.submissions.cell import Finding, SubmittedCell, Unchecked, protocol_of
-from bench.results.submissions.numbers import differs
+from bench.results.submissions.cell import Finding, SkippedCheck, SubmittedCell, protocol_of
+from bench.results.submissions.recomputation import differs
 
 FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet")
 
@@ -75,7 +75,7 @@ class Questions:
         if isinstance(self.stored, str):
             yield self.stored
         elif isinstance(self.official, str):
-            yield Unchecked(f"questions of {self.task} against the task's own: {self.official}")
+            yield SkippedCheck(f"questions of {self.task} against the task's own: {self.official}")
         elif (stored := self.stored) != (official := self.official):
             differing = [key for key in {**official, **stored} if stored.get(key) != official.get(key)]
             yield (
@@ -91,7 +91,7 @@ def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
     """Check a result's ids, subjects and digest against the questions; check its labels by grading answers again."""
     row = cell.row
     if row.answers_source != "generate":
-        yield Unchecked("its answers and labels are a release's: they are compared with other cells only")
+        yield SkippedCheck("its answers and labels are a release's: they are compared with other cells only")
         return
     if row.questions_digest is None:
         yield "it has no digest of its questions (questions_digest); run it again"
@@ -104,7 +104,7 @@ def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
     except UserError:
         return  # reported by another check
     if protocol.letters != FIXED.letters:
-        yield Unchecked("its options have other letters than the questions that are kept")
+        yield SkippedCheck("its options have other letters than the questions that are kept")
         return
     if row.limit is None and row.questions_digest not in {None, questions.digest}:
         yield "its digest of the questions is of other questions; delete them and run the task again"

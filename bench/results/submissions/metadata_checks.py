@@ -20,7 +20,7 @@ from bench.metrics.recalibration import create_recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import BuiltIns, Finding, Unchecked, protocol_of
+from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, protocol_of
 from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
@@ -61,11 +61,11 @@ def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
     if str(row.train_on).endswith("/test"):
         yield f"it learned on {row.train_on}; no method may learn on a test split"
     if task is None:
-        yield Unchecked(f"task {row.task} is not built in: its version, format and size")
+        yield SkippedCheck(f"task {row.task} is not built in: its version, format and size")
     else:
         yield from _task_findings(row, task)
     if method is None:
-        yield Unchecked(f"method {base_of(row.method)} is not built in: what it declares")
+        yield SkippedCheck(f"method {base_of(row.method)} is not built in: what it declares")
         return
     if method.presets and row.preset not in method.presets:
         yield f"its method has no preset {row.preset!r}: expected one of {', '.join(method.presets)}"
@@ -293,11 +293,11 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
         yield "it doesn't say which code made it; run it from a checkout or an installed wheel"
     if not sha:
         if digest:
-            yield Unchecked("it was made by an installed wheel: whether that was a released one")
+            yield SkippedCheck("it was made by an installed wheel: whether that was a released one")
     elif not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
         yield f"its git_sha is {sha!r}; expected 40 hex digits"
     elif (has_commit := _has_commit(folder, sha)) is None:
-        yield Unchecked("no git repository with its whole history is here: whether the code's commit is in it")
+        yield SkippedCheck("no git repository with its whole history is here: whether the code's commit is in it")
     elif not has_commit:
         yield f"the repository has no commit {sha}; fetch it (git fetch --all), or run it again from a commit"
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
-from bench.store import folders
-from bench.store.folders import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
+from bench.store import disk_cache
+from bench.store.disk_cache import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 from bench.store.processes import machine_id
 
 FIELDS = {"weights": "abc", "dtype": "float32"}
@@ -174,7 +174,7 @@ def test_bytes_are_hashed_once_a_start_and_again_where_a_file_was_touched(
         hashed.append(path.name)
         return digest_file(path)
 
-    monkeypatch.setattr(folders, "digest_file", counted)
+    monkeypatch.setattr(disk_cache, "digest_file", counted)
     for _ in range(3):
         (found,) = store.entries("signals")
         assert found == entry
@@ -368,16 +368,16 @@ def test_a_whole_entry_that_another_process_has_just_put_there_stays(
 ) -> None:
     entry = put(store)
     (entry.folder / "values.bin").write_bytes(b"damaged")
-    real = folders.verify_folder
+    real = disk_cache.verify_folder
 
     def meanwhile(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
         found = real(folder, fields)
-        monkeypatch.setattr(folders, "verify_folder", real)
+        monkeypatch.setattr(disk_cache, "verify_folder", real)
         Store(store.root).get("signals", key_of(FIELDS))
         put(Store(store.root))
         return found
 
-    monkeypatch.setattr(folders, "verify_folder", meanwhile)
+    monkeypatch.setattr(disk_cache, "verify_folder", meanwhile)
     assert get(store) is None
     assert "was damaged" in store.notes[0]
     assert get(store) is not None

@@ -12,7 +12,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import BuiltIns, Finding, SubmittedCell, Unchecked, is_stochastic
+from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
@@ -65,7 +65,10 @@ def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path
             twin = next((c for c in group if c.path != cell.path and _method_key(c) == _method_key(cell)), None)
             method = built_in.method(cell.base)
             if twin is not None and method is None:
-                yield cell.path, Unchecked(f"{cell.base} is not built in: whether two of its seeds may give the same")
+                yield (
+                    cell.path,
+                    SkippedCheck(f"{cell.base} is not built in: whether two of its seeds may give the same"),
+                )
             elif twin is not None and method is not None and is_stochastic(method):
                 yield (
                     cell.path,
