@@ -118,8 +118,9 @@ class RayConnection:
     def remote(self, work: Any, devices: int = 1, **options: Any) -> Any:
         """Return `work` (a class or function) as a Ray actor class or remote function that reserves `devices` devices.
 
-        A device is a GPU or, on CPUs, the threads of one worker. If the run's own process holds the model on a GPU, its
-        weights are released first, since Ray may assign the same GPU.
+        A device is a GPU or, on CPUs, the threads of one worker. If the run's own process holds the model on a GPU, the
+        model's
+        weights are released first, since Ray may assign this GPU to a worker.
         """
         import ray
 

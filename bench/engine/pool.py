@@ -100,7 +100,7 @@ class Pool:
     def work(self, tasks: Iterable[ShardTask]) -> Outcomes:
         """Run tasks, one for each shard to compute, on the workers; yield results in any order.
 
-        If another run is computing a shard, its task comes last, and the worker waits for that run.
+        If another run is computing a shard, the shard's task comes last, and its worker waits for that run.
         """
         try:
             yield from busy_last(self._run, tasks)

@@ -39,7 +39,7 @@ class Analysis:
     page: str = ""
     """HTML page as text; empty if the analysis has none."""
     printed: TableViews | None = None
-    """Tables to print in place of the written tables, `views`; None prints `views`."""
+    """Tables to print; None prints `views`, the tables that are also written to files."""
 
 
 def file_stem(model: str, *names: str) -> str:

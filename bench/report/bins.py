@@ -19,7 +19,7 @@ from bench.results.question_records import QuestionRecords
 BINS = Protocol().ece_bins
 """Number of bins of a reliability diagram: the default number of bins of the ECE."""
 FEW = 5
-"""A bin with fewer answers (mean over seeds) is drawn pale, and no line connects it to other bins."""
+"""Bins with fewer answers than this (mean over seeds) are drawn pale, and no line connects them to other bins."""
 Z = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from bench.report.tables.model import Line
 
 CALIBRATION = "rmsce"
-"""Metric that ranks methods where ECE is asked for, since part of ECE is chance."""
+"""Metric by which methods are ranked in place of ECE, because every ECE contains a part that is due to chance."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 SEVERAL = 2
-"""Least number of ranked methods among which a method can lead."""
+"""Minimum number of ranked methods; among fewer, no method is said to lead."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
 SIGNS: Mapping[Best, str] = MappingProxyType({"beyond chance": "*", "not beyond chance": "~", "not tested": "?"})
-"""Sign behind the best number of a column, by the result of the tests; in ASCII, as print may lack colour."""
+"""What tests say of the best number of a column -> sign behind that number."""
 _UNMARKED = ("ece", "ece_debiased", "ece_ref", "ece_ref_closed", "ece_mass", "smece", "brier_mcb")
-"""Raw calibration errors; never marked as best, since confidences that vary less make them smaller by chance."""
+"""Calibration errors whose best number is never marked: they become smaller by chance if confidences vary less."""
 
 
 def ranked_by(metric: str) -> str:
-    """Return the metric that sorts, ranks and tests methods when `metric` is asked for; usually `metric` itself.
+    """Return the metric that sorts, ranks and tests methods if `metric` is requested: `metric` itself, except for ECE.
 
     >>> ranked_by("ece"), ranked_by("brier")
     ('rmsce', 'brier')
@@ -44,7 +44,7 @@ def ranked_by(metric: str) -> str:
 
 
 def displayed_value(name: str, value: float) -> float:
-    """Return a metric's value as tables show and sort it; a negative value of a root (RMSCE) becomes 0.
+    """Return a metric's value as tables show and sort it: a negative RMSCE becomes 0.
 
     >>> displayed_value("rmsce", -0.01), displayed_value("brier", 0.2)
     (0.0, 0.2)
@@ -53,7 +53,7 @@ def displayed_value(name: str, value: float) -> float:
 
 
 def badness(name: str, value: float) -> float:
-    """Return a metric's value such that less is better: negated if higher is better, else the displayed value.
+    """Return a metric's value such that less is better: the displayed value, or minus the value of e.g. AUROC.
 
     >>> badness("auroc", 0.8), badness("brier", 0.2)
     (-0.8, 0.2)
@@ -70,9 +70,9 @@ class Competition:
     recalibration: str
     """Recalibration of the methods, e.g. `isotonic`; an empty string if they are not recalibrated."""
     comparable: tuple[Line, ...]
-    """Methods with a value of the metric and the answers and labels that most methods share; the best mean first."""
+    """Methods that have a value of the metric, and the same answers and labels as most methods; the best mean first."""
     excluded: Mapping[Key, str]
-    """Reason why a method is not ranked, by method. Comparable methods without a test have a reason, too."""
+    """Method -> reason why it is not ranked. Methods in `comparable` that were not tested have a reason, too."""
 
     @cached_property
     def ranked(self) -> tuple[Line, ...]:
@@ -93,18 +93,18 @@ class Competition:
 def rank(
     lines: Iterable[Line], standings: Standings | None, metric: str, recalibration: str | None = None
 ) -> Competition:
-    """Rank the methods of a table that have one recalibration by a metric.
+    """Rank by a metric those methods of a table that were recalibrated alike.
 
     A method is excluded if it has no results or no value of the metric, or if its training was cut short. Methods with
-    other answers or labels than most ranked methods are excluded, too. For calibration, a method must also have an
-    AUROC above chance, as a constant confidence is calibrated, too.
+    other answers or labels than most ranked methods are excluded, too. A ranking by calibration also excludes methods
+    whose AUROC is not above chance, since even a constant confidence can be calibrated.
 
     Args:
         lines: all lines (methods) of a table, including hidden ones.
         standings: intervals, tests and ranks of the table; None if they were not computed.
         metric: name in `bench.metrics.METRICS`.
-        recalibration: recalibration of the methods to rank; an empty string stands for none. By default it is that of
-            the table's first block: none, if any method is not recalibrated.
+        recalibration: recalibration of the methods to rank; an empty string ranks methods without recalibration. By
+            default these are ranked if the table has any, else the methods of the table's first block.
     """
     all_lines, name = tuple(lines), ranked_by(metric)
     kind = min((line.key.recalibration for line in all_lines), default="") if recalibration is None else recalibration
@@ -170,7 +170,7 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
 
 
 def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> str:
-    """Return the reason why a method can't be ranked, whatever the other methods are; empty if it can be."""
+    """Return the reason why a method can't be ranked, apart from its answers and labels; empty if there is none."""
     if line.status != "ok":
         return line.status
     if standings is not None and line.key in standings.left_out:

@@ -30,7 +30,7 @@ class ReliabilityCurve(NamedTuple):
     """Reliability curve over the answers of all seeds of a method, given at g <= `POINTS` confidences."""
 
     confidence: FloatArray
-    """(g,): confidences at which the curve is given, ascending from the lowest to the highest of an answer."""
+    """(g,): confidences at which the curve is given, ascending from the lowest to the highest one of all answers."""
     rate: FloatArray
     """(g,): share of right answers by isotonic regression, interpolated linearly between the confidences of answers."""
     low: FloatArray
@@ -42,12 +42,13 @@ class ReliabilityCurve(NamedTuple):
 def reliability_curve(records: Sequence[QuestionRecords], *, draws: int = DRAWS, seed: int = _SEED) -> ReliabilityCurve:
     """Compute the isotonic reliability curve and its consistency band; deterministic for given records.
 
-    All seeds have the same questions in the same order. In each draw, all seeds share one random number per question.
-    Seeds of one method are not independent, so more seeds must not narrow the band.
+    All seeds have the same questions in the same order. In a simulated set of labels, all seeds use the
+    same random number for a question. So the band does not become narrower with more seeds, as their answers are not
+    independent.
 
     Args:
         records: records of each seed of one method, with the confidence and correctness of each answer.
-        draws: number of simulated sets of labels. In a set, each answer is right with the probability of its
+        draws: number of simulated sets of labels. In a set, the probability that an answer is right equals its
             confidence.
         seed: seed of the random numbers.
     """

@@ -50,8 +50,9 @@ def pareto_front(table: Table, metric: str, cost: str, kinds: Collection[str]) -
 def front_candidates(table: Table, metric: str) -> list[Line]:
     """Return the lines (methods) that may be on a Pareto front, including hidden lines.
 
-    These are the methods that are ranked by the metric on the answers and labels of the main ranking,
-    `table.competition(metric)`. Where no method is ranked, all comparable methods are candidates.
+    These are the methods that are ranked by the metric, if they have the same answers and labels as the methods in
+    `table.competition(metric)`. If no method of a recalibration is ranked, all comparable methods of this
+    recalibration are candidates.
     """
     kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
     competitions = [table.competition(metric, kind) for kind in (None, *kinds)]

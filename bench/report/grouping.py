@@ -105,7 +105,7 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:
     """Group the rows of a table by line, i.e. by method and settings; the rows of a line are sorted by seed.
 
-    Lines are in the order of figures, with recalibrated methods last.
+    Lines are in the order in which figures list methods: recalibrated methods come last.
 
     Args:
         rows: rows of one `Group`.

@@ -45,7 +45,7 @@ def read_recomputed(
     Args:
         folder: results folder.
         cache: cache folder; None disables the cache.
-        partial: include runs with `--limit`. If there are no other runs, they are always included.
+        partial: include runs with `--limit`. These are always included if there are no other runs.
         say: called with a message before a long computation.
         chosen: function that gets all rows as stored in JSON, and returns the rows to recompute and return.
 

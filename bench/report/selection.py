@@ -42,21 +42,21 @@ class Selection:
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
     metrics: Annotated[Names, OptionName("--metrics")] = ()
-    """Metrics in this order, e.g. ece,auroc; or all. Default: the paper's, and rmsce."""
+    """Metrics to show, in this order, e.g. ece,auroc; or all. Default: those of the paper, and rmsce."""
     average: AverageOver | None = None
-    """Metrics of all questions, or means over subjects. Default: questions, but with --against paper subjects."""
+    """Metrics over all questions, or means over subjects. Default: questions; with --against paper: subjects."""
     headline: Annotated[str | None, OptionName("--sort")] = None
     """Metric that rows are ordered and ranked by. Default: brier."""
     models: Annotated[Names, OptionName("--models")] = ()
-    """These models only, separated by commas."""
+    """Show these models only, separated by commas."""
     tasks: Annotated[Names, OptionName("--tasks")] = ()
-    """These tasks only, separated by commas."""
+    """Show these tasks only, separated by commas."""
     preset: str | None = None
-    """This preset only."""
+    """Show this preset only."""
     partial: bool = False
-    """Also runs with --limit."""
+    """Also show runs with --limit."""
     deviations: bool = False
-    """Also runs with --set."""
+    """Also show runs with --set."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class View(Selection):
     """Request of `bench table`: results to show, and how; each field is a command-line option, with its help below."""
 
     stats: Annotated[bool, Heading("How")] = False
-    """Also intervals, spreads, training, and the metrics beyond the paper's."""
+    """Also show intervals, spreads, training, and metrics that the paper does not have."""
     against: Against | None = None
-    """Put the published numbers beside ours."""
+    """Show published numbers beside the measured ones."""
     compare: Annotated[tuple[str, ...] | None, Separated()] = None
-    """Methods, separated by commas: paired differences, tests, a verdict."""
+    """Compare these methods, separated by commas: paired differences, tests and a verdict."""
     layout: Layout = Layout.METHODS
-    """A table for each model and task, or two models side by side."""
+    """Show one table for each model and task, or two models side by side."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class ReportRequest(Selection):
     """Request of `bench report`: results to show, and files to write; each field is a command-line option."""
 
     out: Annotated[Path, Heading("Where")] = Path("report.html")
-    """The page."""
+    """File of the HTML page."""
     figures: Path | None = None
     """Also draw the figures into this folder."""
 
 
 @dataclass(frozen=True)
 class GuardRequest(Selection):
-    """Request of `bench guard`: results for which thresholds are chosen, and the guarantee that these must give.
+    """Request of `bench guard`: results for which thresholds are chosen, and what a threshold must guarantee.
 
     Each field is a command-line option, with its help below.
     """
@@ -93,11 +93,11 @@ class GuardRequest(Selection):
     risk: Annotated[float, Heading("What is guaranteed")] = 0.05
     """Largest share of mistakes among trusted answers, between 0 and 1."""
     level: float = 0.9
-    """Least chance with which that holds, between 0 and 1."""
+    """Probability with which the risk must be kept, between 0 and 1."""
     share: Annotated[float, Heading("Questions that decide")] = 0.5
-    """Share of the test's questions by which thresholds are chosen; the others show what they keep."""
+    """Share of the test questions that choose the thresholds; thresholds are evaluated on the others."""
     split_seed: int = 0
-    """Seed of that division; it is the same for all methods."""
+    """Seed of the random division of the test questions, which is the same for all methods."""
     calibrate_on: str | None = None
     """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
     out: Annotated[Path | None, Heading("Where")] = None
@@ -109,7 +109,7 @@ class MultiverseRequest:
     """Request of `bench analyze multiverse`; each field is a command-line option, with its help below."""
 
     model: Annotated[str, Heading("What is analysed")]
-    """Model of the results, as tables call it."""
+    """Model of the results, by its name in tables."""
     task: str
     """Task of the results."""
     results: Path = Path("results")
@@ -117,6 +117,6 @@ class MultiverseRequest:
     preset: str | None = None
     """Preset of the table. Default: the only one there is."""
     methods: Names = ()
-    """Print claims about these methods only; places and tests stay those among all. Default: all."""
+    """Print claims about these methods only; ranks and tests still cover all methods. Default: all."""
     out: Annotated[Path, Heading("Output")] = Path("results/analyses")
     """Folder of the tables and figures."""

@@ -85,7 +85,7 @@ def value_text(metric: Metric, value: float) -> str:
 
 
 def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
-    """Format a metric's value, followed by ± the longer side of its interval if there is an interval.
+    """Format a metric's value, followed by ± the distance to the farther end of its interval, if it has one.
 
     >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
     ('18.0 ±2.0', '18.0')

@@ -37,7 +37,7 @@ def page(title: str, strips: Strips) -> str:
 
     Args:
         title: heading of the page, e.g. method, analysis, model and task.
-        strips: texts in pieces, with the number of each piece, already checked.
+        strips: texts in pieces, with the number of each piece.
     """
     values = [piece.value for strip in strips.strips for piece in strip.pieces if piece.value is not None]
     max_value, style = max(values, default=0.0), _STYLE

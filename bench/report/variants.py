@@ -140,7 +140,7 @@ def _share_interval(share: SeedMean | None) -> str:
 
 
 def describe_family(variants: Variants) -> str:
-    """Return in words for how many tests p values are corrected together, e.g. `12 variants and 3 steps`."""
+    """Return in words which tests the correction of p values covers, e.g. `12 variants and 3 steps`."""
     count, n_steps = len(variants.of(variants.metrics[-1])), len(_extra_steps(variants))
     steps = f" and {plural(n_steps, 'step')}" if n_steps else ""
     return f"{plural(count, 'variant')}{steps}"

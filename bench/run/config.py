@@ -14,38 +14,39 @@ class RunConfig:
     """Options of one run. The docstring of a field is the help of its option."""
 
     methods: Annotated[Names, Heading("What is compared")]
-    """Names and groups, separated by commas; groups are paper, untrained, trained and all."""
+    """Methods and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
     """Alias (bench list models), Hub id, or folder."""
     tasks: Names = ()
-    """Task; may be repeated. Default: the model's own."""
+    """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
-    """Questions as JSON Lines, CSV or Parquet: a task of their own; may be repeated."""
+    """Question files (JSON Lines, CSV or Parquet), each a task of its own; may be repeated."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
-    """paper, refcode, fixed or demo. Default: the model's own."""
+    """Set of constants: paper, refcode, fixed or demo. Default: the preset of the model."""
     overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
-    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE; with one method also FIELD=VALUE."""
+    """Constant to change: METHOD.FIELD=VALUE or protocol.FIELD=VALUE; with one method also FIELD=VALUE."""
     recalibrate: Names = ()
-    """isotonic, platt, beta or temperature: further rows for every method."""
+    """isotonic, platt, beta or temperature: adds a row with recalibrated confidences for every method."""
     tune: int | None = None
-    """Configurations that each method with a search space is fitted with; the one that validation likes best is kept.
-    Default: the preset's own alone."""
+    """Number of configurations to fit for each method with a search space; the one with the smallest validation loss is
+    kept. Default: only the preset's."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are run one after the other."""
     limit: int | None = None
-    """Test questions at most, spread over subjects; such results are partial."""
+    """Largest number of test questions, spread over subjects; such results are partial."""
     scale_training: bool = False
     """With --limit: training and validation keep the same share of their questions as the tests do."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
     """TASK[:SPLIT] or FILE that methods learn on. Default: the task's own choice, or the train rows of its file."""
     exemplar_sets: int | None = None
-    """Exemplar sets per data set of a training corpus, instead of one per question."""
+    """Number of exemplar sets per data set of a training corpus. Default: each question draws its own exemplars."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     answers: str = "generate"
-    """generate, released[@REVISION] by the paper's authors, or FILE (.jsonl, .parquet) of answers made elsewhere."""
+    """Source of the answers: generate, released[@REVISION] (published by the paper's authors), or FILE (.jsonl,
+    .parquet)."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None
@@ -53,23 +54,26 @@ class RunConfig:
     judge_url: str | None = None
     """Base URL of an OpenAI-compatible server. Default: that of OpenAI."""
     nli: str | None = None
-    """Model that says whether samples entail each other: Hub id or folder. Default: equal normalised texts do."""
+    """Model that says whether samples entail each other: Hub id or folder. Default: samples with equal normalised texts
+    do."""
     similarity: str | None = None
-    """Cross-encoder that says how similar samples are: Hub id or folder. Default: equal normalised texts are."""
+    """Cross-encoder that says how similar samples are: Hub id or folder. Default: only equal normalised texts are
+    similar."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     devices: Annotated[Names, OptionName("--devices")] = ()
     """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
     token_budget: int | None = None
-    """Tokens of one forward pass. Default: 1,024; on cards 2,048, from 40 GB on 8,192."""
+    """Tokens of one forward pass. Default: 1,024; on cards 2,048, or 8,192 if they have at least 40 GB."""
     training_budget: int | None = None
-    """Tokens of one forward pass of training an adapter. Default: 2,048; on cards below 40 GB 1,024."""
+    """Tokens of one forward pass in training an adapter. Default: 2,048; on cards with less than 40 GB, 1,024."""
     engine: str = "local"
-    """Who reads the model: local, or ray (a cluster; needs confbench[ray])."""
+    """What runs the model: local, or ray (a cluster; needs confbench[ray])."""
     workers: int | None = None
-    """Processes that read it, each on its card. Default: this one; with ray one for each card, or machine without."""
+    """Number of processes that run the model, each on its own card. Default: only this process; with ray, one for each
+    card, or for each machine if there are no cards."""
     address: str | None = None
     """Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: $RAY_ADDRESS, or one on this machine."""
     trust_remote_code: bool = False
@@ -79,7 +83,7 @@ class RunConfig:
     save_heads: Path | None = None
     """Folder in which the head of each method is kept, for bench score and load_head. Default: none is kept."""
     cache: Path | None = None
-    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
+    """Folder for what later runs reuse. Default: $CONFBENCH_CACHE, else the user's cache folder."""
     dry_run: bool = False
     """Print the plan and stop."""
     method_timeout: float = 3600.0

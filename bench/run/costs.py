@@ -38,7 +38,7 @@ class TokenCount:
     """Stage of reading (such as answers or samples) -> token positions fed to the model."""
     floors: Counter[str] = field(default_factory=Counter)
     """Stage of reading (such as answers or samples) -> number of distinct token prefixes that are new in this stage: no
-    earlier split has them, nor an earlier stage of the same split. Their sum over stages is the fewest positions that
+    earlier split has them, nor an earlier stage of the same split. The sum over all stages is the fewest positions that
     any run can feed."""
     written: dict[Hashable, int] = field(default_factory=dict)
     """Identity of each distinct text that the model generates -> number of its tokens, stop token included."""
@@ -69,7 +69,7 @@ class TokensAlone:
 
 
 def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageTokens]:
-    """Return stage of reading -> cost with an empty store: token positions fed to the model, the fewest possible."""
+    """Return stage of reading -> tokens with an empty store: positions fed to the model, and the fewest possible."""
     from bench.model.token_accounting import STAGES
 
     count = count_tokens(data_by_split, reader)

@@ -30,7 +30,7 @@ def reason_infeasible(
         test: the test split.
         tasks: name -> task, for tests and training tasks.
         train_on: task and split that methods learn on for this test.
-        prompts: prompt tokeniser of the model; a signal may need tokens that its vocabulary lacks.
+        prompts: prompt tokeniser of the model; a signal may need tokens that the model's vocabulary lacks.
         facts: function that returns the model's shapes; it is slow, so it is called only if needed.
     """
     task = tasks[test.task]

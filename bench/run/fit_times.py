@@ -46,8 +46,8 @@ _LONG_ENOUGH = 0.03
 """Seconds by which additional steps must lengthen a fit, so that the time of one step can be derived from the
 difference."""
 _WEIGHTS = {"cpu": 1 << 18}
-"""Kind of device -> most weights of the output head in a timed fit, `_MANY` for kinds not listed. A larger head is
-timed with fewer rows of the vocabulary, and the time is scaled up."""
+"""Kind of device -> largest number of weights of the output head in a timed fit; `_MANY` for other kinds. A larger head
+is timed with fewer rows of the vocabulary, and the time is scaled up."""
 _MANY = 1 << 26
 _LEAST_WORDS = 128
 
@@ -55,7 +55,7 @@ _LEAST_WORDS = 128
 def recorded_seconds(manifests: Iterable[Mapping[str, Any]], required: Mapping[str, object], rows: int) -> float | None:
     """Return the seconds of a stored fit that has the required properties; None if there is no such fit.
 
-    If there are several, the one with the nearest number of rows (training and validation answers) is used.
+    If several fits match, the fit with the nearest number of rows (training and validation answers) is used.
 
     Args:
         manifests: manifests (recorded properties) of the stored fits.
@@ -91,9 +91,9 @@ class FitTime:
     row: float
     """Seconds per training or validation answer."""
     step: float
-    """Seconds per optimiser step; if a fit consists of several trainings, the sum over one step of each."""
+    """Seconds per optimiser step. If a fit consists of several trainings, the sum of their seconds per step."""
     steps: float
-    """Largest number of optimiser steps of a training; the mean over trainings if the fit consists of several."""
+    """Largest possible number of optimiser steps. If a fit consists of several trainings, the mean over these."""
 
     def seconds(self, rows: int) -> float:
         """Return the seconds of a fit on `rows` answers, the number of training and validation answers together."""
@@ -136,9 +136,10 @@ class Widths:
 def measure_fit(
     method: ConfidenceMethod, fmt: Format, tokens: tuple[float, float], widths: Widths, protocol: Protocol
 ) -> FitTime | AdapterTraining | str:
-    """Return the time of a method's fit, or what is known instead.
+    """Return the time of a method's fit; or, without a time, training settings or a reason.
 
-    If the method trains an adapter, this is the settings of the training; if the time is unknown, the reason in words.
+    If the method trains an adapter, the settings of this training are returned. If the time is unknown, the reason is
+    returned as a text.
 
     Args:
         method: the unfitted method.

@@ -68,7 +68,7 @@ class Fitted:
     training: Training
     labels: LabelsSeen
     curve: FloatArray | None
-    """`(points, m)`: confidences in the m validation answers at each checkpoint; `training_account` says when this is
+    """`(points, m)`: confidences in the m validation answers at each checkpoint; `training_history` says when this is
     None."""
     seconds: float
     """Seconds that the fit took. For a method with several configurations, the sum over all of them."""
@@ -299,10 +299,10 @@ def training_history(
 ) -> tuple[Training, FloatArray | None]:
     """Return the losses of a fit; and its curve `(points, m)`: confidences in m validation answers at each checkpoint.
 
-    The curve of an adapter was recorded during its training. Any other method has a curve if both conditions hold: it
-    has a single training with checkpoints, and the confidences at the best checkpoint equal those of the fitted method.
-    The second fails if the training is only a part of the method, e.g. one member of an ensemble. Without a curve, None
-    is returned for it.
+    The curve of an adapter was recorded during its training. Any other method has a curve only if it has a single
+    training
+    with checkpoints, and this training is the whole fit: the confidences at the best checkpoint must equal those of the
+    fitted method. Without a curve, the second result is None.
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None

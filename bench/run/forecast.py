@@ -34,8 +34,7 @@ _MINUTES, _HOURS = 600, 7200
 _BACKWARD = 3.0
 """Time of a forward and backward pass, as a multiple of a forward pass; the frozen weights need no gradient."""
 _LAUNCHED = 4.0
-"""Constant time of a forward and backward pass, for launching its operations, as a multiple of that of a forward
-pass."""
+"""Time to launch the operations of a forward and backward pass, as a multiple of the same time for a forward pass."""
 _START = 10.0
 """Approximate seconds in which the process that trains an adapter loads libraries and model."""
 _BATCHES = 3
@@ -132,7 +131,7 @@ class Forecast:
         """Return the seconds of a step if nothing is stored; if the time is unknown, a text that says why.
 
         The time of reading a split is that of one process. The time of a fit is an upper bound, as early stopping may
-        end the training before.
+        end the training earlier.
         """
         reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):

@@ -84,14 +84,14 @@ class Inputs:
         return float(self.learned.correct[self.learned.usable].mean()) if self.learned and self.n_learned else None
 
     def facts(self, model: ModelFacts) -> RunFacts:
-        """Return the facts about the run that a method's `skip` is called with."""
+        """Return the facts about the run that are passed to a method's `skip`."""
         learned = self.learned or self.predicted  # shapes follow the format of the training task
         return RunFacts(model, self.predicted.task.name, learned.task.format, self.n_learned)
 
 
 @dataclass(frozen=True, eq=False)
 class StepResults:
-    """Results of the finished steps of a run; the result of a step in which a plugin raised is the exception."""
+    """Results of the finished steps of a run. If a plugin raised an exception in a step, this is the step's result."""
 
     resolved: ResolvedRun
     selecting: frozenset[TaskSplit]
@@ -119,8 +119,9 @@ class StepResults:
         Args:
             name: name of the method.
             test: test split.
-            validation: whether to predict, instead of the test split, the validation split that is used to recalibrate
-                the confidences in the test.
+            validation: whether to predict, instead of the test, the validation split by which the test's confidences
+                are
+                recalibrated.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.split_of(method)

@@ -136,7 +136,7 @@ def sample_configurations(
 
 
 def refuse_untunable(n: int | None, protocol: Protocol) -> None:
-    """Check that a run with this protocol can choose among n configurations (`--tune`); nothing is checked for None.
+    """Check that a run with this protocol can choose among n configurations (`--tune`); n may be None (no tuning).
 
     Raises:
         UserError: n is out of range, or the preset keeps the last training step and reads no validation answers.
@@ -245,12 +245,13 @@ def _bound_missed(value: object, default: object, *, counted: bool) -> str:
     """Return in words the bound that an overridden number violates; empty if the number is allowed.
 
     If the default is at least 0, the new value must be at least 0, too. A count (steps, rows of a batch) whose default
-    is positive must stay positive. The method checks all other bounds when it is built.
+    is
+    positive must stay positive. The method checks all other bounds when it is built.
 
     Args:
         value: new value of the field.
         default: value that it replaces.
-        counted: whether positive integers of this owner are counts, as those of methods are.
+        counted: whether positive integers are counts here, as in methods.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

@@ -119,7 +119,7 @@ class PaperRuns:
 
     @cached_property
     def n_judge_calls(self) -> tuple[int, int]:
-        """Number of judge calls in one run to grade answers, and largest number to compare samples with answers."""
+        """Numbers of judge calls in one run: to grade answers, and (at most) to compare samples with answers."""
         if self.judge == "match":
             return 0, 0
         open_tasks = [name for name in self.grid.tasks if self.tasks[name].format is Format.OPEN]

@@ -113,7 +113,7 @@ class OpenRun:
     log: RunLog
 
     def notes(self, *, failed: bool) -> list[str]:
-        """Return notes on plugins for the user; if a cell has `failed`, one names the file with the tracebacks."""
+        """Return notes on plugins for the user. If a cell has failed (`failed`), a note names the log of tracebacks."""
         where = (
             [f"tracebacks, and what plugins printed, are in {self.log.path}"] if failed and self.log.has_text else []
         )

@@ -95,8 +95,8 @@ def plan(
         tests: test splits.
         learn_on: test task -> task and split that methods learn on for this test.
         infeasible: pairs (name of a method, test split) for which the method can't run: nothing is read or fitted.
-        validated: pairs (name of a method, validation split) whose answers the method also predicts, for recalibration
-            or scaling.
+        validated: pairs (name of a method, validation split): the method also predicts this split, for recalibration or
+            scaling.
         selecting: validation splits for early stopping.
     """
     needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
@@ -141,7 +141,7 @@ def signals_needed(
         tests: test splits.
         learn_on: test task -> task and split that methods learn on for this test.
         infeasible: pairs (name of a method, test split) for which the method can't run.
-        validated: pairs (name of a method, validation split) whose answers the method also predicts.
+        validated: pairs (name of a method, validation split): the method also predicts this split.
         selecting: validation splits for early stopping.
     """
     needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}

@@ -38,7 +38,8 @@ class Prediction:
     note: str = ""
     """Note on how the scores were scaled, or why they could not be; empty without scores."""
     oddities: Mapping[str, int] = field(default_factory=dict)
-    """Description of unusual answers (e.g. "replies without a number"), as the method reports it -> their number."""
+    """Description of unusual answers, e.g. "replies without a number" -> number of such answers, as the method
+    reports."""
     scale: Scale | None = None
     """Map from scores to confidences; None if the method outputs confidences, or its scores could not be scaled."""
 

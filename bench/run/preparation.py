@@ -69,7 +69,7 @@ class PreparedRun:
     notes: tuple[str, ...]
     """Notes for the user, e.g. on the effects of a missing validation split."""
     infeasible: Reasons
-    """(name of a method, test split) -> why the method can't run there; e.g. a file of answers lacks the answers of its
+    """(name of a method, test split) -> why the method can't run there; e.g. a file of answers lacks those of the
     training split."""
 
 

@@ -82,9 +82,9 @@ class Recalibration:
     def _predict_validation(self, name: str, validation: Inputs) -> FloatArray:
         """Return a method's confidences `(m,)` in the usable validation answers: not blank, to questions not left out.
 
-        These answers may have been used to fit the method, choose its training step or scale its scores. Then this use
-        is repeated for each fold with the answers of the other folds. So no confidence depends on the label of its own
-        answer.
+        If these answers were used to fit the method, choose its training step or scale its scores, this is repeated for
+        each
+        fold, with the answers of the other folds. So no confidence depends on the label of its own answer.
         """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed

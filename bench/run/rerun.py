@@ -39,12 +39,11 @@ EXACT = 1e-4
 _MACHINES = 0.02
 """Largest tolerated difference of a metric, if the results of too few other seeds are there to derive a tolerance."""
 LEAST = 0.01
-"""Smallest tolerance of a metric, used if its range over other seeds is narrower."""
+"""Smallest tolerance of a metric, even if the range over other seeds is narrower."""
 _COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
 """The paper's metrics that are compared. RMSCE is omitted, since it changes twice as much as the confidences."""
 MOST = 0.05
-"""Largest tolerance of a metric, used if its range over other seeds is wider, since other seeds may be forged as
-well."""
+"""Largest tolerance of a metric, even if the range over other seeds is wider: their results may be forged, too."""
 OTHERS = 2
 """Smallest number of other seeds from whose results a tolerance is derived."""
 
@@ -129,7 +128,7 @@ def _read_cell(path: Path) -> SubmittedCell:
 
 
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
-    """Return the configuration of a run that computes a cell again: its row's method alone, with its row's settings."""
+    """Return the configuration of a run that computes a cell again: with the method and settings in the cell's row."""
     method, _, kind = row.method.partition(RECALIBRATED)
     text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "dtype")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
@@ -147,7 +146,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
 
 
 def _tolerances(before: SubmittedCell, after: SubmittedCell, folder: Path) -> tuple[Mapping[str, float] | None, str]:
-    """Return metric -> tolerance (None instead if every confidence must agree), and the reason in words."""
+    """Return metric -> tolerance, and the reason in words. None replaces the mapping if every confidence must agree."""
     method = BuiltIns(*registry.built_in()).method(before.row.method)
     plain = method is not None and not method.trains() and not is_stochastic(method) and not before.recalibration
     if plain and _machine(before.row) == _machine(after.row):

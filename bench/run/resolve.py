@@ -63,7 +63,7 @@ class ResolvedRun:
     """Option of the judge -> value, for values that differ from the default. They can change results of open tasks
     only."""
     relating: Mapping[By, str] = field(default_factory=dict)
-    """Relation between samples (entailment, similarity) -> name in results of the model that computes it. These models
+    """Relation between samples (entailment, similarity) -> model that computes it, by its name in results. These models
     can change results of open tasks only."""
     release: Release | AnswerFile | None = None
     """Published answers, or a file of answers; None if the model generates the answers."""
@@ -112,13 +112,14 @@ class ResolvedRun:
         """Return option -> value, for the options on which the training of a method's adapter depends.
 
         The only such option is `training_budget` if the user set it: the size of forward passes changes what dropout
-        drops. Without it, or if the method trains no adapter, the dict is empty.
+        drops.
+        The dict is empty if the user did not set it, or if the method trains no adapter.
         """
         named = self.training_budget is not None and uses_trained_adapter(self.methods[name])
         return {"training_budget": self.training_budget} if named else {}
 
     def config_of(self, name: str, task: str) -> dict[str, object]:
-        """Return option -> value, for the options by which a method's cell on a task differs from one with defaults."""
+        """Return option -> value, for all options with unusual values that can change a method's cell on a task."""
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         relating = {}
         if self.tasks[task].format is Format.OPEN:  # only the models whose relations the method reads

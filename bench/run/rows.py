@@ -66,8 +66,8 @@ class RowBuilder:
     """Judge of open answers; its name may become complete only with its first verdict."""
     _costs: dict[object, dict[str, StageTokens]] = field(default_factory=dict)
     _token_counts: dict[object, TokensAlone] = field(default_factory=dict)
-    """Splits with the signals read there -> token counts. This cache serves methods that read the same, or differ only
-    in the layer of hidden states."""
+    """Splits with the signals read there -> token counts. Methods that read the same, or differ only in the layer of
+    hidden states, share an entry."""
 
     def build_cell(self, name: str, inputs: Inputs, outcome: Prediction | Skipped | BaseException) -> ScoredRow:
         """Build the cell of a method with its metrics; if there are none, with the reason.

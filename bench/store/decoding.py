@@ -55,7 +55,7 @@ def decode_record(value: Any, record: type[Record]) -> Record:
 def _round_trips(value: Any, hint: Any) -> bool:
     """Return whether converting a value to a type and back gives an equal value.
 
-    It does not if a key is ignored or a default is filled in.
+    The result differs from the value if a key is ignored or a default is filled in.
     """
     try:
         back = msgspec.json.decode(msgspec.json.encode(msgspec.convert(value, hint)))

@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 DIGEST = "digest"
 """Name of a field in a JSON object. Its value is the SHA-256 of all other fields, by which any change is detected."""
 _MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""Errors that mean that an entry is damaged, when they occur in reading it. Any other OSError may be temporary."""
+"""Exceptions in reading an entry that show that the entry is damaged. Any other OSError may be temporary."""
 _OS_ERROR = re.compile(r"\(os error \d+\)")
 """Pattern of an operating-system error in the message of a safetensors exception, which is no OSError."""
 _STALE_S = 7 * 86_400
@@ -144,7 +144,8 @@ class Store:
     keep_damaged: bool = False
     """Whether damaged entries are left in place, as in a dry run."""
     reads: Callable[[str], object] = field(default=str, repr=False, compare=False)
-    """Function that `get` calls for each verified entry with the model name in its manifest, or "" if there is none."""
+    """Function that `get` calls for each verified entry, with the model name in the entry's manifest ("" without
+    one)."""
     _verified: dict[Path, tuple[_FileStats, Entry]] = field(default_factory=dict, init=False, repr=False)
     """Verified entries by folder, each with the file stats that the folder had when it was verified."""
 

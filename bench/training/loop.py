@@ -155,7 +155,7 @@ class _Training:
     def _cache_frozen_states(self) -> None:
         """Compute the frozen model's hidden states that the loss function needs at any step, in few large passes.
 
-        A resumed training computes the states for all steps again: other passes would change their last bits.
+        A resumed training computes the states for its finished steps, too: with other passes, rounding would differ.
         """
         start = time.perf_counter()
         steps = range(self.recipe.steps)
@@ -309,12 +309,12 @@ class _Training:
         return 0
 
     def _identity(self) -> str:
-        """Return a digest of all that the training depends on, without paths; its checkpoints hold the digest."""
+        """Return a digest of all that the training depends on, without paths; the training's checkpoints hold it."""
         job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:
-        """Return the confidences `(points, n)` in n validation examples at all evaluations so far, by name.
+        """Return `_VAL_KEY` -> confidences `(points, n)` in n validation examples, at all evaluations so far.
 
         The mapping is empty before the first evaluation.
         """

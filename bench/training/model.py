@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from bench.prompts.front_coding import Ids
 
 ReadRequest = tuple[bytes, int]
-"""Request for logits: a sequence's int32 token ids as bytes, and the number of positions at its end with logits."""
+"""Request for logits: a sequence's int32 token ids as bytes, and at how many positions at its end logits are
+requested."""
 
 
 @dataclass
@@ -83,8 +84,9 @@ class LossProbe:
 def frozen_requests(run: Callable[[LossProbe], object], verdict_ids: tuple[int, int], vocab: int) -> list[ReadRequest]:
     """Return, sorted, the requests that a loss function makes for logits of the frozen model.
 
-    Requests don't depend on the values of logits. So the loss runs on meta tensors; on real zeros for a whole
-    vocabulary it would take minutes. A loss that fails on meta tensors gets zeros on the CPU.
+    The loss runs on meta tensors, since requests don't depend on the values of logits. A loss that fails on meta
+    tensors
+    gets zeros on the CPU, which takes longer.
 
     Args:
         run: function that calls the loss function with a given model on all examples.

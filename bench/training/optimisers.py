@@ -142,9 +142,11 @@ class TorchOptimiser(_Optimiser):
 class DeepSpeedOptimiser(_Optimiser):
     """AdamW of DeepSpeed, with gradients and moments sharded over the processes (ZeRO stage 2).
 
-    DeepSpeed's engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. To hand
-    a step's gradient g to the engine, one backward pass runs over the inner product of parameters and g. So processes
-    may split their parts of the batch into different numbers of forward passes.
+    DeepSpeed's engine holds only the adapter's parameters: the frozen model needs neither casts nor broadcasts. The
+    engine
+    gets a step's gradient g by a backward pass through the inner product of parameters and g. So processes may split
+    their
+    parts of the batch into different numbers of forward passes.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter], recipe: Recipe, processes: ProcessGroup) -> None:

@@ -145,7 +145,7 @@ class AdapterTrainer:
     # --- the job ------------------------------------------------------------------------------------------------------
 
     def _plan(self, recipe: Recipe, examples: Examples) -> TrainingPlan:
-        """Return a plan: whether the training fits into memory if a forward pass has room for the longest example."""
+        """Return a plan: whether the training fits into memory, with passes large enough for the longest example."""
         from bench.model.training_memory import plan_training
 
         ids = next(iter(examples.values()))

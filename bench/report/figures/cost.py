@@ -44,8 +44,7 @@ COSTS: Mapping[str, str] = MappingProxyType(
         "parameters": "trained parameters",
     }
 )
-"""Attribute of a table's `Line` (a method over its seeds) that lists a cost for each seed -> name of the cost in
-figures."""
+"""Attribute of a table's `Line` (method) that has a cost for each seed -> label of the axis for this cost."""
 
 
 @use_style()
@@ -126,7 +125,7 @@ def cost_quality(
 
 
 def _set_log_axis(axes: Axes, prices: Sequence[float]) -> None:
-    """Make the x axis logarithmic; if some price is 0, the axis has a linear section at the left for it."""
+    """Make the x axis logarithmic; if a price is 0, a linear section at the left of the axis shows it."""
     positive = [price for price in prices if price > 0] or [1.0]
     low, high = math.floor(math.log10(min(positive)) + 1e-9), math.ceil(math.log10(max(positive)) - 1e-9)
     high = max(high, low + 1)

@@ -32,7 +32,7 @@ _MOST = 30
 
 @use_style()
 def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
-    """Draw the column of numbers that an analysis chose for its figure, as a row with a dot for each number.
+    """Draw the numbers that an analysis chose for its figure, a column of its table: a row with a dot for each number.
 
     Returns None if the analysis chose no column.
     """

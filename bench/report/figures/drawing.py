@@ -33,7 +33,7 @@ LINE = 1.25 * SMALL / 72
 TITLE = 8.0
 """Font size of the title, in points."""
 AXIS = 0.42
-"""Height in inches, besides the rows of a figure, for headings, tick labels and the label of the x axis."""
+"""Height in inches of the headings, tick labels and x label of a figure; the height of its rows comes on top."""
 MARKER_SIZE = 3.2
 """Size of a marker, in points."""
 LONGEST = 34
@@ -195,7 +195,7 @@ def padded_limits(values: Sequence[float], least: float = 0.01) -> tuple[float, 
 
 
 def draw_segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
-    """Draw k line segments; `points` has shape (k, 2, 2): segments, their two ends, and x and y of an end."""
+    """Draw k line segments; `points` has shape (k, 2, 2): segment, one of its two ends, x or y."""
     from matplotlib.collections import LineCollection
 
     axes.add_collection(LineCollection(list(np.asarray(points)), label=label, **settings), autolim=False)
@@ -204,7 +204,7 @@ def draw_segments(axes: Axes, points: Any, label: str, **settings: Any) -> None:
 def vertical_lines(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """Return vertical line segments (k, 2, 2) at `x` from `low` to `high`, each of shape (b,).
 
-    The array's dimensions are segments, their two ends, and x and y. Segments with NaN are left out, so k <= b.
+    The array's dimensions are: segment, one of its two ends, x or y. Segments with NaN are left out, so k <= b.
     """
     ends = np.stack([np.column_stack([x, low]), np.column_stack([x, high])], axis=1)
     lines: FloatArray = ends[~np.isnan(ends).any(axis=(1, 2))]
@@ -234,7 +234,7 @@ def draw_dot(
         row: index of the row.
         value: x position of the dot.
         ends: both ends of the interval; None for an unknown end.
-        label: name of the row, and name of the drawn value; joined by `/` they are the label of the artist.
+        label: name of the row, and name of the value; both, joined by `/`, become the matplotlib label of dot and line.
         style: style of the dot.
         hollow: whether the dot is white inside.
     """

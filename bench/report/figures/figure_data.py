@@ -27,7 +27,7 @@ RecordsOf = Callable[[ResultRow], QuestionRecords]
 Example: `bench.results.files.read_records`, called with the row's path.
 """
 PLACES_NAMED = 2
-"""Maximum number of pairs of model and task that a note lists by name; more are only counted."""
+"""Maximum number of pairs of model and task that a note lists by name. If there are more, the note only counts them."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FigureData:
     models: tuple[str, ...]
     tasks: tuple[str, ...]
     methods: tuple[Line, ...]
-    """Methods in the order of the legend: an empty line (without results) for each method and its settings."""
+    """Methods (with their settings) in the order of the legend, each as a line of a table without results."""
     tables: Mapping[tuple[str, str], Table]
     """(model, task) -> table."""
 
@@ -89,7 +89,7 @@ class FigureData:
         return [*lines, *(method for method in self.methods if method.key not in present)]
 
     def leaders(self, model: str, task: str) -> tuple[Line, ...]:
-        """Return the methods that no other is significantly better than, on a model and task, the best mean first.
+        """Return the leading methods on a model and task, the best mean first: no other method is significantly better.
 
         Empty if no tests were computed.
         """
@@ -146,7 +146,7 @@ class FigureData:
 
         Args:
             what: sentences about how to read the figure; empty ones are skipped.
-            metrics: metrics for which the note counts subjects without a value, which means leave out.
+            metrics: metrics for which the note says how many subjects were left out of a mean, as they have no value.
             remark: last sentence of the note.
         """
         lines = [line for line in self.lines if line.ok_rows]
@@ -239,7 +239,7 @@ def table_id(table: Table) -> tuple[str, str]:
 
 
 def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
-    """Return the reason for each method that has results but no rank; empty if nothing was tested."""
+    """Return, for each method that has results but no rank, the reason why it has none; empty if nothing was tested."""
     reasons = {}
     for line in column:
         competition = table.competition(recalibration=line.key.recalibration)

@@ -50,8 +50,8 @@ class Differences(NamedTuple):
 def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
     """Return the differences of a table's methods to the best one, for each metric in which pairs were tested.
 
-    The best method is the first leader: it has the best mean of those that no other significantly beats. By default the
-    metrics are the headline metric and AUROC.
+    The best method is the first leader: it has the best mean of those methods that no other method significantly
+    beats. By default the metrics are the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
     for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):

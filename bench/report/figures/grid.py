@@ -31,7 +31,7 @@ def method_grid(
         data: tables of one model.
         kind: kind of figure, for the title.
         axis_labels: x label below the lowest axes, and y label beside the leftmost.
-        draw: draws one method on its axes, whose range is [0, 1]; called only for methods with confidences.
+        draw: function that draws a method on axes with the range [0, 1]; called only for methods with confidences.
         note: text below the figure.
 
     Raises:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, AXIS, RESERVE = 0.13, 0.3, 1.1
-"""Heights in inches: most for a method's row; headings and ticks of axes; title and note of a figure as high as a
-page."""
+"""Heights in inches: maximum for the row of a method; for headings and ticks; for title and note, if the figure is as
+high as a page."""
 DOT = 3.4
 """Size of a dot, in points."""
 FLOOR = "ece_floor"
@@ -101,7 +101,7 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
 def _unranked_sentences(data: FigureData) -> list[str]:
     """Return a sentence for each task that lists the methods without a rank.
 
-    If the sentences of all tasks are equal, there is only one, which doesn't name the task.
+    If these methods and the reasons are the same for all tasks, one sentence is enough, which names no task.
     """
     by_task = [(task, unranked_note(table, table.lines, ", so hollow")) for (_, task), table in data.tables.items()]
     sentences = [(task, sentence) for task, sentence in by_task if sentence]

@@ -49,8 +49,8 @@ class RiskCurve(NamedTuple):
     coverage: FloatArray
     """(k,): shares of answers that are kept, in ascending order; the most confident answers are kept."""
     risk: FloatArray
-    """(s, k): share of mistakes among the kept answers; among equal confidences it is the expected share, as in
-    `aurc`."""
+    """(s, k): share of mistakes among the kept answers. Answers of equal confidence count as kept in random order; the
+    share is then the expected one."""
     best: FloatArray
     """(k,): share of mistakes if all right answers were ranked first."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HIGHEST, RESERVE = 3.0, 1.4
-"""Heights in inches: most for a row of axes; title and note of a figure as high as a page."""
+"""Heights in inches: maximum for a row of axes; for title and note, if the figure is as high as a page."""
 SMALLEST, LARGEST = 0.8, 3.4
 """Sizes of a bin's marker in points: if the bin has almost no answers, and if it has all answers."""
 

@@ -63,7 +63,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
 
 
 def diagram_note(*, seeds: bool) -> str:
-    """Return the sentences that explain a reliability diagram; with `seeds`, one that pools several seeds."""
+    """Return the sentences that explain a reliability diagram; with `seeds`, a diagram that pools several seeds."""
     together = f"of all subjects{' and seeds' if seeds else ''} together"
     of_one = " for as many answers as one seed has; dashes: each seed" if seeds else ""
     return (

@@ -26,7 +26,7 @@ MARKS = 5
 LEAST = 0.05
 """Smallest upper limit of the y axis; the axis shows the risk, i.e. the share of mistakes."""
 FIRST = 0.05
-"""Coverage from which on a curve determines the upper limit of the y axis; below, it rests on too few answers."""
+"""The y axis is high enough for all curves from this coverage on; at lower coverages, risks rest on too few answers."""
 
 
 @use_style()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, RESERVE = 0.24, 1.6
-"""Heights in inches: most for a subject's row; title and note of a figure as high as a page."""
+"""Heights in inches: maximum for the row of a subject; for title and note, if the figure is as high as a page."""
 DOT = 2.8
 SPREAD = 0.7
 """Share of a row's height over which the methods' markers are spread, in the order of the legend."""
@@ -41,8 +41,8 @@ Values = Mapping[str, float | None]
 def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
     """Draw a row for each subject, with a marker for each method: its value minus that of the leading method.
 
-    `reference_line` selects the leading method. Its own values are written at the right. If there is no other method,
-    values are drawn instead of differences.
+    `reference_line` selects the leading method. The values of the leading method are written at the right. If it is
+    the only method, its values are drawn instead of differences.
 
     Args:
         tables: one table, of one model and task.
@@ -126,8 +126,8 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
 def reference_line(table: Table, metric: str) -> Line | None:
     """Return the method that the others are compared with; None if the metric is undefined for all methods.
 
-    It is the first of those that no ranked method significantly beats. Without such methods, e.g. if nothing was
-    tested, it is the method with the best mean.
+    It is the first leading method: no ranked method is significantly better. If no method leads, e.g. because nothing
+    was tested, it is the method with the best mean.
     """
     leading = table.leaders(metric)
     if leading:

@@ -28,8 +28,7 @@ ROW, NAMES = 0.15, 1.0
 SIGNS: Mapping[State, tuple[str, float, str]] = MappingProxyType(
     {"win": ("+", 4.0, WIN), "tie": ("o", 1.2, TIE), "loss": ("_", 4.0, LOSS)}
 )
-"""Outcome of a test -> marker, size of the marker in points, and colour of the cell. The markers alone also tell
-outcomes apart."""
+"""Outcome of a test -> marker, size of the marker in points, and colour of the cell."""
 
 
 def pair_states(standings: Standings, metric: str) -> dict[tuple[Key, Key], State]:

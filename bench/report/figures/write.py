@@ -181,9 +181,10 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 
 
 def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
-    """Yield the tables of each figure into which a kind of figure is split, if they have a number.
+    """Split a kind of figure into figures that are small enough; yield the tables of each figure that has a number.
 
-    Each comes with the ending of the figure's name and a remark for its note. Both are empty if one figure is enough.
+    With the tables come the ending of the figure's file name, and a remark for the note of the figure. Both are empty
+    if one figure is enough.
     """
     tables = kind.tables
     if not _has_numbers(tables):

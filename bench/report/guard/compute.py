@@ -29,7 +29,7 @@ from bench.results.row import ResultRow
 from bench.stats.guard import feasible, grid, guard, held_out_mask
 
 _SEEN = ("train", "validation", "dev")
-"""Splits that can't choose a threshold, as fits or prompts have used their questions."""
+"""Splits whose questions can't choose a threshold, as methods learned from them or prompts show them."""
 _REPEATED = "repeated questions"
 """Key in `ResultRow.counts` of the number of duplicate questions; `bench.data.contamination.count_duplicates` counts
 them."""
@@ -51,9 +51,9 @@ def compute_guards(
         say: receives a message before long work, and for each table that is left out.
 
     Raises:
-        UserError: an option is out of range; no result is selected; there are no questions to choose a threshold, or no
-            others; the separate task for choosing has no results, or shares questions with the other task; a result is
-            damaged.
+        UserError: an option is out of range; no result is selected; no question is left to choose a threshold, or
+            none to evaluate it; the separate task for choosing has no results, or shares questions with the other task;
+            a result is damaged.
     """
     for option, value, meaning in (
         ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
@@ -203,10 +203,10 @@ class _GuardBuilder:
     # --- another task -------------------------------------------------------------------------------------------------
 
     def _calibration_row(self, row: ResultRow) -> ResultRow | str | None:
-        """Return the result, of the same fit as `row`, whose labels choose the threshold.
+        """Return the result whose labels choose the threshold for `row`: the same fit of a method, on a separate task.
 
-        It is a result on the separate task that the request names. If that task has none of this fit, return the reason
-        as text. Return None if the request names no task; then the questions of `row` are divided.
+        The request names the separate task. If it names none, None is returned: the questions of `row` are then
+        divided. If the task has no result of this fit, the reason is returned as text.
         """
         task = self.task
         if task is None:

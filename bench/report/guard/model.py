@@ -43,7 +43,7 @@ def answers_of(records: QuestionRecords, rows: BoolArray | slice = ALL) -> Answe
 
 @dataclass(frozen=True)
 class Realised:
-    """Counts of what a threshold accepts among answers that did not take part in choosing the threshold."""
+    """How a threshold does on answers that did not take part in choosing it: numbers of accepted and wrong answers."""
 
     n: int
     """Number of answers, accepted or not."""
@@ -99,26 +99,26 @@ class GuardedCell:
     def accepted(self) -> int:
         """Number of calibration answers (those that choose the threshold) at or above the threshold.
 
-        If no threshold is certified, the strictest tested one is meant.
+        If no threshold is certified, the strictest tested threshold is taken.
         """
         return int(self.guard.kept[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def n_wrong(self) -> int:
-        """Number of wrong answers among those that `accepted` counts."""
+        """Number of wrong answers among the calibration answers at or above the threshold."""
         return int(self.guard.mistakes[self.guard.place]) if self.guard.grid.size else 0
 
     @property
     def bound(self) -> float:
         """Upper confidence bound, at the requested level, of the error rate at or above the threshold.
 
-        It is computed from `accepted` and `n_wrong`, and not corrected for choosing the threshold on the same answers.
+        It is not corrected for the fact that the threshold was chosen on the same answers.
         """
         return float(upper_bound(self.n_wrong, self.accepted, self.request.level))
 
     @cached_property
     def realised(self) -> Realised | None:
-        """Counts of what the threshold accepts among the answers in `rest`; None if there is no threshold."""
+        """Numbers of accepted and wrong answers among those that did not choose the threshold; None without one."""
         if self.threshold is None:
             return None
         accepted, mistakes = count_selected(*self.rest, [self.threshold])
@@ -128,8 +128,8 @@ class GuardedCell:
     def answers_needed(self) -> int | None:
         """Number of labelled answers that would certify the threshold, if its share of mistakes stayed as it is.
 
-        If no threshold is certified, the strictest tested one is meant. None if no answer reaches it. None also if its
-        share of mistakes is not below the requested risk, so that more answers would not help.
+        If no threshold is certified, the strictest tested threshold is taken. None if no answer reaches this threshold,
+        or if its share of mistakes is not below the requested risk: then more answers would not help.
         """
         if not self.accepted:
             return None
@@ -154,9 +154,9 @@ class GuardedLine:
 
     @property
     def coverage(self) -> float:
-        """Share of the answers in `GuardedCell.rest` that reach the threshold, mean over seeds.
+        """Share of answers that reach the threshold, mean over seeds; a seed without a threshold counts as 0.
 
-        A seed without a threshold counts as 0. The answers in `rest` did not take part in choosing the threshold.
+        Only answers that did not take part in choosing the threshold are counted.
         """
         coverages = [seed.realised.coverage if seed.realised else 0.0 for seed in self.seeds]
         return float(np.mean(coverages)) if coverages else 0.0
@@ -171,7 +171,7 @@ class GuardedTable:
     lines: tuple[GuardedLine, ...]
     """Guards of the methods: methods with a threshold first, then by falling coverage."""
     feasible: Feasible
-    """What any method can reach at best, given the number of right answers among those that choose the threshold.
+    """The best that any method could do, given how many of the answers that choose the threshold are right.
 
     If methods have different labels, the numbers are those of the first method.
     """

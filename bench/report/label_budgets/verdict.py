@@ -14,7 +14,7 @@ from bench.stats.variants import MIN_SEEDS
 _FEW = 6
 """Maximum number of points without a value that the verdict lists."""
 _NAMED = 7
-"""Maximum number of names in a sentence. If there are more, one fewer is named and the rest are counted."""
+"""Maximum number of names in a sentence. In a longer list, a count of the others takes the place of the last name."""
 
 
 def verdict(curves: LabelCurves) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ def ordered_methods(curves: LabelCurves) -> tuple[str, ...]:
 def is_label_independent(curves: LabelCurves, method: str, metric: str) -> bool:
     """Whether a metric of a method can't change with the number of labels.
 
-    True if the method uses no labels. Also true if labels only scale its scores and the metric depends only on their
-    order.
+    True if the method uses no labels. Also true if labels only scale the method's scores, and the metric depends only
+    on the order of scores.
     """
     study = curves.study
     return method in study.untold or (metric in RANKED and method in study.scaled)
@@ -212,7 +212,7 @@ def read_counts(results: Path) -> tuple[PaperCount, ...]:
     """Read the numbers of right and wrong answers that the reproduced paper reports; empty if there is no such file.
 
     Args:
-        results: folder of results. Its subfolder `paper` is read; without one, that of the source checkout.
+        results: folder of results. Counts are read from its subfolder `paper`, or else from the source checkout.
 
     Raises:
         UserError: the file is malformed.

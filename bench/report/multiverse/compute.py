@@ -1,8 +1,8 @@
 """Compute the multiverse analysis of one model and task: ranks of methods, and how often each claim holds.
 
 The claims are the significant differences in the table that `bench table` shows, with its tests, its correction and its
-means over seeds. A universe is one way to analyse the results. For each universe and claim, it is counted whether the
-two values have the same order, and whether the universe's own test is significant. Example:
+means over seeds. A universe is one way to analyse the results. It is counted for each claim in how many universes the
+two methods have the same order as in the table, and in how many the universe's own test is significant. Example:
 `compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
 """
 
@@ -64,7 +64,7 @@ def compute_multiverse(
     say: Callable[[str], None] = lambda _: None,
     settings: Settings | None = None,
 ) -> Multiverse:
-    """Compute a multiverse analysis: look up the claims of a table in many defensible analyses of its results.
+    """Compute a multiverse analysis: check the claims of a table in many defensible analyses of the same results.
 
     Args:
         request: model, task and results folder.
@@ -159,7 +159,7 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
 def _rank_methods(
     rows: Mapping[Key, Sequence[ResultRow]], standings: Standings, exclusions: Exclusions
 ) -> dict[str, tuple[str, ...]]:
-    """Return family (kind of claims, e.g. on calibration) -> methods that the table compares in the family's metric."""
+    """Return the methods that the table compares, for each family of claims (kind, e.g. on calibration)."""
     lines, styles = [], style.built_in()
     for key, runs in rows.items():
         standing, place = standings.lines.get(key), (*styles.place(key.method), "")

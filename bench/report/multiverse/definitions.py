@@ -20,7 +20,7 @@ from bench.stats import TESTED, Average, Settings
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
 )  # fmt: skip
-"""Names of analysis choices (dimensions). The field names of `result_sets.Setting` are the names of further ones."""
+"""Names of analysis choices (dimensions). Further choices are named as the fields of `result_sets.RunSettings`."""
 CALIBRATION = "calibration"
 """Name of the claims on calibration; methods whose AUROC is not above chance take no part in them."""
 AVERAGES: Mapping[Average, str] = {"questions": "over questions", "subjects": "over subjects"}
@@ -29,7 +29,7 @@ AS_RUN, INCLUDED, LEFT_OUT, NONE = "as run", "kept", "left out", "none"
 USUAL: Mapping[str, str] = MappingProxyType({
     RECALIBRATION: NONE, GRADING: AS_RUN, UNREAD: INCLUDED, AGGREGATION: AVERAGES[Settings().average],
 })  # fmt: skip
-"""Analysis choice -> option that the table uses, for choices that are no field of `result_sets.Setting`. SEED is
+"""Analysis choice -> option that the table uses, for choices that are no field of `result_sets.RunSettings`. SEED is
 missing, since the table averages seeds."""
 
 
@@ -82,8 +82,8 @@ FAMILIES = (
         (Definition("AUROC", "auroc"), Definition("AUCPR", "aucpr"), Definition("AURC", "aurc")),
     ),
 )  # fmt: skip
-"""All families (kinds of claims). E-AURC is no definition, as it differs from AURC only by a constant if labels are
-equal. The ECE floor, the other terms of the Brier score and coverage at 95 % measure something else."""
+"""All families (kinds of claims). E-AURC is left out, because methods with the same labels differ in it exactly as in
+AURC."""
 
 
 # --- grading ----------------------------------------------------------------------------------------------------------

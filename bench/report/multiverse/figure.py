@@ -79,7 +79,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
 
 
 def plot_claims(multiverse: Multiverse) -> Figure | None:
-    """Plot two bars for each claim: the shares of universes (analyses) in which it holds, and where it is significant.
+    """Plot two bars per claim: shares of universes (analyses) in which it holds, and in which it is significant.
 
     Returns None if the table makes no claim.
     """

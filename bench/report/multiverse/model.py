@@ -82,8 +82,8 @@ class PairOutcome:
     """For each option of each analysis choice: in how many universes (analyses) `first` has the better value. Choices
     with only one option are left out."""
     explained: Mapping[str, float] | None = None
-    """Analysis choice -> share of the variance of "`first` is better" over all universes (analyses) that lies between
-    its options."""
+    """Analysis choice -> how much it explains of whether `first` is better: the share of variance over universes
+    (analyses) that lies between the options of the choice."""
 
     @property
     def share(self) -> float | None:
@@ -92,18 +92,14 @@ class PairOutcome:
 
     @property
     def survives(self) -> bool:
-        """Whether `first` has the better value in enough universes (analyses), and is significantly worse in none.
-
-        One significant reversal is enough to fall: with that defensible analysis, the opposite could have been
-        published.
-        """
+        """Whether `first` has the better value in enough universes (analyses), and is significantly worse in none."""
         return self.share is not None and self.share >= SURVIVES and not self.reversed
 
     @property
     def is_shown(self) -> bool:
         """Whether the claim survives, and most tests confirm it.
 
-        It must be significant in at least a share SURVIVES of the universes (analyses) with a test.
+        Most are at least the share `SURVIVES` of the universes (analyses) that have a test.
         """
         return self.survives and self.tested > 0 and self.significant >= SURVIVES * self.tested
 
@@ -120,7 +116,7 @@ class PairOutcome:
 
     @property
     def decides(self) -> str | None:
-        """Analysis choice that explains most of the variance of "`first` is better" over universes (analyses).
+        """Analysis choice that explains most of whether `first` is better, by the share of variance over universes.
 
         None if no choice explains any.
         """
@@ -129,15 +125,15 @@ class PairOutcome:
 
     @property
     def explained_most(self) -> float:
-        """Share of the variance of "`first` is better" that the choice in `decides` explains; 0 if that is None."""
+        """Share of variance that the analysis choice in `decides` explains; 0 if no choice explains any."""
         return max((self.explained or {}).values(), default=0.0)
 
 
 def by_survival(claims: Sequence[PairOutcome]) -> list[PairOutcome]:
     """Sort claims by how well they survive, the weakest first.
 
-    Claims that don't survive come first. Within both groups, claims that hold least often come first, then those that
-    are least often significant.
+    Claims that don't survive come before those that do. Both groups are sorted by how often a claim holds and, if that
+    is equal, by how often it is significant; the least often comes first.
     """
     return sorted(claims, key=lambda c: (c.survives, c.share or 0.0, c.significant / max(c.tested, 1)))
 

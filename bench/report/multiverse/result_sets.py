@@ -1,8 +1,8 @@
 """Group results into sets that hold results of several methods and agree in everything else.
 
 The results of a set have the same setting, seed, recalibration and questions. A setting is what a run fixes for all its
-methods, e.g. preset and judge. Some results deviate otherwise, e.g. by `--set METHOD.FIELD`, or by training questions
-of their own. They belong to no setting, and are left out and counted.
+methods, e.g. preset and judge. Results in which a single method deviates, e.g. by `--set METHOD.FIELD` or by training
+questions of its own, belong to no setting; they are left out and counted.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def build_result_sets(
 
 
 def ranking_values(records: QuestionRecords) -> FloatArray:
-    """Return the input (n,) of rank-based metrics: normalised ranks of the scores, or confidences without scores."""
+    """Return the input (n,) of rank-based metrics: normalised ranks of the scores; without scores, confidences."""
     return records.confidence if records.score is None else normalised_ranks(records.score)
 
 

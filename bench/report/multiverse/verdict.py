@@ -46,7 +46,7 @@ def describe_decider(pair: PairOutcome) -> str:
 
 
 def describe_weakest(pair: PairOutcome) -> str:
-    """Return the option with which a claim holds least often, with counts; empty if it holds always or never."""
+    """Return the option with which a claim holds least often, with counts; empty if the claim holds always or never."""
     least = pair.weakest
     if least is None:
         return ""

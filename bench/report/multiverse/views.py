@@ -202,9 +202,9 @@ def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
 
 
 def _survival(pair: PairOutcome) -> dict[str, bool | None]:
-    """Return whether a claim survives, and whether it is shown by tests as well.
+    """Return whether a claim survives, and whether most tests confirm it, too.
 
-    Both are None for a pair that is not significant in the results table, and so is no claim.
+    Both are None for a pair without a claim, i.e. without a significant difference in the results table.
     """
     is_claim = pair.is_claim
     return {"survives": pair.survives if is_claim else None, "shown": pair.is_shown if is_claim else None}

@@ -34,7 +34,7 @@ class Depth(NamedTuple):
 
 
 _DEPTHS = (Depth(10, all_pairs=True), Depth(10, all_pairs=False), Depth(5, all_pairs=False))
-"""Limits to try, the largest first. If the questions fit into the budget with none, the last one is used."""
+"""Limits to try, the largest first. If the questions are too large for the page with all of them, the last is used."""
 
 
 def fit_depth(tables: Sequence[Table]) -> Depth:

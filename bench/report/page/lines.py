@@ -12,7 +12,7 @@
 
 From `mean` on, lists have one entry for each metric. Unknown values are null. The keys from `ci` on exist only if
 significance tests were computed. `ci` is the interval for other questions of these subjects, and `half` the length of
-its longer side. `calibrated_p` is the p value of the null of perfect calibration, and `calibrated` tells whether the
+its longer side. `calibrated_p` is the p value of the test of perfect calibration, and `calibrated` tells whether the
 page marks the method as calibrated. `constant` is the Brier score of a constant confidence; `worse` tells whether the
 method's Brier score is not better than `constant`.
 """

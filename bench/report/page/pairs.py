@@ -78,8 +78,8 @@ def tested_columns(table: Table) -> list[int]:
 def best_columns(table: Table) -> dict[str, int]:
     """Map each recalibration to the best tested method that has it, by the headline metric.
 
-    The method is given as an index into `table.ordered_lines`. Methods that no other method beats significantly go
-    first; among these, the best mean decides.
+    The method is given as an index into `table.ordered_lines`. It is the leading method with the best mean. If no
+    leading method was tested against a shown method, it is the next method by rank, then by mean.
     """
     position, best = {table.ordered_lines[k].key: k for k in tested_columns(table)}, {}
     for block in judge_table(table, table.headline):

@@ -29,8 +29,8 @@
     }
 
 A block is the table of one model and task. A line is one method over its seeds; lines are ordered by the headline
-metric. Confidences are integers in ten-thousandths, which keeps eleven methods on four models and five benchmarks below
-5 MB. Means have six decimals; the text that the page shows for a mean is stored beside it.
+metric. Confidences are integers in ten-thousandths, which keeps the page small. Means have six decimals; the text that
+the page shows for a mean is stored beside it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _Page:
         Args:
             table: the table.
             label: setting that distinguishes the table from other tables of its model and task; empty if there are
-                none.
+                no such tables.
         """
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.ordered_lines)}
         answers = [[self.records_of(row) for row in line.ok_rows] for line in table.ordered_lines]
@@ -248,9 +248,9 @@ class _Page:
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
-        """Return the table's lines in order, and after each part the indices of its methods without a result here.
+        """Return the table's lines in order, and with each group of methods those that have no result in this table.
 
-        The indices refer to the page's list of methods.
+        A method without a result is given as its index in the page's list of methods, after the lines of its group.
         """
         methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}

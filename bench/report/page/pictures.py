@@ -38,7 +38,7 @@ _COLOURS = {
 the light and the dark theme."""
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _INHERITED = {"fill", "stroke", "stroke-width", "font-size", "text-anchor", "stroke-dasharray"}
-"""SVG attributes that a group passes on to its children, so that one attribute of the group can replace theirs."""
+"""SVG attributes that a group passes on to its children, so that equal ones of the children can be replaced by one."""
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 

@@ -52,9 +52,9 @@ class QuestionTexts:
     limit: int | None = None
     """Maximum length of a text in characters; None if no text was cut."""
     brief_limit: int | None = None
-    """Maximum length in characters of brief texts, which then lose their answer options; None if none was cut.
+    """Maximum length in characters of brief texts, which are then shown without options; None if none was cut.
 
-    Brief are the texts of questions that the page shows only because two methods disagree.
+    Texts are brief if the page shows the question only because two methods disagree.
     """
     _texts: list[list[Any]] = field(default_factory=list)
     _index: dict[tuple[str, int, str], int] = field(default_factory=dict)

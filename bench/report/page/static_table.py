@@ -62,7 +62,7 @@ def swatch_style(payload: Data) -> str:
 
 
 def block_name(block: Data) -> str:
-    """Return the heading of a table on the page: model, task and, if other tables share both, what sets it apart."""
+    """Return the heading of a table on the page: model and task; tables that share both also name their difference."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
 

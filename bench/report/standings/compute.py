@@ -46,7 +46,7 @@ class LineStanding:
     with an AUROC above chance are ranked."""
     constant: float | None = None
     """Brier score of giving every answer the same confidence: the share of right answers in the training data. A
-    line without training data takes the share of the first line that has training data. None if no line has any."""
+    line without training data takes the share of the first line that has some. None if no line has training data."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -58,9 +58,9 @@ class LineStanding:
 
     @property
     def unordered(self) -> str:
-        """Reason why the line is not ranked by calibration, if its AUROC is the reason; else empty.
+        """Words that say why the line's AUROC excludes it from the ranking by calibration; empty if it does not.
 
-        Only lines with an AUROC above chance are ranked, as a constant confidence is calibrated, too.
+        A line whose AUROC is not above chance is excluded, since even a constant confidence can be calibrated.
         """
         if self.orders_answers:
             return ""

@@ -69,8 +69,8 @@ def build(
         preset: show this preset only.
         deviations: include rows with overridden constants.
         partial: include runs with `--limit`.
-        standings_of: function that computes intervals, tests and ranks; without it the best numbers are marked as not
-            tested.
+        standings_of: function that computes intervals, tests and ranks. By default nothing is tested, and the best
+            numbers are marked as not tested.
         styles: styles and order of methods; by default those of the built-in methods.
 
     Raises:
@@ -139,7 +139,7 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
 
     Args:
         tables: from `build`.
-        stats: include intervals and the metrics beyond the paper's.
+        stats: include intervals, and metrics that the paper does not have.
         models: show two models side by side, instead of one table for each model and task.
 
     Raises:
@@ -199,10 +199,7 @@ def _build_line(
 
 
 def _value(line: Line, name: str, average: Average) -> MetricValue:
-    """Compute one metric of a method from the result rows of its line: the mean over seeds, with footnotes.
-
-    The line has no estimates yet.
-    """
+    """Compute one metric of a method from the result rows of its line: the mean over seeds, with footnotes."""
     summaries = [row.metrics.get(name, MetricSummary(None, None, None, 0)) for row in line.ok_rows]
     by_seed = tuple(value for summary in summaries if (value := summary.of(average)) is not None)
     mean = METRICS[name].mean(by_seed)

@@ -79,7 +79,7 @@ def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> 
 
 
 def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Return a list of the rank column with the function that fills its cells; empty if there are no ranks."""
+    """Return a list with the rank column and the function that fills its cells; an empty list if there are no ranks."""
     leaders = {line.key for line in table.leaders()}
 
     def rank(line: Line) -> Cell:

@@ -27,7 +27,7 @@ def refuse_unknown_metrics(selection: Selection) -> None:
     """Check the names of a selection's metrics before any file is read.
 
     Raises:
-        UserError: a metric is unknown, or the metric to sort by is neither better when higher nor when lower.
+        UserError: a metric is unknown, or neither high nor low values of the metric to sort by are better.
     """
     for name in selection.metrics:
         require_known("--metrics", "metric", name, (*METRICS, ALL))

@@ -28,7 +28,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 _MARKDOWN_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^])")
 _HTML_MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _BREAK = "\u200b"
-"""Zero-width space put between two hyphens, which LaTeX would join to a dash; `plain` has removed others."""
+"""Zero-width space put between two hyphens, which LaTeX would join to a dash."""
 _LATEX_MARKS = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%",
@@ -38,7 +38,7 @@ _LATEX_MARKS = str.maketrans(
         "†": r"$^{\dagger}$", "▸": r"$\triangleright$", "≥": r"$\geq$", "√": r"$\surd$",
     }
 )  # fmt: skip
-"""LaTeX code of special characters; a table row would take brackets and stars without braces as arguments."""
+"""LaTeX code of special characters. Without braces, LaTeX would take brackets and stars that begin a row as options."""
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a text that a spreadsheet would run as a formula; an apostrophe is put before such a text."""
 _LATEX_HEAD = r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}."
@@ -258,7 +258,7 @@ def markdown_text(text: str) -> str:
 def latex(grids: Sequence[Grid]) -> str:
     """Render grids as LaTeX `table` environments, shrunk to the line width; a comment names the packages to load.
 
-    Rows of leading methods are shaded. The column of labels is included only with statistics.
+    Rows of leading methods are shaded. The column with the numbers of labels is included only if statistics are shown.
     """
     # labels without signs that have a meaning in LaTeX
     labels = ["tab:" + "-".join(re.findall(r"[A-Za-z0-9.]+", grid.label)) for grid in grids]

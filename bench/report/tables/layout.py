@@ -36,7 +36,7 @@ _CALIBRATION_COLUMNS = ("ece_floor", "ece_debiased", "ece_mass", "smece", "brier
 _RANKING_COLUMNS = tuple(
     name for name in METRICS if name not in {*COLUMNS, *_CALIBRATION_COLUMNS, "ece_ref", "ece_ref_closed"}
 )
-"""Metrics of the grid on losses and selective prediction: all that the other grids lack, except the reference ECEs."""
+"""Metrics of the grid on losses and selective prediction: all others except `ece_ref` and `ece_ref_closed`."""
 _NAME = Column("method", is_left=True)
 _LEADS = (
     "A method leads where no ranked method is significantly better; it is sure where it is significantly better than"

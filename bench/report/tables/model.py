@@ -48,7 +48,7 @@ class MetricValue:
     by_seed: tuple[float, ...] = ()
     """Value of the metric for each seed, in the order of seeds; seeds with an undefined metric are left out."""
     n_undefined: int = 0
-    """Number of subjects that a mean over subjects leaves out as undefined, for the seed with the most."""
+    """Number of subjects that a mean over subjects leaves out, as the metric is undefined there; maximum over seeds."""
     best: Best | None = None
     """If this mean is the best of its group: `beyond chance`, `not beyond chance` or `not tested`; else None."""
     standing: Estimate | None = None
@@ -60,7 +60,7 @@ class MetricValue:
     def half(self) -> float | None:
         """Distance from the mean to the farther end of its 95 % interval, for other questions of the same subjects.
 
-        If the lower end is 0, the distance is that to the upper end. None if there is no interval.
+        If the lower end is 0, where the scale ends, it is the distance to the upper end. None if there is no interval.
         """
         return self.standing.fixed.half(self.mean) if self.standing else None
 

@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Number of characters of a model revision that footnotes show."""
 SEVERAL = 2
-"""Least number of distinct judges or plugin versions that the table mentions as a difference."""
+"""Minimum number of distinct judges or plugin versions at which the table says that methods differ in them."""
 
 Values = Mapping[Key, frozenset[str]]
 """Judges, or model revisions, of the seeds of each line (method); an empty set if unknown."""
@@ -76,7 +76,7 @@ class Origins:
 
 
 def _revision(row: ResultRow, of: str = "") -> str:
-    """Return the revision of the row's model, or of `of`, e.g. a plugin; empty if the row does not record it."""
+    """Return the revision of a row's model, or of the plugin named by `of`; empty if the row does not record it."""
     revisions = row.provenance.get("revisions")
     return str(revisions.get(of or row.model) or "") if isinstance(revisions, Mapping) else ""
 

@@ -1,6 +1,7 @@
 """Report of a transfer matrix: how good methods are on a test task, by the task whose answers they learned from.
 
-It has the metrics of each cell, prices of distribution shift, the worst cell of each method, and heat maps.
+The report has the metrics of each cell, the price of learning from another task, the worst cell of each method, and
+heat maps.
 """
 
 from bench.report.analysis import Analysis, file_stem

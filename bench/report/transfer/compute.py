@@ -2,10 +2,11 @@
 
 A cell is one method, trained on one corpus (the answers of a task) or on none, and tested on one task. Each test task
 has a home corpus, the reference. The price of another corpus is how much worse the method is on the same test
-questions. It is tested by Student's t of sums of influences. Holm's correction covers all prices of a metric. A second
-set of prices, corrected separately, is about new subjects: it compares with a corpus of the same size. Methods trained
-on other corpora than the home corpus are also compared with all untrained methods at once. This is an
-intersection-union test (Berger, 1982), since choosing one reference by test results would bias the comparison.
+questions. Prices are tested by Student's t test on the influences of questions, with Holm's correction for all prices
+of a metric. A second set of prices, corrected separately, is about new subjects: training without the tested subject is
+compared with training on equally many answers of all subjects. Methods trained on other corpora than the home corpus
+are also compared with all untrained methods at once, by an intersection-union test (Berger, 1982). To choose one
+untrained method by its test results would bias the comparison.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class _TestData:
     cells: Mapping[str, Mapping[Key, Influence]]
     """Metric -> cell -> value and influences, mean over seeds; cells in which the metric is undefined are missing."""
     constants: Mapping[Corpus, Influence]
-    """Training corpus -> Brier score of a constant confidence, the corpus's share of right answers."""
+    """Training corpus -> Brier score if the confidence in every answer is the corpus's share of right answers."""
     settings: Settings
-    """Settings of the paired comparisons. Their number of random draws is 1, as no correction by draws is used here."""
+    """Settings of the paired comparisons. They make one random draw, as their p values need none."""
 
     def worsening(
         self, metric: str, worse: Sequence[Influence], better: Sequence[Influence]
@@ -277,7 +278,7 @@ def _worst(
 def _is_control(corpus: Corpus | None) -> bool:
     """Whether a training corpus lacks randomly drawn answers, as the control for a corpus without one subject.
 
-    Such a corpus is smaller, but its distribution is not shifted.
+    The control is as small as the corpus without the subject, but it has answers of all subjects.
     """
     return corpus is not None and corpus.leaves_out == AT_RANDOM
 

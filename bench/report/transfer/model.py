@@ -79,7 +79,7 @@ class MeanPrice:
 class Baseline:
     """Brier score of a constant confidence, namely the share of right answers in the training corpus.
 
-    Its price shows what only the changed share of right answers costs.
+    The price of the baseline is the cost of a changed share of right answers alone.
     """
 
     corpus: Corpus
@@ -142,7 +142,7 @@ class AgainstUntrained:
     """Interval of `points`."""
     p: float | None
     """Two-sided p value of the null that `method` is neither worse than all methods in `untold` nor better than all. It
-    is the largest p value of the pairs; it is 1 if the method is worse than one and better than another."""
+    is the largest p value of the tests against single methods; 1 if `method` is worse than one, better than another."""
     p_holm: float | None = None
     """`p` with Holm's correction for all trained methods, corpora and test tasks."""
 
@@ -169,8 +169,8 @@ class Matrix:
     against_untrained: tuple[AgainstUntrained, ...]
     missing: tuple[MissingCell, ...]
     novelty: tuple[Price, ...] = ()
-    """Prices of a new subject. Training without the tested subject is compared with training without as many randomly
-    drawn answers."""
+    """Prices of a new subject: training without answers on the tested subject is compared with training on an equally
+    small corpus, which lacks randomly drawn answers instead."""
     novelty_means: tuple[MeanPrice, ...] = ()
     constants: tuple[Baseline, ...] = ()
     cells: tuple[CellSource, ...] = ()

@@ -13,7 +13,7 @@ from bench.results.transfer import AT_RANDOM, SUBJECT, Corpus
 from bench.stats import Interval
 
 _NAMED = 7
-"""Maximum number of names in a sentence. If there are more, one fewer is named and the rest are counted."""
+"""Maximum number of names in a sentence. In a longer list, a count of the others takes the place of the last name."""
 
 
 def verdict(matrix: Matrix) -> tuple[str, ...]:

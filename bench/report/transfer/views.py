@@ -234,7 +234,7 @@ def _of_price(price: Price | None) -> dict[str, Any]:
 def _to_json(value: Any) -> Any:
     """Convert a dataclass, or a tuple of dataclasses, to JSON values.
 
-    An interval becomes its two ends and, if there is no interval, the reason.
+    An interval becomes an object with its two ends, and the reason if there is no interval.
     """
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]

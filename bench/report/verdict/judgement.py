@@ -22,15 +22,15 @@ from bench.report.verdict.phrases import sort_by_cost
 
 State = Literal["sure", "tied", "not tested", "none"]
 POWER = 0.8
-"""Power of the test for which a verdict names the number of questions needed."""
+"""Probability of a significant difference for which a verdict says how many questions are needed."""
 _POWER_QUANTILE = NormalDist().inv_cdf(POWER)
 HOPELESS = 0.1
-"""A difference of at most this share of its interval's width is too small for any number of questions to decide."""
+"""If a difference is at most this share of its interval's width, no number of questions is said to decide it."""
 
 
 @dataclass(frozen=True)
 class Judgement(Competition):
-    """Ranking of the methods with one recalibration, with what the tests between pairs decide and leave open."""
+    """Ranking of methods that were recalibrated alike, and what the tests between them decide and leave open."""
 
     known: tuple[Line, ...]
     """Lines (methods) with a value of the metric, ranked or not, the best mean first."""
@@ -83,7 +83,7 @@ class Judgement(Competition):
     def cheapest(self) -> list[Line]:
         """Leading methods, the cheapest first.
 
-        Without leaders, the list has the method with a value if there is exactly one; else it is empty.
+        If no method leads, the list is empty, unless only one method has a value: then the list has this method.
         """
         return sort_by_cost(self.leaders or (self.known if len(self.known) == 1 else ()))
 

@@ -13,7 +13,7 @@ from bench.report.tables.model import Line
 from bench.report.text import count, interval_text, precise, value_text
 
 _NAMED = 4
-"""Maximum number of methods that a phrase names. Of more methods it names one fewer, and counts the others."""
+"""Maximum number of methods that a phrase names. In a longer list, a count of the others replaces the last name."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 UNKNOWN = "tokens unknown"
 """Words for the cost of a method whose number of tokens is unknown."""

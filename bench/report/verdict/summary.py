@@ -16,7 +16,7 @@ from bench.report.verdict.phrases import brief_cost, label, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
-"""Maximum number of methods that a cell names. Of more methods it names one fewer, and counts the others."""
+"""Maximum number of methods that a cell names. In a longer list, a count of the others replaces the last name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SummaryRow:
     sure: str
     """Number of models on which one method is significantly better than all others: `3 of 4, 1 on few questions`."""
     by: str
-    """Smallest and largest lead, over the models, of the method with the best mean over the second."""
+    """Lead of the method with the best mean over that with the second-best: smallest and largest lead over models."""
     orders: str
     """Methods that order right answers best before wrong ones (AUROC), e.g. `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
     cost: str

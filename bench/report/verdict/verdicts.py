@@ -32,7 +32,7 @@ ORDER = "auroc"
 FEW = ", on few questions"
 """Words behind the state of a table (`sure` or `tied`) that has too few questions, right answers or wrong answers."""
 _NAMED = 3
-"""Maximum number of methods that a short text names. Of more methods it names one fewer, and counts the others."""
+"""Maximum number of methods that a short text names. In a longer list, a count of the others replaces the last name."""
 
 
 @dataclass(frozen=True)

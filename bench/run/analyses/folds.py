@@ -1,6 +1,8 @@
 """Fit methods on one corpus (training data of a task), and predict tests, for the transfer matrix.
 
-A method is fitted on the whole corpus and, as leave-out fits, on the corpus without one subject at a time.
+A method is fitted on the whole corpus. For leave-out fits it is also fitted once for each subject, on the corpus
+without
+this subject.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ class NoTraining:
 
 
 class UnreadError(DeferredTrainingError):
-    """Raised if the store lacks a split's signals with a method's adapter, and the user did not ask to compute them."""
+    """Raised if the store lacks signals of a method's adapter, and the user did not ask to compute these signals."""
 
 
 @dataclass(frozen=True)
 class SkippedForCost(Skipped):
-    """Reason why a cell is not computed and has no row: its adapter costs too much, or no subject can be left out."""
+    """Reason why a cell has no row: the method's adapter costs too much, or the corpus has no subject to leave out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Fits of all methods on one corpus, whole or with a part left out; and the predictions of tests by these fits."""
+    """Fits methods on one corpus, whole or with a part left out, and predicts tests with these fits."""
 
     task: str
     """Task whose train and validation answers are the corpus."""
@@ -67,18 +69,21 @@ class Folds:
     fitter: Fitter
     predictor: Predictor
     with_adapters: bool
-    """Whether adapters that the store lacks are trained, and the model is run on the tests with adapters."""
+    """Whether missing adapters are trained, and missing signals of the tests are computed with adapters."""
     _reduced_splits: dict[tuple[str, str], dict[TaskSplit, SplitData]] = field(default_factory=dict, init=False)
-    """(SUBJECT or AT_RANDOM, subject) -> all splits. From the training and validation splits, the questions of the
-    subject, or as many at random, are left out."""
+    """(kind of leave-out fit: SUBJECT or AT_RANDOM; subject) -> all splits. Their training and validation splits lack
+    the subject's questions or, with AT_RANDOM, equally many random ones."""
 
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
-        """Return, for each fit of a method, whether the store has it; empty if it can't be fitted or trains adapters.
+        """Return, for each fit of a method that the matrix needs, whether the store has it.
+
+        The list is empty if the method can't be fitted, or trains an adapter.
 
         Args:
             name: name of the method.
-            leave_out: kinds of fits besides the fit on the whole corpus: without a subject (SUBJECT), without as many
-                random answers (AT_RANDOM).
+            leave_out: kinds of fits besides the fit on the whole corpus: without each subject in turn (SUBJECT), or
+                without
+                equally many random answers (AT_RANDOM).
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).split_of(method)
@@ -111,8 +116,8 @@ class Folds:
         """Yield the share of right answers in the training data: first of the whole corpus, then of each smaller one.
 
         Args:
-            leave_out: kinds of smaller corpora: without a subject (SUBJECT), without as many random answers
-                (AT_RANDOM).
+            leave_out: kinds of smaller corpora: without each subject in turn (SUBJECT), or without equally many random
+                answers (AT_RANDOM).
         """
         corpus_splits = (TaskSplit(self.task, "train"), TaskSplit(self.task, "validation"))
         where = next((split for split in corpus_splits if split in self.results.data_by_split), None)
@@ -132,9 +137,10 @@ class Folds:
 
         Args:
             name: name of the method.
-            leaves_out: what the fit for a subject leaves out of the corpus. Empty: nothing; SUBJECT: the subject's
-                answers; AT_RANDOM: as many answers, sampled from all subjects. The fit for a subject that the corpus
-                lacks leaves out nothing.
+            leaves_out: what the fit for a subject leaves out of the corpus: nothing (empty text), the subject's answers
+                (SUBJECT), or equally many answers of any subject (AT_RANDOM). Subjects that the corpus lacks are
+                predicted by
+                the fit on the whole corpus.
             test: the test split.
             fits: subject -> results of the fit for this subject. All tests share this dict; missing fits are added to
                 it.
@@ -177,7 +183,7 @@ class Folds:
         return self._join_predictions(whole, note, learned, parts)
 
     def _splits_without(self, leaves_out: str, subject: str) -> dict[TaskSplit, SplitData]:
-        """Return all splits, with answers left out of training and validation: a subject's, or as many at random."""
+        """Return all splits; training and validation lack a subject's answers, or equally many random answers."""
         key = leaves_out, subject
         if key not in self._reduced_splits:
             splits = self._reduced_splits[key] = dict(self.results.data_by_split)
@@ -239,7 +245,9 @@ class Folds:
             whole: data of the whole test.
             scaling: note on how the scores were scaled.
             learned: training split of the whole corpus.
-            parts: for each subject, a mask of its questions in the test, the data of its fit, and the prediction.
+            parts: one triple for each subject: mask of the subject's questions in the test, data of the subject's fit,
+                and
+                prediction.
         """
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
         confidence, has_scores = np.full(n, np.nan), example.score is not None

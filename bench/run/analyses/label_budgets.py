@@ -302,7 +302,7 @@ class TaskStudy:
         return compute_label_curves(confidences, study, split_data.correct[rows], subjects)
 
     def _trained(self, name: str, rows: IntArray) -> Iterator[tuple[int, SeedConfidences]]:
-        """Yield each label budget with the confidences of one fit per seed. Budgets with the same sample share a fit.
+        """Yield each label budget with the confidences of one fit per seed. Budgets with equal samples share a fit.
 
         Args:
             name: name of the method.

@@ -206,7 +206,7 @@ def _variant_confidences(
     """Check the findings of an analysis; yield each variant's name and confidences, `(seeds, questions)`.
 
     A variant is a changed version of the method, such as one without a certain feature. One variant is the reference. A
-    path is a sequence of variants that ends there.
+    path is a sequence of variants that ends with the reference.
 
     Args:
         method: name of the method, for error messages.

@@ -47,15 +47,15 @@ class AnalysisRequest:
     model: Annotated[str, Heading("What is analysed")] = ""
     """Model of the run: alias (bench list models), Hub id, or folder."""
     tasks: Names = ()
-    """Task; may be repeated. Default: the model's own."""
+    """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
-    """Questions as JSON Lines, CSV or Parquet, as of the run; may be repeated."""
+    """Question files (JSON Lines, CSV or Parquet), the same as in the run; may be repeated."""
     preset: str | None = None
-    """paper, refcode, fixed or demo. Default: the model's own."""
+    """Set of constants: paper, refcode, fixed or demo. Default: the preset of the model."""
     overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
-    """FIELD=VALUE of the method, or protocol.FIELD=VALUE."""
+    """Constant to change: FIELD=VALUE of the method, or protocol.FIELD=VALUE."""
     seeds: Names = ("0", "1", "2", "3", "4")
-    """Seeds, separated by commas; at least five, since an interval contains their spread."""
+    """Seeds, separated by commas; at least five, since intervals include the spread over seeds."""
     train_on: str | None = None
     """TASK[:SPLIT] that the method learns on. Default: the task's own choice."""
     answers: str = RunConfig.answers
@@ -71,9 +71,9 @@ class AnalysisRequest:
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16, as of the run."""
+    """float32, bfloat16 or float16; the same as in the run."""
     token_budget: int | None = None
-    """Tokens of one forward pass, as of the run."""
+    """Tokens of one forward pass; the same as in the run."""
 
     def config(self, method: str, cache: Path | None) -> RunConfig:
         """Return the configuration of a run that stores the answers and signals which the analysis needs."""
@@ -104,42 +104,43 @@ class TransferConfig:
     model: Annotated[str, Heading("What is compared")]
     """Alias (bench list models), Hub id, or folder."""
     methods: Names = ()
-    """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
+    """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
     on: Annotated[Names, OptionName("--on")] = ()
     """Tasks, separated by commas: methods learn on each that has a train split, and are tested on each that has a test
-    split. Default: the model's own."""
+    split. Default: the tasks of the model."""
     leave_subject_out: bool = False
-    """Also learn on each task without the subject that is tested, subject by subject."""
+    """Also learn, for each tested subject, on the training data without this subject."""
     size_matched: bool = False
-    """With --leave-subject-out: also learn without as many answers drawn at random, which tells the price of a new
-    subject from that of fewer answers. It takes as many fits again."""
+    """With --leave-subject-out: as a control, also learn without equally many random answers. This doubles the number
+    of additional fits."""
     homes: Annotated[tuple[str, ...], OptionName("--home")] = ()
-    """TEST=TASK: prices of TEST are against having learned on TASK; may be repeated. Default: the task's own choice, if
-    that is one of --on."""
+    """TEST=TASK: the scores of TEST are compared with those after learning on TASK; may be repeated. Default: the
+    task's own choice, if it is one of --on."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
-    """paper, refcode, fixed or demo. Default: the model's own."""
+    """Set of constants: paper, refcode, fixed or demo. Default: the preset of the model."""
     overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
-    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
+    """Constant to change: METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     seed: int = 0
     """Seed of fits, hold-out splits and sampling; several, separated by commas, are averaged."""
     limit: int | None = None
-    """Test questions at most, spread over subjects, as of the run; such results are partial."""
+    """Largest number of test questions, spread over subjects; such results are partial."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     read: Annotated[bool, Heading("Cost")] = False
-    """Read what is not stored yet, after saying what it costs. Default: stop, and name the command that reads it."""
+    """Compute signals that are not stored yet, after showing the cost. Default: stop, and show the command that does
+    so."""
     with_adapters: bool = False
-    """Also train and read adapters that are not stored (IT, CT), after saying what it costs."""
+    """Also train adapters that are not stored (methods IT and CT), and read with them, after showing the cost."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
     out: Annotated[Path, Heading("Output")] = Path("results/transfer")
     """Folder of the results, the tables and the figure."""
     cache: Path | None = None
-    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
+    """Folder for what later runs reuse. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
         """Return the configuration of a run that reads the same questions as the transfer analysis."""
@@ -148,7 +149,7 @@ class TransferConfig:
     def leave_out(self) -> tuple[str, ...]:
         """Return the kinds of leave-out fits that the user requested: SUBJECT, AT_RANDOM, both, or none.
 
-        A leave-out fit learns on a corpus without one subject (SUBJECT), or without as many answers at random
+        A leave-out fit learns on a corpus without one subject (SUBJECT), or without equally many random answers
         (AT_RANDOM).
 
         Raises:
@@ -169,34 +170,35 @@ class LabelsConfig:
     model: Annotated[str, Heading("What is studied")]
     """Alias (bench list models), Hub id, or folder."""
     methods: Names = ()
-    """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all that are quick
-    to fit."""
+    """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all that are
+    quick to fit."""
     tasks: Names = ()
-    """Task that is tested; may be repeated. Default: the model's own."""
+    """Task that is tested; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
     """Questions as JSON Lines, CSV or Parquet; may be repeated."""
     labels: Annotated[Names, OptionName("--labels")] = ("20", "50", "100", "200", "400", "800", "all")
     """Numbers of labelled questions, separated by commas; all stands for as many as there are."""
     seeds: Names = ("0", "1", "2", "3", "4")
-    """Seeds, separated by commas: each is another draw of the labels and another training. Intervals need five."""
+    """Seeds, separated by commas; each seed draws other labels and trains anew. Intervals need five seeds."""
     plugins: tuple[Path, ...] = ()
     """A .py file with methods or tasks; it is executed."""
     preset: str | None = None
-    """paper, refcode, fixed or demo. Default: the model's own."""
+    """Set of constants: paper, refcode, fixed or demo. Default: the preset of the model."""
     overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
-    """METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
+    """Constant to change: METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     read: Annotated[bool, Heading("Cost")] = False
-    """Read what is not stored yet, after saying what it costs. Default: stop, and name the command that reads it."""
+    """Compute signals that are not stored yet, after showing the cost. Default: stop, and show the command that does
+    so."""
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the model's own on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
     out: Annotated[Path, Heading("Output")] = Path("results/analyses")
     """Folder of the tables and the figure."""
     cache: Path | None = None
-    """Folder of what is kept between runs. Default: $CONFBENCH_CACHE, else the user's cache folder."""
+    """Folder for what later runs reuse. Default: $CONFBENCH_CACHE, else the user's cache folder."""
 
     def run_config(self) -> RunConfig:
         """Return the configuration of a run, with seed 0, that reads the same questions as the label-budget study."""

@@ -32,7 +32,7 @@ class CorpusRun:
 
 
 def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> Signals:
-    """Return split -> signals that the named methods read in it, as the union over all corpora that they learn on."""
+    """Return split -> signals that the named methods read in this split, for all corpora together."""
     signals_by_split: Signals = {}
     for corpus in corpora:
         resolved, loaded = corpus.resolved, corpus.prepared.data_by_split

@@ -101,8 +101,9 @@ class _Matrix:
         """Build the computation from options: find corpora and tests, and prepare their data.
 
         Raises:
-            UserError: there are too few tasks, no trained method, or an invalid --home: it names an unknown test or
-                corpus, or a test that another --home names, too.
+            UserError: there are too few tasks, no trained method, or an invalid --home. A --home is invalid if its test
+                or
+                corpus is unknown, or if another --home names the same test.
         """
         resolved, kinds = work.resolved, config.leave_out()
         if not any(method.trains() for method in resolved.methods.values()):
@@ -166,9 +167,11 @@ class _Matrix:
         return matrix
 
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
-        """Return the tests that have cells for a corpus: all tests or, if the corpus leaves out subjects, some of them.
+        """Return the tests that have cells for a corpus.
 
-        In the second case, these are the tests that share a subject with the corpus; none if it has only one subject.
+        For a corpus that leaves out subjects, these are the tests that share a subject with the corpus; there are none
+        if the
+        corpus has only one subject. For any other corpus, these are all tests.
         """
         corpus_run = next(corpus_run for corpus_run in self.corpora if corpus_run.task == corpus.task)
         data_by_split = corpus_run.prepared.data_by_split

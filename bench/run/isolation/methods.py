@@ -29,7 +29,7 @@ _NUMBERS = itertools.count()
 def isolated_class(plugin: type[ConfidenceMethod], isolation: Isolation, path: Path | None) -> type[ConfidenceMethod]:
     """Return a subclass of a method whose verbs (`fit`, `predict`, ...) are run in isolation.
 
-    Its name, constructor arguments and declarations are those of the method.
+    The subclass has the name, constructor arguments and declarations of the method.
 
     Args:
         plugin: class of the method.
@@ -93,7 +93,7 @@ def call_in_process(
 
 
 def _copy_batches(argument: Any) -> Any:
-    """Return a copy of a batch, or of a context with its batch, that a plugin may change; return others unchanged."""
+    """Copy a batch, or a context and its batch, so that a plugin may change the copy; return other values unchanged."""
     if isinstance(argument, Batch):
         return argument.own()
     if isinstance(argument, Context) and argument.validation is not None:

@@ -70,7 +70,7 @@ class Child:
 
     @contextlib.contextmanager
     def kill_after(self, seconds: float) -> Iterator[None]:
-        """Context that kills the process if it is still open after so many seconds.
+        """Context that kills the process if the context is still open after `seconds`.
 
         This works also while the process is stopped, or in the middle of a message.
 
@@ -148,7 +148,7 @@ class Process:
     log: RunLog | None
     """Log that receives what the process prints; None: the printed text is dropped."""
     ended: str = ""
-    """Why the previous process ended, whose fitted methods are lost; empty if none has ended."""
+    """Why the previous process ended; empty if none has ended. The methods that were fitted in it are lost."""
     learned: WeakValueDictionary[int, ConfidenceMethod] = field(default_factory=WeakValueDictionary)
     """Number -> method that is fitted in the child process; entries disappear when the run has no reference to the
     method."""
@@ -161,8 +161,8 @@ class Process:
             who: name of the plugin, for error messages.
             verb: what to call: a Python method such as `fit`, or another action of `worker.Host.answer`.
             *arguments: arguments of `worker.Host.answer` after the verb.
-            serve: function that trains an adapter when the method asks for one; its time doesn't count against the
-                limit.
+            serve: function that trains an adapter when the method asks for one. The time limit of the call excludes
+                trainings.
 
         Raises:
             PluginError: the plugin raised an exception that is not one of `bench.api`, took too long, or ended its

@@ -31,11 +31,12 @@ class Isolation:
     """Time limit, in seconds, of one call to a method of a plugin file."""
     log: RunLog | None = None
     notes: dict[str, None] = field(default_factory=dict)
-    """Notes for the user, as keys, so that each occurs once."""
+    """Notes for the user: the keys of this dict, so that each note occurs once."""
     lm: LanguageModel | None = None
     """Model whose output head is checked; None until the run has opened its model."""
     busy: bool = False
-    """Whether a method is being called in this process; calls that it makes itself are then not wrapped again."""
+    """Whether a method is being called in this process. Calls that the method then makes itself are not isolated
+    again."""
     head_digest: bytes = b""
     """Digest of the output head's weights; empty until a plugin in this process is first called with them."""
     _processes: dict[tuple[Path, str], Process] = field(default_factory=dict)

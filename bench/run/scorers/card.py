@@ -248,7 +248,7 @@ class GuardCard:
 
     @property
     def terms(self) -> str:
-        """The guard in words: its threshold, the allowed share of wrong answers, and the probability to keep to it."""
+        """The guard in words: threshold, allowed share of wrong answers, and probability that the share is kept."""
         return (
             f"answers with a confidence of {self.threshold:.6g} or more (at most {100 * self.risk:.6g} % of them wrong,"
             f" with a chance of {100 * self.level:.6g} %)"
@@ -317,7 +317,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 def is_head(folder: Path) -> bool:
     """Return whether a folder holds a head, damaged or not.
 
-    A run that writes a head overwrites an existing folder only if this is true.
+    A run that writes a head overwrites an existing folder only if the folder holds a head.
     """
     try:
         values = parse_json((folder / CARD).read_text(encoding="utf-8"))
@@ -379,7 +379,7 @@ def read_card(folder: Path) -> Card:
 
 
 def _hint(what: str, folders: Iterable[str]) -> str:
-    """Return a hint for an error message: `what`, and the first three of some heads' folders; empty without any."""
+    """Return a hint for an error message: the text `what`, and the first three of `folders`; empty without folders."""
     names = sorted(folders)
     return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004
 

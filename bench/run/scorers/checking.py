@@ -54,8 +54,8 @@ class ScorerCheck:
     confidence_max: float
     confidence_mean: float
     rank_correlation: float | None
-    """Spearman correlation between the confidences of the run and of the check; None if those of either are all
-    equal."""
+    """Spearman correlation between the confidences of the run and of the check; None if all confidences of the run, or
+    all of the check, are equal."""
     flips: int
     """Number of answers whose confidence crossed 0.5 between run and check."""
     tolerance: Mapping[str, float]

@@ -156,7 +156,7 @@ def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_su
     """Yield notes on how many answers a head's guard trusts, and how many it doesn't cover.
 
     Args:
-        guard: guard of the head; None if it has none, and then there are no notes.
+        guard: guard of the head. If it is None, nothing is yielded.
         trusted: number of trusted answers.
         provided: number of answers that the model did not generate.
         unknown_subjects: number of questions on subjects for which the head has no exemplars.

@@ -53,11 +53,11 @@ class HeadSetting:
     """The model with which a head is loaded, how the model is run, and the plugin files."""
 
     model: str | None = None
-    """Alias, Hub id or folder. Default: the name in the head's run."""
+    """Alias, Hub id or folder. Default: the model of the run that made the head."""
     device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the head's."""
+    """float32, bfloat16 or float16. Default: that of the run that made the head."""
     attention: str | None = None
     """sdpa or eager. Default: the model's."""
     token_budget: int | None = None

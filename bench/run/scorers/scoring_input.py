@@ -34,7 +34,7 @@ class PromptWording:
 
     @property
     def subject(self) -> str:
-        """Subject of questions that name none: that of the exemplars if they share one, else "general knowledge"."""
+        """Subject for questions without one: the exemplars' subject if all have the same, else "general knowledge"."""
         return next(iter(self.pools)) if len(self.pools) == 1 else "general knowledge"
 
 
@@ -113,8 +113,9 @@ def build_task(
 ) -> tuple[Task, SubjectsWithoutExemplars]:
     """Build a task whose prompts have the form of the head's test prompts; also return the subjects without exemplars.
 
-    Questions of a subject without exemplars in the head are shown exemplars of other subjects. Without any, the model
-    would answer otherwise than in the head's training.
+    Questions of a subject without exemplars in the head are shown exemplars of other subjects. Without any exemplars,
+    the
+    model would answer otherwise than in the head's training.
 
     Args:
         card: description of prompts in the head's card.
