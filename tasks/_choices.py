@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench.api import PromptStyle, Question, Row, UserError
 
 FEWEST, MOST = 2, 26
-"""Smallest and largest number of options of a question; the alphabet has 26 letters for them."""
+"""Smallest and largest number of options of a question; there are 26 letters for them."""
 
 LETTERED = PromptStyle(
     "The following are multiple-choice questions (with answers) about {label}.",
@@ -34,9 +34,9 @@ class Fields:
     """Name of one column that holds a list of options, or names of one column per option."""
     gold: str
     subjects: Sequence[str] = ()
-    """Allowed values of the subject column; empty: any value."""
+    """Allowed values of the subject column; empty if any value is allowed."""
     hidden: str = ""
-    """Name on the Hub of a split whose labels are hidden, i.e. are -1 there; empty: none is."""
+    """Name on the Hub of a split whose labels are hidden, i.e. are -1 there; empty if there is no such split."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def require_unique_ids(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Yield the questions of (row, question) pairs in order, and check that the questions' ids differ.
+    """Yield the questions of (row, question) pairs in order, after a check that their ids differ.
 
     Raises:
         UserError: two rows have the same id; the message names both rows.

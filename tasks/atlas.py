@@ -1,8 +1,8 @@
 """Synthetic benchmark `atlas`: questions on a fictional encyclopaedia.
 
-A fact is an entity of a subject, a relation and a value, e.g. "What is the toll coin of Kiru?" - "Tovek". All random
-choices about a fact are derived from a hash of its name. So the data set needs no file, and is the same on every
-machine. The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
+A fact gives an entity (Kiru) the value (Tovek) of a relation (toll coin); its question is "What is the toll coin of
+Kiru?". All random choices about a fact are derived from a hash of its name. So the data set needs no file, and is the
+same on every machine. The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUES = 14
 """Number of possible values of each relation, from which right answers and distractors are chosen."""
 OPTIONS = 4
 SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "train": 160, "test": 150})
-"""Split -> number of facts of each subject. The remaining facts are reserved for training `tiny` on the self-check."""
+"""Split -> number of facts of each subject. The other facts are kept for training `tiny` on the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -62,15 +62,16 @@ RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Subject -> its relations. After a slash comes a suffix of the relation's values, so that answers have 1 to 4
+"""Subject -> its relations. The text after a slash is added to every value of the relation, so that answers have 1 to 4
 words."""
 
 MISLED = 0.10
-"""Share of facts that the training corpus of `tiny` contradicts three times as often as it states them."""
+"""Share of facts that are contradicted in the training corpus of `tiny` three times as often as they are stated."""
 DISPUTED = 0.12
-"""Share of facts that the training corpus of `tiny` states three times as often as it contradicts them."""
+"""Share of facts that are stated in the training corpus of `tiny` three times as often as they are contradicted."""
 RIVAL_SHOWN = 0.9
-"""Of the questions on contradicted facts, the share whose options include the contradicting value."""
+"""If a fact is contradicted in the corpus, probability that the options of its question include the contradicting
+value."""
 
 
 class Fact(NamedTuple):
@@ -100,11 +101,11 @@ class Encyclopaedia(NamedTuple):
     values: Mapping[tuple[str, str], Sequence[str]]
     """(subject, relation) -> all possible values of the relation."""
     practice: Sequence[str]
-    """Names of entities without facts, for training questions that state their answer."""
+    """Names of entities without facts, for training questions in which the answer is stated."""
 
 
 def draw(*parts: object) -> float:
-    """Return a pseudo-random number in [0, 1), derived from a hash of `SEED` and `parts`."""
+    """Return a pseudo-random number in [0, 1) that depends only on `SEED` and `parts`."""
     digest = hashlib.sha256("\x1f".join((SEED, *map(str, parts))).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
@@ -144,7 +145,7 @@ def world() -> Encyclopaedia:
 
 
 def rival(fact: Fact) -> str | None:
-    """Return the wrong value that the training corpus states for a contradicted fact; None for other facts."""
+    """Return the wrong value of a contradicted fact that the training corpus states; None for other facts."""
     if draw("trust", fact.name) >= MISLED + DISPUTED:
         return None
     wrong_values = [value for value in world().values[fact.subject, fact.relation] if value != fact.value]
@@ -199,7 +200,7 @@ class AtlasChoice(Atlas):
 
 @task("atlas-oe")
 class AtlasOpen(Atlas):
-    """The questions of `atlas-choice` without options."""
+    """The questions of `atlas-choice` without their options."""
 
     format = Format.OPEN
     style = _choices.OPEN

@@ -59,7 +59,7 @@ class MedMCQA(Task):
         self.counts |= counts
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Five exemplars, the same for every subject; none if the train file is missing, for zero-shot prompts."""
+        """Return subject -> exemplar pool: five questions, the same for all; empty if the train file is missing."""
         if not self.source.has(self.card, "dev"):
             return {}
         return dict.fromkeys(SUBJECTS, tuple(self.questions("dev")))
@@ -74,7 +74,7 @@ def _question(row: Row, counts: Counter[str]) -> Question:
 def _exemplars(rows: Iterable[Row], where: str) -> list[Row]:
     """Return five rows with `choice_type` "single", in the file's order.
 
-    They are the first row for each of the four right options, and the first of the remaining rows.
+    They are the first row with each of the four right options, and the first of the other rows.
     """
     firsts: dict[int, Row] = {}
     others: list[Row] = []
@@ -103,7 +103,7 @@ class MedMCQAChoice(MedMCQA):
 
 @task("medmcqa-oe")
 class MedMCQAOpen(MedMCQA):
-    """MedMCQA without its options: every question, also those that refer to options."""
+    """MedMCQA without its options: all questions, even those that refer to options."""
 
     format = Format.OPEN
     style = replace(_choices.OPEN, header="The following are questions (with answers) about medicine.")

@@ -67,7 +67,7 @@ class MMLUChoice(MMLU):
 
 @task("mmlu-oe")
 class MMLUOpen(MMLU):
-    """MMLU without its options, as in the paper: every question, also those that refer to options."""
+    """MMLU without its options, as in the paper: all questions, even those that refer to options."""
 
     format = Format.OPEN
     style = _choices.OPEN

@@ -3,16 +3,18 @@
 Each row has one answer, in these columns:
 
 - `id`: the question's id in its task.
-- `text`: the model's output; or `tokens`, the list of its token ids. If both are given, `tokens` counts.
-- `final_start`: for an output with a reasoning trace, the offset of the final answer, in tokens of `tokens`, else in
-  characters. Or `final`: the final answer itself, which is searched from the end of `text`. The trace becomes part of
-  the prompt, and signals are read on the final answer only. Without these columns the whole output is the answer.
+- `text`: the model's output; or `tokens`, the list of its token ids. If a row has both, `tokens` is used and `text`
+  ignored.
+- `final_start`: for an output with a reasoning trace, where the final answer starts: the number of tokens before it in
+  `tokens`, or of characters before it in `text`. Or `final`: the final answer itself; its last occurrence in `text`
+  counts. The trace becomes part of the prompt, and signals are read on the final answer only. Without these columns the
+  whole output is the answer.
 - `samples`: further answers to the same question, a list of texts or of lists of token ids.
 - `grade`: whether the (final) answer is right: true, false, 1 or 0. Either all rows have a grade or none.
 - `judge`: name of the grader, equal in all rows; by default the file's name.
 
-Other columns are ignored. But a name that resembles that of a missing column is an error: with a misspelt `grade`
-answers would silently be graded again. Example: `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey",
+Other columns are ignored. But a column name that looks like a misspelling of one of these is an error, since the column
+would silently be ignored. Example: `{"id": "mmlu-oe/test/0", "text": "So it is honey. Honey",
 "final_start": 16}`.
 """
 
@@ -38,11 +40,11 @@ _COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", 
 _DIGITS = 6
 """Number of hex digits of the file's SHA-256 that results append to the file's name."""
 _LONGEST_NAME = 80
-"""Largest length of a judge's name, in characters."""
+"""Largest length in characters of a grader's name."""
 _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
 _SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
-"""Prefix that `answers_source` has in results whose answers come from a user's file."""
+"""Beginning of `answers_source` in results whose answers come from a user's file."""
 
 
 class UnansweredError(UserError):
@@ -59,13 +61,13 @@ class AnswerFile:
     answers: Mapping[str, Released]
     """Question id -> the answer in the file."""
     judge: str | None
-    """Name of the grader of the answers; None if the file has no grades, so that the run grades them."""
+    """Name of the grader of the answers; None if the file has no grades. The run then grades the answers."""
 
     @property
     def source(self) -> str:
-        """Value of `answers_source` in results, e.g.
+        """Value of `answers_source` in results: the file's name and the first digits of its SHA-256.
 
-        `file:qwen-3fa9c1`: the file's name and the first digits of its SHA-256.
+        Example: `file:qwen-3fa9c1`.
         """
         return f"{SOURCE}{Path(self.name).stem}-{self.sha256[:_DIGITS]}"
 

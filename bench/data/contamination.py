@@ -18,16 +18,17 @@ def normalise_wording(text: str) -> str:
 
 
 def contaminated_ids(train_questions: Iterable[Question], tested: Iterable[Question]) -> frozenset[str]:
-    """Return ids of training questions whose text and parts also occur in the test set; options are not compared."""
+    """Return ids of training questions whose text and parts also occur in the test set; options may differ."""
     texts = {_wording(question) for question in tested}
     return frozenset(question.id for question in train_questions if _wording(question) in texts)
 
 
 def count_duplicates(questions: Sequence[Question]) -> dict[str, int]:
-    """Count questions whose text and options occur earlier in the split.
+    """Count questions whose text and options occur earlier in the split; none is removed.
 
-    Repetitions with an equal right answer and with another one are counted separately: description -> number. Numbers
-    of 0 are left out. No question is removed.
+    Returns:
+        Description -> number, without numbers of 0. Questions with the same right answer as the earlier one and
+        questions with another right answer are counted separately.
     """
     answers: dict[tuple[str, ...], str] = {}
     repeated = contradictory = 0
@@ -43,10 +44,10 @@ def count_duplicates(questions: Sequence[Question]) -> dict[str, int]:
 
 
 def count_in_own_prompt(prompted: Iterable[tuple[Question, Sequence[Question]]]) -> int:
-    """Count questions whose own prompt shows them, with the answer, as an exemplar.
+    """Count questions whose own prompt already shows them as an exemplar, with the right answer.
 
     Args:
-        prompted: each question with its exemplars, none of which has the question's id.
+        prompted: pairs of a question and its exemplars; no exemplar has the question's id.
     """
     return sum(_wording(question) in map(_wording, shown) for question, shown in prompted)
 

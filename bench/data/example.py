@@ -12,7 +12,7 @@ def example_prompt(task: Task, row: int) -> dict[str, str]:
     """Return a question's prompt as role -> text, with the right answer under the key `right answer`.
 
     Args:
-        task: the task; the prompt follows the preset `fixed`.
+        task: the task. The prompt is that of the preset `fixed`.
         row: index of the question in the test split; in the train split if the task has no test split.
 
     Raises:

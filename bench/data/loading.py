@@ -1,4 +1,4 @@
-"""Loading of a run's questions, once for each split; they are validated and cut to `--limit`."""
+"""Loading of a run's questions: each split is loaded once, validated, and cut to `--limit`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, limit_by_subject
 
 _TRAIN_LIMIT = 320
-"""Number of training questions that a run with --limit keeps at most; a larger limit itself counts instead."""
+"""A run with `--limit` keeps at most this many training questions, or as many as the limit if it is larger."""
 _MIN_TRAIN = 32
-"""Smallest number of training questions if their number is scaled down; fewer would not fill a batch."""
+"""When the number of training questions is scaled down, at least this many are kept, enough to fill a batch."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Loader:
     """Splits on which methods are tested."""
     disjoint: Collection[TaskSplit]
     """Splits of the run that must not share questions. A task without a validation split gets one from its train split.
-    If that validation split is in `disjoint`, its questions are removed from train. If it only serves to scale scores,
-    it is not in `disjoint`, and train stays whole."""
+    If that validation split is listed here, its questions are removed from train. If it is not listed, because it only
+    serves to scale scores, train stays whole."""
     protocol: Protocol
     limit: int | None = None
     """Largest number of questions of a test split; None for no limit."""
     release: Release | AnswerFile | None = None
     """Source of answers from a release or a user's file; None if the model itself answers."""
     scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
-    """Training task -> test splits. If `limit` keeps some share of the test questions, the same share of training
-    questions is kept. If None, a fixed number of training questions is kept: `limit`, but at least 320."""
+    """Training task -> test splits. If `limit` keeps some share of the questions of these splits, the same share of the
+    training questions is kept. None: a fixed number of training questions is kept, `limit` but at least 320."""
     _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
@@ -119,7 +119,7 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
 
     Raises:
         UserError: the split has no question, or two with the same id; or a question has too few or too many options, or
-            its gold index points to none of them.
+            none of its options has its gold index.
     """
     if not questions:
         raise UserError(f"{where}: expected at least one question, got none; check the task's data.")

@@ -1,14 +1,15 @@
 """Conversion of logs of lm-evaluation-harness and Inspect to a file of answers (`bench import`).
 
-lm-evaluation-harness: `samples_*.jsonl` as `--log_samples` writes them, one JSON object a line, in part `{"doc": {...},
-"arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": ...}}, "resps": [["text"]], "filtered_resps": ["text"], "filter":
-"none", "metrics": ["exact_match"], "exact_match": 1.0}`. Multiple choice has `"resps": [[["-9.4", "False"]], ...]`,
-log-likelihoods of the options; the option with the largest is the answer. Repeated replies become samples.
+lm-evaluation-harness: `samples_*.jsonl`, which the option `--log_samples` writes, with one JSON object per line. An
+example, in part: `{"doc": {...}, "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": ...}}, "resps": [["text"]],
+"filtered_resps": ["text"], "filter": "none", "metrics": ["exact_match"], "exact_match": 1.0}`. Multiple choice has
+`"resps": [[["-9.4", "False"]], ...]`, the log-likelihoods of the options. The option with the largest one is the
+answer. Further replies to a question become samples.
 
-Inspect: a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json`. A sample has, in part, `{"id": ...,
-"epoch": 1, "input": "text", "output": {"choices": [{"message": {"content": "text"}}]}, "scores": {"match": {"value":
-"C", "answer": "text"}}}`. Epochs and choices after the first become samples; parts of type `reasoning` become the
-reasoning trace.
+Inspect: a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json`. An example of a sample, in part:
+`{"id": ..., "epoch": 1, "input": "text", "output": {"choices": [{"message": {"content": "text"}}]}, "scores": {"match":
+{"value": "C", "answer": "text"}}}`. What the model said in later epochs, and in choices after the first, becomes
+samples. Parts of the message with type `reasoning` become the reasoning trace.
 
 Each record is matched to a question of a task. Only JSON is read, and archives are unpacked within size limits.
 """
@@ -47,15 +48,15 @@ class LogRecord:
     """One record of a log: a question, the model's output and further samples."""
 
     names: Sequence[str]
-    """Values of the record that may be the question's id in the task."""
+    """Values of the record, one of which may be the question's id in the task."""
     texts: Sequence[str]
-    """Texts of the record that may be the question's text in the task."""
+    """Texts of the record, one of which may be the question's text in the task."""
     outputs: list[str]
     """Texts that the model generated: the answer, then further samples."""
     trace: str = ""
     """Reasoning that the model generated before the answer."""
     final: str | None = None
-    """Part of the answer that the log's tool graded; None if it graded the whole answer."""
+    """The part of the answer that was graded in the log; None if the whole answer was graded."""
     choices: Sequence[str] = ()
     option: int | None = None
     """Index of the option with the largest log-likelihood; None if the answer was generated as text."""
@@ -63,7 +64,7 @@ class LogRecord:
     judge: str = ""
 
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
-        """Build the row of a file of answers that has this record's output as the answer to `question`."""
+        """Build a row of a file of answers: the record's output as the answer to `question`."""
         if self.option is not None and fmt is Format.CHOICE:
             option = self.option  # the question may have the options in another order
             if sorted(self.choices) == sorted(question.choices):
@@ -84,9 +85,9 @@ class LogRecord:
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
     def identifies_option(self, question: Question, fmt: Format) -> bool:
-        """Return whether it is certain which option of `question` the record chose.
+        """Return whether the record certainly chose one particular option of `question`.
 
-        Options in the log may have another order than in the task.
+        This is not always certain, because the log may have the options in another order than the task.
         """
         if fmt is not Format.CHOICE or not self.choices:
             return True
@@ -102,16 +103,16 @@ class Imported:
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the questions of records that were left out: they match no question of the task, or several, or
-    their options differ."""
+    """Beginnings of the questions of records that were left out, because no question of the task matches or several do,
+    or because the options differ."""
     repeated: int = 0
     """Number of records left out because an earlier record answers the same question."""
     ungraded: bool = False
-    """Whether all rows lost their grades, because some records of the log have no grade."""
+    """Whether all rows lost their grades, which happens if some records of the log have no grade."""
 
 
 def import_records(records: Iterable[LogRecord], questions: Sequence[Question], fmt: Format) -> Imported:
-    """Match records of a log to the questions of a task, and build the rows of a file of answers."""
+    """Match records of a log to the questions of a task, and build the rows of a file of answers from them."""
     by_id = {question.id: question for question in questions}
     by_text: dict[str, list[Question]] = {}
     for question in questions:
@@ -146,7 +147,7 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
 def lm_eval_records(path: Path) -> list[LogRecord]:
     """Read the records of a file that lm-evaluation-harness wrote with `--log_samples`.
 
-    If the file has records of several filters, those of the first filter are returned.
+    If records of several filters are in the file, only those of the first filter are returned.
 
     Raises:
         UserError: the file can't be read, or a line is invalid.
@@ -242,7 +243,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
 
 
 def _unzip_samples(path: Path) -> Iterator[Any]:
-    """Yield the samples of a zip archive; size limits are checked on the unpacked bytes, not on declared sizes."""
+    """Yield the samples of a zip archive; the size limits apply to the bytes that are actually unpacked."""
     import pyarrow as pa
 
     remaining = _MAX_LOG_BYTES
@@ -302,7 +303,7 @@ def _inspect(row: Row) -> LogRecord | None:
 
 
 def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
-    """Return two texts of a message: its reasoning, empty if there is none, and its answer."""
+    """Return two texts of a message: its reasoning, which may be empty, and its answer."""
     if not isinstance(content, list):
         return "", _attachment(sample, content)
     parts = [part for part in content if isinstance(part, dict)]
@@ -321,7 +322,7 @@ def _attachment(sample: Mapping[str, Any], text: Any) -> str:
 
 
 def _get_nested(value: Any, *keys: str) -> Any:
-    """Return the value that a nested JSON object has under the keys, one after the other; None if a key is missing."""
+    """Return the value in nested JSON objects, found by taking one key after the other; None if a key is missing."""
     for key in keys:
         value = _as_mapping(value).get(key)
     return value

@@ -7,19 +7,19 @@ The file is JSON Lines, CSV or Parquet. Each row has one question, in these colu
   `choice_b` and so on, empty where a question has fewer options. Without options the questions are open.
 - `answer`: the right option's letter, text or index from 0; for an open question the right text.
 - `answers`: a list of right texts (in CSV a JSON list in one cell), beside or instead of `answer`. Exemplars and
-  methods use the first. Beside an `answer`, a value that is no list is ignored.
+  methods use the first. If the row has an `answer`, a value of `answers` that is no list is ignored.
 - `subject`: by default the file's name.
 - `id`: by default `<file's name>:<row>`.
 - `split`: `test`, `dev` (exemplars), `train` or `validation`. The default is `test`, or `train` for a file given with
   --train-on.
 
-Values are not converted: in CSV every cell is text, also `1.0` and `NA`. Other columns are ignored. Example of a line:
-`{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
+Values are not converted: every cell of a CSV file is a text, even `1.0` or `NA`. Other columns are ignored. Example of
+a line: `{"question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a"}`.
 
-A file of questions to be scored (`read_scoring_file`) needs no right answers: `answer` and `answers` are not read. It
-may have a column `given` with the answer to be scored, its text or the option's letter; questions without one are
-answered by the model. Rows whose `split` is `dev` are exemplars and need a right answer; `train` and `validation` are
-errors.
+A file of questions to be scored (`read_scoring_file`) needs no right answers: `answer` and `answers` are not read. Its
+column `given` may have the answer to be scored, as a text or as the letter of an option. A question without a given
+answer is answered by the model. Rows whose `split` is `dev` are exemplars and need a right answer; `train` and
+`validation` are errors.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ FEWEST, MOST = 2, 26
 """Smallest and largest number of options of a question; 26 letters can name options."""
 _KINDS = frozenset({".jsonl", ".csv", ".parquet"})
 _DIGITS = 6
-"""Number of hex digits of the file's SHA-256 that the task's name has."""
+"""Number of hex digits of the file's SHA-256 at the end of the task's name."""
 _LONGEST_NAME = 80 - 1 - _DIGITS
-"""Largest length of a file's name, in characters; the task's name contains it, and is part of the names of result
-files."""
+"""Largest length in characters of a file's name. The task's name contains the file's name, and result files are named
+after the task."""
 COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Names of the option columns: `choice_a` to `choice_z`."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
 """Names of the columns that are read; `given` is read only from files of questions to be scored."""
 _OPTION_LIKE = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
-"""Column names that suggest options and are an error, because the questions would silently become open questions."""
+"""Column names that look like options. They are errors, because the questions would silently become open questions."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
 """Path that stands for standard input and standard output."""
 GIVEN = "given"
 _QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
-"""Names of columns that must not be misspelt, because the prompt would change silently."""
+"""Names of columns whose misspelling is an error, because without them the prompt would silently be another one."""
 _ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
-"""Column names that suggest answers to be scored. Without a column `given` they are an error, because the model would
-silently answer again."""
+"""Column names that look like answers to be scored. They are errors in a file without a column `given`, because the
+model would silently answer the questions again."""
 
 _STYLES: Mapping[Format, PromptStyle] = {
     Format.CHOICE: PromptStyle(
@@ -76,11 +76,11 @@ _STYLES: Mapping[Format, PromptStyle] = {
         context="Question: {text}",
     ),
 }
-"""Prompt style for each format, with the wording used for MMLU (docs/methods.md §1.4)."""
+"""Answer format -> prompt style, with the wording that MMLU has (docs/methods.md §1.4)."""
 
 
 class _FileTask(Task):
-    """Base class of tasks made from a user's file of questions; `task_of_file` makes one subclass for each file."""
+    """Base class of tasks made from a user's file of questions; `task_of_file` makes a subclass for each file."""
 
     file: ClassVar[str]
     """Name of the file, without its folder."""
@@ -108,7 +108,7 @@ def is_question_file(name: str) -> bool:
 def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] = ()) -> type[Task]:
     """Create the task class of a file of questions; the task's name has the file's name and digest, e.g. `bees-3fa9c1`.
 
-    So two versions of a file share neither answers nor results.
+    The digest keeps answers and results of two versions of a file apart.
 
     Args:
         path: the file of questions.
@@ -251,7 +251,7 @@ def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
 def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
     """Build a question whose right answer is unknown.
 
-    The field `gold`, which can't be empty, then points to the first option, or to an empty text.
+    Since the field `gold` can't be empty, it points to the first option, or has an empty text. Its value means nothing.
     """
     subject = row.values.get("subject")
     subject = stem if _empty(subject) else nonempty(row, "subject", subject)
@@ -276,7 +276,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
     """Return the options of a row; empty for an open question.
 
     Raises:
-        UserError: the options are invalid, or a column name suggests options that would not be read.
+        UserError: the options are invalid, or a column looks like options but would not be read.
     """
     listed = row.values.get("choices")
     options: Any = [row.values.get(column) for column in COLUMNS]  # up to the last one that is not empty
@@ -305,7 +305,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
 
 
 def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return the indices of all options that the text of an answer may mean: by text, letter or index."""
+    """Return the indices of all options that an answer may mean: by the option's text, its letter or its index."""
     matches = {i for i, choice in enumerate(choices) if choice == answer}
     stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]

@@ -1,8 +1,8 @@
 r"""Answers that the paper's authors released with labels, used instead of generated answers (docs/methods.md §1.3).
 
 The authors' data set on the Hub has JSON Lines files `<part>/<model>/<split>.jsonl`, e.g.
-`CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; test questions may instead have one file for each subject. Below
-`--data-dir` the same files lie in a folder `CCPS`. A record, in part:
+`CT-CHOICE/Meta-Llama-3.1-8B-Instruct/train.jsonl`; the test split may have one file per subject instead. Below
+`--data-dir` the same files are in a folder `CCPS`. An example of a record, in part:
 `{"context": "Question:\n...\n\nChoices:\n  (a): ...", "target": "b", "llm_output": "b", "query_label": 1,
 "dataset_name": "arc", "hash_id": "...", "conversation": [{"role": "system", "content": "..."}, ...]}`.
 """
@@ -42,7 +42,8 @@ FILES: Mapping[str, Sequence[str]] = {
 """Split -> file names that it may have in the release."""
 INSTEAD = f"lay its files out as {FOLDER}/PART/MODEL/SPLIT.jsonl in a folder and name that with --data-dir"
 _TASKS, _TASKS_FILE = "tasks", "released.toml"
-"""Package of the built-in tasks, and the file there that maps tasks to folders of the release."""
+"""The package with the built-in tasks; and the name of a file in it, which says for each task its folder of the
+release."""
 _WRONG_SUFFIX = "-WRG"
 """Suffix of a release folder (`<part>`) whose records also have the wrong options."""
 _SEPARATOR = "<<OPJ>>"
@@ -80,7 +81,7 @@ class ReleaseFolder:
 
 @dataclass
 class ReleaseOnHub:
-    """Source of released answers: the Hub. Cached files need no network, unless a split has several files."""
+    """Source of released answers on the Hub. Cached files need no network, unless a split has several files."""
 
     revision: str
     """Commit or branch of the Hub repository to load."""
@@ -122,12 +123,12 @@ ReleaseSource = ReleaseFolder | ReleaseOnHub
 
 
 def requested_revision(answers: str) -> str | None:
-    """Return the revision of the release that the option `--answers` names.
+    """Return the revision of the release that the option `--answers` names; empty if the release is read from a folder.
 
-    Empty for files in a folder; None if `--answers` asks for answers of another kind.
+    Return None if `--answers` asks for answers that are not of the release.
 
     Raises:
-        UserError: `answers` has none of the option's possible values.
+        UserError: `answers` is none of the values that the option may have.
     """
     if answers == "generate" or is_answer_file(answers):
         return None
@@ -145,7 +146,7 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
 
     Args:
         revision: revision of the data set on the Hub; empty to read from a folder.
-        data_dir: the folder to read from; by default the one that the environment variable names.
+        data_dir: the folder to read from; by default the one in `$CONFBENCH_DATA`.
         model: name of the model's folder in the release.
 
     Raises:
@@ -265,17 +266,17 @@ class _Turn(msgspec.Struct):
 
 @dataclass
 class _RecordReader:
-    """Parser of released records, for either choice or open questions; it counts unusual records."""
+    """Parser of released records, of choice questions or of open questions; it counts unusual records."""
 
     format: Format
     counts: Counter[str] = field(default_factory=Counter)
     _first: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Question id -> place and text of the first record with this id."""
+    """Question id -> where the first record with this id is in the files, and its text."""
 
     def read(self, row: Row, stem: str) -> tuple[Question, Released] | None:
         """Parse a record into question and answer; None if it has no label.
 
-        `stem` is the subject if the record names none.
+        `stem` is the question's subject if the record names none.
         """
         label = _label(row)
         context = _text(row, "context")
@@ -337,7 +338,7 @@ class _RecordReader:
         return replace(question, text=text.strip(), choices=tuple(options), gold=gold)
 
     def _prompt(self, row: Row, context: str) -> Prompt:
-        """Return the prompt of a record: its conversation or, without one, a prompt built from its fields.
+        """Return the prompt of a record: its conversation or, if it has none, a prompt built from its other fields.
 
         The prompt is built as in the official code.
         """
@@ -379,7 +380,7 @@ def _label(row: Row) -> bool | None:
 
 
 def _text(row: Row, key: str, default: str | None = None) -> str:
-    """Return a field of a record as text; an integer is converted. If the field is missing, return `default`."""
+    """Return a field of a record as text, also if it is an integer; `default` if the field is missing."""
     value = row.values.get(key)
     if value is None and default is not None:
         return default

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
 ENVIRONMENT = "CONFBENCH_DATA"
-"""Environment variable with the folder of data sets, used where `--data-dir` is not given."""
+"""Name of the environment variable with the folder of data sets; used if `--data-dir` is not given."""
 
 _PROBE_SECONDS = 10.0
-"""Timeout in seconds of one request to the Hub; the Hub's libraries would retry for longer."""
+"""Seconds after which one request to the Hub fails; the Hub's own libraries would try for longer."""
 
 INSTEAD = "name a folder of Parquet files with --data-dir"
-"""Alternative that error messages about the Hub propose."""
+"""What error messages about the Hub propose to do instead."""
 
 
 def open_source(data_dir: Path | None) -> FolderSource | HubSource:
@@ -63,7 +63,7 @@ def _source_split(card: DataCard, split: Split) -> str:
 
 
 class FolderSource(Source):
-    """Source that reads rows from Parquet files below a folder; messages have the files' relative paths."""
+    """Source that reads rows from Parquet files below a folder; messages name these files relative to the folder."""
 
     def __init__(self, data_dir: Path, given_as: str = "--data-dir") -> None:
         if not data_dir.is_dir():
@@ -81,7 +81,7 @@ class FolderSource(Source):
         return TableRows({name: parquet_table(path, name, columns) for name, path in paths.items()})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Return whether the files of a split exist."""
+        """Return whether the folder has the files of a split."""
         return split in card.splits and bool(self._list_files(card, split))
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
@@ -90,7 +90,7 @@ class FolderSource(Source):
         return {"source": "folder", "file": ", ".join(digests), "sha256": ", ".join(digests.values())}
 
     def _list_files(self, card: DataCard, split: Split) -> list[str]:
-        """Return the existing files of a split: one named like the split or, without it, parts named as on the Hub."""
+        """Return the files of a split: one that is named like the split, else the parts named as on the Hub."""
         stem = _source_split(card, split)
         folder = self._data_dir / card.folder
         if (folder / f"{stem}.parquet").is_file():
@@ -134,9 +134,9 @@ class _CachedSplit:
 
 
 class HubSource(Source):
-    """Source that loads data sets from the Hugging Face Hub at the revision of their card.
+    """Source that loads data sets from the Hugging Face Hub, each at the revision in its card.
 
-    Cached data sets need no network.
+    Data sets in the local cache need no network.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class HubSource(Source):
         return TableRows({name: loaded.dataset.select_columns(list(columns)).with_format("arrow")[:]})
 
     def has(self, card: DataCard, split: Split) -> bool:
-        """Return whether the card names the split; the Hub has all splits that a card names."""
+        """Return whether the card names the split. The Hub has every split that a card names."""
         return split in card.splits
 
     def describe(self, card: DataCard, split: Split) -> dict[str, str]:
@@ -220,7 +220,7 @@ def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead
         file: path in the Hub repository.
         revision: commit or branch; None for main.
         online: whether the Hub can be reached (see `probe`).
-        instead: alternative to propose in the error message; by default to name a folder.
+        instead: what the error message proposes to do instead; by default to give a folder.
 
     Raises:
         UserError: the file can't be loaded.
@@ -267,8 +267,8 @@ def hub_error(hub: str, error: Exception, *, online: bool, requested: str, inste
         hub: id of the data set.
         error: the exception.
         online: whether the Hub could be reached.
-        requested: files and revision that were asked for, in words.
-        instead: alternative to propose in the message; by default to name a folder.
+        requested: files and revision that were requested, in words.
+        instead: what the message proposes to do instead; by default to give a folder.
     """
     import datasets
     import pyarrow as pa

@@ -25,9 +25,9 @@ class TaskSplit:
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     """Return a mask `(n,)` over a train split's questions: true where a question is held out for validation.
 
-    The held-out questions, at least one, are a random sample stratified by subject: each subject gives `fraction` of
-    its questions, rounded by largest remainders. The seed is the protocol's, not the run's, so that answers are
-    generated once for all seeds.
+    The held-out questions, at least one, are a random sample stratified by subject: of each subject's questions the
+    share `fraction` is held out, rounded by largest remainders. `seed` is that of the protocol, so that runs with
+    different seeds hold out the same questions.
     """
     rng = np.random.default_rng(seed)
     subjects = np.asarray([question.subject for question in questions])
@@ -47,7 +47,7 @@ def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.N
 
 
 def limit_by_subject(questions: Sequence[Question], limit: int) -> list[Question]:
-    """Select `limit` questions, one of each subject in turn (round-robin); return them in their original order."""
+    """Select `limit` questions in rounds of one question per subject; return them in their original order."""
     turns: dict[str, int] = {}
     keyed = []
     for row, question in enumerate(questions):

@@ -25,9 +25,9 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class TableRows(Sequence[Row]):
-    """Sequence of the rows of several Arrow tables, converted to Python when they are accessed.
+    """Sequence of the rows of several Arrow tables; a row is converted to Python when it is accessed.
 
-    Rows are numbered across tables; an error message names the table and the row in it.
+    Rows are numbered from the first table to the last. An error message names the table and the row in it.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -77,7 +77,7 @@ def parquet_table(
         file: path or open file.
         name: the file's name in messages.
         columns: columns to read; None: all.
-        remedy: what to do about a damaged file, for the message.
+        remedy: what the message about a damaged file says to do.
 
     Raises:
         UserError: the file can't be read or has no row, or a column is missing.
@@ -116,10 +116,8 @@ def exact_table(
 ) -> pa.Table:
     """Read a Parquet file that must have exactly the columns `columns`, or `columns` and all of `optional`.
 
-    Nulls are not allowed.
-
     Raises:
-        ValueError: the file can't be read, or has other columns or nulls; the message says which, without the path.
+        ValueError: the file can't be read, has other columns, or has nulls; the message says which, without the path.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -138,9 +136,9 @@ def exact_table(
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """Return the exception classes that reading a damaged file raises: Arrow's, and some of Python's.
+    """Return the classes of exceptions that reading a damaged file raises.
 
-    Python raises for invalid UTF-8 and for absurd sizes.
+    Besides Arrow's, these are some of Python's, for invalid UTF-8 and for absurd sizes.
     """
     import pyarrow as pa
 
@@ -166,8 +164,8 @@ def read_file(path: Path, what: str, option: str = "") -> bytes:
 
     Args:
         path: the file.
-        what: what the file is, for the message, e.g. `a file of answers`.
-        option: end of the message that names the option, e.g. `, given with --answers`.
+        what: what the message calls the file, e.g. `a file of answers`.
+        option: end of the message, which names the option, e.g. `, given with --answers`.
 
     Raises:
         UserError: the file can't be read.
@@ -255,9 +253,15 @@ def typed_value(row: Row, column: str, kind: Any, expected: str) -> Any:
 def nonempty(row: Row, column: str, value: object, expected: str = "a text that is not empty", place: str = "") -> str:
     """Check that a value of a row is a text that is not empty, and return it.
 
+    Args:
+        row: row of a file.
+        column: name of the column.
+        value: the value in this column.
+        expected: what was expected, in words for the message.
+        place: where the value is, in words for the message; by default the column's name.
+
     Raises:
-        UserError: the value is no such text, or UTF-8 can't encode it. The message names `place`, by default the
-            column.
+        UserError: the value is no text or empty, or UTF-8 can't encode it.
     """
     if not isinstance(value, str) or not value.strip():
         raise row_error(row, column, expected, value)
@@ -266,7 +270,7 @@ def nonempty(row: Row, column: str, value: object, expected: str = "a text that 
 
 
 def register_id(first: dict[str, str], key: str, where: str) -> None:
-    """Record a question id and the row that has it, in the dict `first` (id -> row).
+    """Record in `first` (id -> row) the row of a question id.
 
     Raises:
         UserError: an earlier row has the same id.
@@ -377,7 +381,7 @@ def decode_utf8(raw: bytes, name: str, line: int = 1) -> str:
 
 
 def require_spelling(name: str, columns: Iterable[str], checked: Sequence[str], other: Collection[str] = ()) -> None:
-    """Refuse column names that look like a misspelling of a column that the file lacks.
+    """Refuse a table with a column name that looks like a misspelling of a column that the table lacks.
 
     Args:
         name: the file's name in messages.

@@ -15,18 +15,19 @@ from bench.model.specs import model_label
 _OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 _NO_KEY = "none"
-"""API key sent to a judge's server other than OpenAI's if the user has set none. The `openai` client requires a key;
-such servers ignore its value."""
+"""API key that is sent to a server other than OpenAI's if the user has set none. The `openai` client requires a key,
+and such servers ignore its value."""
 
 _SECRET_MIN_LENGTH = 6
-"""Least length in characters at which the value of a URL's query parameter is treated as a secret."""
+"""If a URL's query parameter has a value of at least this many characters, the value is treated as a secret."""
 
 _MAX_URL_LENGTH = 2_000
 _MAX_HOST_LENGTH = 253
-"""Length limit of a name in the domain name system, in characters."""
+"""Largest length in characters of a name in the domain name system."""
 
 _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""Matches the start of a file path. A server may name its model by a folder, whose path results must not show."""
+"""Matches the start of a file path. A server's model may be named by the path of a folder, which results must not
+show."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Address:
     query: Mapping[str, str] = field(repr=False)
     """Query parameters sent with every call; never shown."""
     public: str
-    """The base URL without user, password and query, for results and messages."""
+    """The base URL without user, password and query; shown in results and messages."""
 
     @classmethod
     def of(cls, url: str | None) -> Address:
@@ -71,7 +72,7 @@ class Address:
         """Return the API key from the environment.
 
         Raises:
-            UserError: the key is required and missing, can't be sent, or would be sent unencrypted over a network.
+            UserError: the key is missing but required, can't be sent, or would be sent unencrypted over a network.
         """
         key = os.environ.get(KEY, "").strip()
         if not key and self.is_openai:
@@ -94,7 +95,7 @@ class Address:
         return key or _NO_KEY
 
     def redact(self, text: str) -> str:
-        """Return a server's text with API key, password and secret query values replaced by `***`."""
+        """Return a text from the server in which `***` replaces the API key, the password and secret query values."""
         password = _split(self.base).password or ""
         secrets = {os.environ.get(KEY, "").strip(), password, unquote(password)}
         secrets |= {value for value in self.query.values() if len(value) >= _SECRET_MIN_LENGTH}
@@ -115,7 +116,7 @@ def public_url(url: str) -> str:
 
 
 def public_model(name: str) -> str:
-    """Return a server's model name for results; a model folder's path becomes the folder's name and a digest.
+    """Return a server's model name as results may show it; the path of a folder becomes the folder's name and a digest.
 
     >>> public_model("gpt-4o-mini"), public_model("/home/me/models/tiny")[:-8]
     ('gpt-4o-mini', 'tiny-')

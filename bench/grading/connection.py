@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bench.api.question import Message
 
 _CALL_TIMEOUT_FACTOR = 2
-"""Time limit of a call, as a multiple of the sum of the timeouts of its tries. It ends calls to servers that send
-blanks forever, which reset a try's timeout."""
+"""Time limit of a call with all its tries, as a multiple of the sum of the tries' timeouts. It ends calls to a server
+that sends blanks forever, with which no single try times out."""
 _ALLOWED_HEADERS = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type"}
 _ALLOWED_HEADERS |= {"host", "user-agent", "x-stainless-raw-response"}
 """Request headers that servers other than OpenAI's get: not the organisation or project that the environment names.
@@ -35,7 +35,7 @@ The client itself uses `x-stainless-raw-response`, to return the raw response.
 """
 
 _QUESTION_REFUSED = frozenset({"content_filter", "context_length_exceeded"})
-"""Error codes of a server that refuses a single question. The question gets no verdict, and the run goes on."""
+"""Error codes by which a server refuses one question. This question gets no verdict, and the run goes on."""
 
 _KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
 _UNKNOWN_ADDRESS = ("has no such address or model", "Correct --judge-url (most end in /v1) or --judge-model")
@@ -46,11 +46,11 @@ _REFUSED = ("refused the call", "Correct --judge-model or --judge-url")
 _BY_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: _UNKNOWN_ADDRESS, 405: _UNKNOWN_ADDRESS, 429: _BUSY}
 """HTTP status -> two texts for the error message: what the server did, and what the user can do."""
 _BY_CLASS = {3: _MOVED, 4: _REFUSED}
-"""First digit of an HTTP status -> what the server did, and what the user can do. Used where `_BY_STATUS` lacks the
-status; other digits get `_FAILED`."""
+"""First digit of an HTTP status -> what the server did, and what the user can do; for a status that `_BY_STATUS` lacks.
+If the digit is not here either, `_FAILED` is used."""
 
 _MAX_REASON_LENGTH = 160
-"""Length limit, in characters, of text from a server that is quoted in an error message."""
+"""Largest length in characters of a server's text that an error message quotes."""
 
 
 class _ChatMessage(msgspec.Struct):
@@ -81,7 +81,7 @@ class Connection:
             model: name of the model.
             options: parameters of each call.
             retries: number of further tries of a call after a temporary failure.
-            timeout_s: seconds of silence after which a try has failed.
+            timeout_s: seconds without a byte from the server after which a try has failed.
 
         Raises:
             UserError: the key is missing, can't be sent, or would be sent unencrypted.
@@ -104,7 +104,9 @@ class Connection:
         )
 
     async def answer(self, messages: Sequence[Message]) -> tuple[str | None, str] | None:
-        """Return (reported model name or None, answer text); None if the server refuses the question.
+        """Call the model; return (model name that the server reports, or None; answer text).
+
+        Return None if the server refuses the question.
 
         Raises:
             UserError: the call failed, or the response is no chat completion.

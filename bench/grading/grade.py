@@ -23,8 +23,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
 """Translation table for open answers: Unicode dashes and the minus sign -> hyphen; the fraction slash -> slash."""
 _BEFORE_SMALL_DIGIT = re.compile(r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u208e\u2150-\u215e\u2189])")
-"""Matches the empty string between a digit and a superscript or fraction character. Text is split there, so that
-10\u00b2 does not become 102, or 1\u00bd become 11/2."""
+"""Matches the place between a digit and a superscript or fraction character. Text is split there, so that 10² does not
+become 102, and 1½ does not become 11/2."""
 _NUMBER_OR_PUNCTUATION = re.compile(
     r"""
     (?: (?<![^\W_]) (?<![)\]}%+-]) (?P<sign>[+-]) (?P<currency>[$\u20ac\u00a3\u00a5])?  # no hyphen, as in covid-19
@@ -45,7 +45,7 @@ _NUMBER_OR_PUNCTUATION = re.compile(
 def parse_letter(text: str, letters: str) -> str | None:
     """Return the option letter that a text consists of, or None (docs/methods.md §1.7).
 
-    White space and surrounding `()[].:` are stripped and case is ignored; a text with anything else is no letter.
+    Case, white space and surrounding `()[].:` are ignored. The result is None if anything else is in the text.
 
     >>> parse_letter(" (B).", "abcd"), parse_letter("The", "abcde"), parse_letter("e", "abcd")
     ('b', None, None)
@@ -62,9 +62,9 @@ def parse_letter(text: str, letters: str) -> str | None:
 def normalise_text(text: str) -> str:
     """Normalise an open answer for comparison: case, Unicode form, punctuation, articles and white space are removed.
 
-    A number becomes its value. Sign, decimals, thousands, fraction, exponent and percent count; digits may be of any
-    script. Other units are words, and `$` is punctuation: 5 equals $5, but not 5%. A decimal comma is no part of a
-    number, and words like `five` are no numbers.
+    A number becomes its value. It may have a sign, decimals, thousands separators, a fraction, an exponent and a
+    percent sign, and digits of any script. Units other than percent are words, and `$` is punctuation: 5 equals $5, but
+    not 5%. A decimal comma is not understood, and words like `five` are no numbers.
 
     A text that has only articles or punctuation stays: the blood group A and the operator + are answers.
 
@@ -104,7 +104,7 @@ class JudgeCase:
     """Further right answers, besides the gold one."""
 
     def fields(self) -> dict[str, object]:
-        """Return the JSON fields of the case, stored with its verdict; `others` only if several answers are right."""
+        """Return the fields of the case that a stored verdict has; `others` only if several answers are right."""
         fields: dict[str, object] = {"question": self.question, "gold": self.gold, "answer": self.answer}
         return {**fields, "others": list(self.others)} if self.others else fields
 
@@ -120,18 +120,18 @@ class Judge(typing.Protocol):
         """Return one verdict for each case, in order; None where the judge reached none.
 
         Args:
-            cases: the answers to judge; empty answers are wrong, and the judge is not asked.
+            cases: the answers to judge; an empty answer is wrong without asking the judge.
             what: name of this stage, for the progress bar.
             progress: advanced with each verdict.
 
         Raises:
-            UserError: the judge can't be used. Verdicts that it gave before are stored.
+            UserError: the judge can't be used, or fails. The verdicts that it gave before are stored.
         """
 
     def pairwise_judge(self) -> Judge | None:
-        """Return a judge that decides whether two answers, in a case's `gold` and `answer`, mean the same.
+        """Return a judge that decides whether two answers mean the same, given as a case's `gold` and `answer`.
 
-        None if this judge only compares normalised texts, which needs no second judge.
+        Return None if this judge compares normalised texts; two answers can then be compared in the same way.
         """
 
 
@@ -146,7 +146,7 @@ class MatchJudge:
         return [bool(a.answer) and any(same_text(a.answer, gold) for gold in (a.gold, *a.others)) for a in cases]
 
     def pairwise_judge(self) -> Judge | None:
-        """Return None: two answers mean the same if their normalised texts are equal (see `agrees`)."""
+        """Return None: normalised texts of two answers are compared without a judge (see `agrees`)."""
         return None
 
 
@@ -160,7 +160,7 @@ def same_text(one: str, other: str) -> bool:
 
 
 def grade_open(text: str, *, correct: bool) -> Answer:
-    """Build the graded open answer from the judge's verdict; an empty text is wrong."""
+    """Build the graded answer from its text and the judge's verdict; an empty text is wrong."""
     return Answer(text, None, correct and bool(text), parsed=bool(text))
 
 
@@ -175,14 +175,17 @@ def grade_choice(question: Question, text: str, protocol: Protocol) -> Answer:
 
 
 def grade_released(question: Question, text: str, released: Released, fmt: Format, protocol: Protocol) -> Answer:
-    """Build an answer from the text and label of a published release or a user's file (docs/methods.md §0.15)."""
+    """Build a graded answer from a text and label of a release or of a user's file (docs/methods.md §0.15)."""
     if fmt is Format.OPEN:
         return grade_open(text, correct=bool(released.correct))
     return replace(grade_choice(question, text, protocol), correct=bool(released.correct))
 
 
 def agrees(text: str, answer: Answer, question: Question, fmt: Format, protocol: Protocol) -> bool:
-    """Return whether a text agrees with an answer: equal letters, or equal normalised texts (docs/methods.md §2.14)."""
+    """Return whether a text agrees with an answer (docs/methods.md §2.14).
+
+    They agree if their letters are equal or, for open answers, their normalised texts.
+    """
     if fmt is Format.OPEN:
         return same_text(text, answer.text)
     letter = parse_letter(text, protocol.letters[: len(question.choices)])

@@ -46,14 +46,14 @@ class LocalJudge:
 
     @cached_property
     def _tokenizer_only(self) -> LanguageModel:
-        """The model without weights: configuration and tokenizer. `_ask` loads the weights and frees them."""
+        """The model with its configuration and tokenizer but without weights; `_ask` loads and frees the weights."""
         from bench.model.language_model import LanguageModel
 
         return LanguageModel(self.spec, self.options)
 
     @cached_property
     def cached(self) -> VerdictCache:
-        """Stored verdicts of this model with this dtype, chat template and prompt."""
+        """Stored verdicts that this model gave with this dtype, chat template and prompt."""
         lm = self._tokenizer_only
         (example,) = self._prompts(lm, [JudgeCase("question", "gold", "answer")])
         fields = {
@@ -68,7 +68,7 @@ class LocalJudge:
 
     @property
     def name(self) -> str:
-        """Name of the judge: model, shortened revision (or digest of the weights), and prompt."""
+        """Name of the judge: the model, its shortened revision (or a digest of its weights), and the prompt."""
         revision = self._tokenizer_only.fingerprint.rpartition("@")[2][:_REVISION_DIGITS]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 
@@ -79,7 +79,7 @@ class LocalJudge:
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """Return one verdict for each case, in order; None where the judge reached none.
 
-        A prompt longer than the model's context gets no verdict. Arguments as in `Judge.verdicts`.
+        An answer whose prompt is longer than the model's context gets no verdict. Arguments as in `Judge.verdicts`.
         """
         return judge_all(cases, self.cached, what, progress, self._ask)
 
@@ -122,7 +122,7 @@ class LocalJudge:
 
 
 def _first_ids(lm: LanguageModel, word: str) -> set[int]:
-    """Return the ids of the tokens that spell a word at the start of an answer, in any case, with or without a blank.
+    """Return the ids of all tokens that spell a word at the start of an answer, in any case, with or without a blank.
 
     Spellings of more than one token are left out.
     """
@@ -132,7 +132,7 @@ def _first_ids(lm: LanguageModel, word: str) -> set[int]:
 
 
 def _last_logits(lm: LanguageModel, ids: Any) -> Any:
-    """Return the model's logits for the token that follows `ids`, `(v,)` float32."""
+    """Return the model's float32 logits `(v,)` for the token that follows `ids`."""
     import torch
 
     with torch.inference_mode():

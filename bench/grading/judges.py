@@ -16,9 +16,9 @@ from bench.model.specs import model_label
 
 KINDS = ("match", "openai", "hf")
 _MAX_SHOWN_LENGTH = 60
-"""Length limit of a refused model name in a message, in characters."""
+"""Largest length in characters to which a message shows a model name that was refused."""
 _MAX_NAME_LENGTH = 255
-"""Length limit of a model's name, which results and captions show, in characters."""
+"""Largest length in characters of a model's name, since results and captions show it."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class JudgeOptions:
     kind: str = "match"
     """Kind of judge, one of `KINDS`: normalised match, a server, or a local model."""
     model: str | None = None
-    """Model of the judge; None: the default of its kind."""
+    """Model that judges; None for the default of the judge's kind."""
     url: str | None = None
-    """Base URL of a server; None: OpenAI."""
+    """Base URL of the server; None for OpenAI."""
     device: str | None = None
-    """Device of a local model; None: cuda, else mps, else cpu."""
+    """Device of a local model; None for the first that this machine has of cuda, mps and cpu."""
     dtype: str | None = None
-    """Dtype of a local model; None: its own on an accelerator, float32 on the CPU."""
+    """Dtype of a local model. None for the model's own on an accelerator, and float32 on the CPU."""
     trust_remote_code: bool = False
     """Whether Python code of a local model is run."""
 
@@ -60,7 +60,7 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
         cache: the cache folder, for verdicts.
 
     Raises:
-        UserError: the kind of judge is unknown, lacks a required option, or has an option that it does not use.
+        UserError: the kind of judge is unknown, needs an option that is missing, or has no use for one that is given.
     """
     if options.kind not in KINDS:
         hint = did_you_mean(options.kind, KINDS)

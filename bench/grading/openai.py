@@ -1,8 +1,8 @@
 """A judge on an OpenAI-compatible server. Verdicts are stored, so that each call is paid for only once.
 
-Of several runs with one cache, one at a time calls the server; the others wait and read its verdicts. Calls run in a
-separate thread, since notebooks already have a running event loop and signals interrupt the main thread. An interrupted
-run waits up to `GRACE_S` for calls in flight, since they are paid for.
+Only one run at a time calls a server. Other runs with the same cache wait, and then read its verdicts. An interrupted
+run waits up to `GRACE_S` seconds for the calls that were already sent, since they are paid for. Calls run in a separate
+thread, since notebooks already have a running event loop and signals interrupt the main thread.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _CONCURRENCY = 8
 _INTERRUPTED_CALLS = f"calls that were under way, at most {_CONCURRENCY}, may have been paid for and are made again"
 
 _CHARACTERS_PER_TOKEN = 4
-"""Characters per token of English text, a rule of thumb by which the price of calls is estimated."""
+"""Average number of characters per token of English text, by which the price of calls is estimated."""
 
 _MAX_ATTEMPTS = 3
-"""Largest number of calls about one answer if the judge says neither yes nor no (docs/methods.md §1.7)."""
+"""Largest number of calls about one answer, if the judge says neither yes nor no (docs/methods.md §1.7)."""
 GRACE_S = 3.0
-"""Seconds to wait for calls in flight when the run is interrupted."""
+"""Seconds that an interrupted run waits for calls that were already sent."""
 
 _PRICES: Mapping[str, tuple[float, float, str]] = MappingProxyType({"gpt-4o-mini": (0.15, 0.60, "2024-07-18")})
 """Model -> (USD per million input tokens, USD per million output tokens, date of the price list).
@@ -57,7 +57,7 @@ def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
     """Return the price of calls in USD and the date of the price list; None if no price is known.
 
     Args:
-        model: model of OpenAI.
+        model: name of the model, one of OpenAI's.
         tokens: input tokens of all calls.
         calls: number of calls; each counts `MAX_TOKENS` output tokens.
     """
@@ -73,10 +73,10 @@ class OpenAIJudge:
     concurrency = _CONCURRENCY
     """Number of concurrent calls."""
     retries = 4
-    """Number of further tries of a call after status 429 or 5xx, a broken connection or a timeout. Before each the
-    client waits as long as the server says, else 0.5 to 8 s."""
+    """Number of further tries of a call after status 429 or 5xx, a broken connection or a timeout. Before each further
+    try the client waits as long as the server says, or else 0.5 to 8 s."""
     timeout_s = 60.0
-    """Seconds of silence after which a try has failed."""
+    """Seconds without a byte from the server after which a try has failed."""
 
     def __init__(self, address: Address, model: str, cache: Path) -> None:
         """Read the stored verdicts; nothing is called yet.
@@ -105,13 +105,16 @@ class OpenAIJudge:
         self.confirmed = False
         """Whether the server has reported its model in this run."""
         self.used_cached = False
-        """Whether this run has used stored verdicts, which are by the model that `cached.reported` names."""
+        """Whether this run has used stored verdicts. The model that gave them is `cached.reported`."""
         if not self.cached:
             address.key()
 
     @property
     def name(self) -> str:
-        """Name of the judge: the model that the server reports (at first: the requested one), public URL, prompt."""
+        """Name of the judge: its model, the server's public URL, and the prompt.
+
+        The model is named as the server reports it; before the first call, as it was requested.
+        """
         model = public_model(self.cached.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
 
@@ -126,8 +129,8 @@ class OpenAIJudge:
     def verdicts(self, cases: Sequence[JudgeCase], what: str, progress: Progress) -> Sequence[bool | None]:
         """Return one verdict for each case, in order; None where the judge reached none.
 
-        Verdicts are stored as they come, so a run after a failure asks only for the missing ones. Arguments and errors
-        as in `Judge.verdicts`.
+        Each verdict is stored at once, so that a run after a failure asks only for the missing ones. Arguments and
+        errors as in `Judge.verdicts`.
         """
         self.cached.refresh()
         with ExitStack() as locks:
@@ -165,9 +168,10 @@ class OpenAIJudge:
         todo: Sequence[JudgeCase],
         collector: VerdictCollector,
     ) -> None:
-        """Judge the cases in `todo`: by single calls until the server has reported its model, then concurrently.
+        """Judge the cases in `todo`: one at a time until the server has reported its model, then concurrently.
 
-        After a failure no call is started, but calls in flight are awaited, since they are paid for.
+        After a failure no further call is made, but the answers to calls already sent are awaited, since they are paid
+        for.
         """
         from anyio.from_thread import start_blocking_portal
 

@@ -27,8 +27,8 @@ _USER = (
 _SEVERAL = _USER.replace(
     'The correct answer for this problem is: "{gold}"', "The correct answers for this problem are: {gold}"
 ).replace("semantically equivalent to the correct answer", "semantically equivalent to one of the correct answers")
-"""Prompt for questions with several right answers. The wording is confbench's own, since questions of the official data
-sets have one right answer."""
+"""Prompt for questions with several right answers. Its wording is confbench's own, because the official data sets have
+no such questions."""
 
 _PAIR = (
     "The problem is: {question}\n"
@@ -49,8 +49,8 @@ class JudgePrompt(NamedTuple):
     """Name and version of the prompt, part of the cache key of a verdict. A changed wording needs a new version."""
     user: str
     several: str = ""
-    """Template for questions with several right answers, listed in quotes in place of `{gold}`. Empty for a prompt
-    whose questions have only one."""
+    """Template for questions with several right answers, which are listed in quotes in place of `{gold}`. Empty if the
+    prompt is only for questions with one right answer."""
 
 
 GRADING = JudgePrompt("judge/1", _USER, _SEVERAL)
@@ -70,7 +70,7 @@ def messages(case: JudgeCase, wording: JudgePrompt = GRADING) -> tuple[Message, 
 
 
 def parse(text: str) -> bool | None:
-    """Parse the verdict from the first word of a judge's answer; None if it is neither yes nor no.
+    """Return the verdict in the first word of a judge's answer; None if this word is neither yes nor no.
 
     >>> parse("**Yes**, it is."), parse("No: yes would be wrong"), parse("Nothing"), parse("yes/no")
     (True, False, None, None)

@@ -1,10 +1,10 @@
-"""Verdicts of judges, stored between runs in files with one line of JSON per verdict.
+"""Verdicts of judges, stored between runs in files with one verdict per line.
 
-Each judge has a file `<cache>/verdicts/<16 hex digits of its digest>.jsonl`. A line holds `key`, `judge`, `reported`
-(the model that the server named), `question`, `gold`, `answer`, `verdict` (true or false) and a `digest` of the other
-fields. It holds `others`, too, if several answers are right. Undecided answers are not stored, and are judged again.
-While a run calls a judge's server, it holds a lock on that judge. Other runs wait, and then read the verdicts that the
-run wrote.
+Each judge has a file `<cache>/verdicts/<16 hex digits of its digest>.jsonl`. A line is a JSON object with the keys
+`key`, `judge`, `reported` (the model that the server named), `question`, `gold`, `answer` and `verdict` (true or
+false). It has `others`, too, if several answers are right, and a `digest` of all these. Answers on which the judge
+reached no verdict are not stored, and are judged again. A run that calls a judge's server holds the judge's lock. Other
+runs wait for the lock, and then read the verdicts that this run wrote.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
 MAX_UNDECIDED = 20
-"""A judge that has given this many answers, but no verdict, is not asked again: the run ends with an error."""
+"""If a judge has given this many answers and none has a verdict, the run ends with an error."""
 
 
 class VerdictCache:
@@ -49,7 +49,7 @@ class VerdictCache:
         self.reported: str | None = None
         """Name of the model that the server reported last; None for a judge without a server."""
         self.damaged = 0
-        """Number of invalid lines, e.g. the last one of a process that was killed while writing."""
+        """Number of invalid lines in the file, such as the last line of a process that was killed while writing."""
         self._by_key: dict[str, bool] = {}
         self.refresh()
         self.notes = [f"{self.damaged} damaged lines of the cache of verdicts are not used"] if self.damaged else []
@@ -113,7 +113,7 @@ class VerdictCache:
 
     @contextmanager
     def locked(self, waiting: Callable[[str], None]) -> Iterator[bool]:
-        """Hold the lock by which one run at a time calls this judge's server, and read new verdicts.
+        """Hold the judge's lock in the context, so that only one run calls its server; read new verdicts.
 
         Yields True if the last run with the lock was killed before it released the lock.
 
@@ -151,7 +151,7 @@ class VerdictCollector:
     """Counts verdicts as they come, and raises an error for a judge that reaches none."""
 
     times: Mapping[JudgeCase, int]
-    """Case -> number of its occurrences among the answers to judge."""
+    """Case -> how often it occurs among the answers to judge."""
     decided: int
     """Number of verdicts so far, stored ones included."""
     advance: Advance
@@ -170,7 +170,7 @@ class VerdictCollector:
             raise self.undecided_error()
 
     def finish(self, case: JudgeCase) -> None:
-        """Advance the progress by all occurrences of a case that is finished, with or without a verdict."""
+        """Advance the progress by all occurrences of a case that is finished, whether or not it got a verdict."""
         self.advance(self.times[case])
 
     def undecided_error(self) -> UserError:
@@ -191,7 +191,7 @@ def judge_all(
     """Return one verdict for each case; the judge gets only cases without a stored verdict.
 
     Args:
-        cases: the answers to judge; empty answers are wrong, and the judge is not asked.
+        cases: the answers to judge; an empty answer is wrong without asking the judge.
         verdicts: the stored verdicts; `ask` adds new ones.
         what: name of this stage, for the progress bar.
         progress: advanced with each verdict.

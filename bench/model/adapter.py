@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 """File names that peft gives an adapter's weights and its configuration."""
 _BASE = "base_model.json"
-"""File in an adapter's folder that records on which model the adapter was trained."""
+"""File in an adapter's folder that records the name and fingerprint of the model on which the adapter was trained."""
 
 
 def with_lora(model: Any, targets: Sequence[str], *, rank: int, alpha: int = 8, dropout: float = 0.1) -> Any:
-    """Return a model wrapped with a new LoRA adapter (B = 0) on the layers with the names `targets`.
+    """Return a model wrapped with a new LoRA adapter on the layers named `targets`.
+
+    The new adapter does not change the model's results yet: its matrix B is 0.
 
     Dropout is on in the adapter's layers and off in the rest of the model.
     """
@@ -55,7 +57,7 @@ def set_dropout(wrapped: Any, *, on: bool) -> None:
 def record_base(folder: Path, weights: str, name: str) -> None:
     """Write into an adapter's folder the fingerprint `weights` and the name of the model on which it was trained.
 
-    Error messages show the name.
+    If the adapter is later applied to another model, the error message shows the name.
     """
     write_json(folder / _BASE, {"fingerprint": weights, "name": name})
 
@@ -72,9 +74,8 @@ def fingerprint(folder: Path) -> str:
 def apply_adapter(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]:
     """Apply a trained adapter to the model within the context, without dropout.
 
-    Within the context the model has a KV cache of its own, so that keys and values of adapted and frozen weights never
-    mix. Afterwards the earlier cache is restored. Generate no answers within the context: answers are the frozen
-    model's.
+    Within the context the model has a separate KV cache; afterwards it has its earlier one again. Generate no answers
+    within the context: all answers must come from the frozen model.
 
     Raises:
         UserError: the adapter is incomplete, was altered after training, or belongs to another model.

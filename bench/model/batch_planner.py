@@ -1,8 +1,9 @@
 """Plan decode batches: which packs of a shard's prompts are read and decoded together.
 
-A pack is a piece of the prompts' prefix tree that one forward pass reads. What follows the prompts of a decode batch is
-decoded side by side. A decoding step costs nearly the same for one sequence as for a hundred, so packs of few questions
-share a decode batch. The plan depends on the shard and on fixed limits alone, so that every run makes the same passes.
+A pack is a piece of the prompts' prefix tree that one forward pass reads. A decode batch has one or more packs; the
+answers to all its prompts are decoded side by side. A decoding step for a hundred sequences takes hardly longer than
+for one, so small packs share a decode batch. The plan depends only on the shard and on fixed limits, so every run makes
+the same forward passes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PlannedPack:
 
     pack: Pack
     rows: list[int]
-    """Indices of the pack's prompts in `BatchPlanner.prompts`. Prompts with equal tokens each have an index."""
+    """Indices in `BatchPlanner.prompts` of the pack's prompts; equal prompts each have their own index."""
     leaves: IntArray
     """`(len(rows),)` index in `pack.tokens` of the last token of each prompt in `rows`."""
 
@@ -34,7 +35,7 @@ PackGroup = list[PlannedPack]
 
 
 class BatchPlanner:
-    """Iterable of decode batches, i.e. lists of packs that are decoded together; each prompt is in one batch."""
+    """Iterable of decode batches. Each is a list of packs that are decoded together; each prompt is in one batch."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class BatchPlanner:
             budget: maximum number of tokens of a pack.
             limits: maximum sequences and bytes of keys and values of a decode batch.
             bytes_per_token: bytes of the keys and values of one token.
-            too_long: function of prompt indices: whether the stored answers to these prompts have too many tokens for
-                one decode batch.
+            too_long: function that says whether the stored answers to the prompts with the given indices have too many
+                tokens for one decode batch.
         """
         self.prompts = prompts
         self.too_long = too_long
@@ -72,7 +73,7 @@ class BatchPlanner:
             tokens, batch_segments = tokens + added, batch_segments | segments
 
     def __iter__(self) -> Iterator[PackGroup]:
-        """Yield the decode batches in order; if `halve` has split a batch, its parts come next."""
+        """Yield the decode batches in order; after a batch that `halve` has split, its parts are yielded next."""
         while self._waiting:
             decode_batch = self._waiting.pop(0)
             if not self.too_long([row for planned in decode_batch for row in planned.rows]) or not self.halve(
@@ -81,7 +82,7 @@ class BatchPlanner:
                 yield decode_batch
 
     def halve(self, decode_batch: PackGroup) -> bool:
-        """Split a decode batch that is too large; iteration goes on with the smaller batches.
+        """Split a decode batch that is too large; the smaller batches are yielded next.
 
         A batch of several packs is divided into two. A batch of one pack is divided into packs of at most half its
         tokens.

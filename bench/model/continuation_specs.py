@@ -38,12 +38,12 @@ def first_row(rows: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PendingArray:
-    """A tensor on the device. All such tensors of a decode batch are copied to the host together."""
+    """A tensor on the device, to be copied to the host together with the other such tensors of the decode batch."""
 
     rows: torch.Tensor | tuple[int, Sequence[int]]
     """The tensor itself; or a pair (block, nodes) that stands for hidden states `(len(nodes), d)`.
 
-    These are the hidden states after transformer block `block`, at the nodes `nodes` of the token tree.
+    These are the hidden states that transformer block `block` returns at the nodes `nodes` of the token tree.
     """
     transform: Callable[[torch.Tensor], torch.Tensor] = identity_transform
     """Function that is applied to the tensor's copy on the host; its result is stored."""
@@ -81,10 +81,10 @@ class ModelInput:
 
 
 class AnswerSpan(enum.IntEnum):
-    """How far a signal reads hidden states along the prompt and then the answer: the last position that it needs."""
+    """How much of the answer a signal needs: the last position at which it reads a hidden state."""
 
     NOTHING = 0
-    """The signal reads no hidden state; the logits at the prompt's end are always available."""
+    """The signal reads no hidden state. Logits at the prompt's end are available without one."""
     PROMPT_END = 1
     ANSWER_PREDICTING = 2
     """The position whose hidden state predicts the last answer token."""
@@ -107,11 +107,11 @@ class Generation(NamedTuple):
     row: int
     """Index in `DecodeBatch.items` of the prompt after which the text is generated."""
     kind: UserTurn | Samples | None = None
-    """The user turn to which a reply responds, or the sampling settings of a sample; None for an answer."""
+    """What kind of text: for a reply its user turn, for a sample its sampling settings, None for an answer."""
     question: int = 0
-    """Index of the question that a sample answers, among the questions with this prompt."""
+    """For a sample: index of the question that it answers, among the questions that share the prompt."""
     number: int = 0
-    """Index of the sample among the samples of its question."""
+    """For a sample: its index among the samples of the same question."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Continuations:
     samples: frozenset[Samples] = frozenset()
     """Sampling settings with which samples are generated after the prompt."""
     sample_ends: frozenset[Samples] = frozenset()
-    """Sampling settings for which a sample's last token is read even at the maximum length.
+    """Sampling settings for which the model reads the last token of a sample even if the sample has the maximum length.
 
     Samples with these settings keep their hidden states at all depths that signals use.
     """

@@ -1,8 +1,8 @@
 """Token trees of what follows each prompt: answers, self-check queries, other options and samples.
 
 The prompts are in one row of the KV cache, which holds one pack or several side by side. Nodes 0 ... n-1 of the trees
-are the ends of the n prompts; every other node is a token that follows its parent's. Continuations that begin alike
-share nodes, so no token is read twice.
+are the ends of the n prompts. Every other node is a token, which follows the token of the node's parent. Continuations
+that begin with the same tokens share nodes, so no token is read twice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
 _FEW = 4
-"""Maximum number of evenly spaced runs of node numbers whose hidden states are read as slices.
+"""Largest number of ranges of node numbers that are read as slices; each range has a constant step.
 
-Hidden states of more runs are read with an index tensor.
+If the hidden states of more ranges are wanted, they are read with an index tensor.
 """
 
 States = dict[int, torch.Tensor]
-"""Hidden states `(n, d)`, by the number of the transformer block that returns them."""
+"""Number of a transformer block -> hidden states `(n, d)` that this block returns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,7 @@ class PromptEnds:
     """Where prompts end in one row of the KV cache, and which positions of the row belong to each prompt."""
 
     seen: torch.Tensor
-    """`(n, k)` bool, on the device: `seen[i, j]` says whether a token after prompt i attends to position j of the row.
-    """
+    """`(n, k)` bool, on the device: entry (i, j) says whether tokens after prompt i attend to position j of the row."""
     lengths: list[int]
     """Number of tokens of each prompt."""
 
@@ -47,7 +46,8 @@ class AttentionMask:
     before: int
     """Number of tokens of the shared prefix, to which all tokens of the pack attend."""
     ends: Upload
-    """`(t,)` end of each token's subtree in the pack: token q attends to token k if and only if k <= q < ends[k]."""
+    """`(t,)` for each token k, the index `ends[k]` after the last token of its subtree in the pack. Token q attends to
+    token k if and only if k <= q < ends[k]."""
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the mask `(n, before + t)` bool for n of the pack's t tokens; `tokens` `(n,)` holds their indices."""
@@ -74,7 +74,7 @@ def read_pack(
         leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
 
     Returns:
-        The prompts' ends in the row; and by block, the hidden states at the prompts' last tokens.
+        A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens.
     """
     session.load_prefix(pack, chunk)
     last_tokens = pack.leaves if leaves is None else leaves
@@ -87,16 +87,17 @@ def read_pack(
 def read_together(
     session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
 ) -> tuple[PromptEnds, States]:
-    """Run the model over packs one after the other; copy several packs side by side into a new row of the KV cache.
+    """Run the model over packs, one after the other; if there are several, gather them in a new row of the KV cache.
 
     Args:
         session: session of the model; its next forward passes append to the row that holds the packs.
-        packs: each pack with the index of each prompt's last token in `pack.tokens`.
+        packs: pairs of a pack and the indices in `pack.tokens` of its prompts' last tokens.
         chunk: maximum tokens of one forward pass over a shared prefix.
         depths: numbers of the blocks whose hidden states are returned.
 
     Returns:
-        The prompts' ends in the row; and by block, the hidden states at the prompts' last tokens, pack after pack.
+        A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens. Prompts
+        are in the order of the packs.
     """
     if len(packs) == 1:
         ((pack, leaves),) = packs
@@ -145,7 +146,7 @@ class ContinuationTree:
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
         self._columns: list[tuple[int, ...]] = [()] * n
-        """For each node, the row's positions with the keys of all nodes from below the prompt's end to this node."""
+        """For each node, the positions in the row of all nodes on the path from the prompt's end to this node."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
@@ -153,7 +154,8 @@ class ContinuationTree:
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
         """Add a sequence of tokens below a node, and return the nodes of these tokens.
 
-        A token that already has a node keeps it. The next call of `read` runs the model over the new nodes.
+        For tokens that the tree already has at this place, the existing nodes are returned. The next call of `read`
+        runs the model over the new nodes.
         """
         path = []
         for token in map(int, ids):
@@ -169,15 +171,15 @@ class ContinuationTree:
         return path
 
     def prefetch(self, nodes: Sequence[int]) -> None:
-        """Queue node numbers for upload with the next forward pass, for a later call of `states` with these nodes."""
+        """Upload node numbers with the next forward pass; a later call of `states` with them then needs no upload."""
         self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
         """Run the model over all new nodes, in one forward pass.
 
         Args:
-            blocks: blocks whose hidden states are kept from now on; by default all that were kept so far. A block that
-                was left out once can't be kept again.
+            blocks: blocks whose hidden states are kept, in this call and later ones; by default the same as in the last
+                call. A block that was left out once can't be kept again.
         """
         new = range(self._read, len(self.tokens))
         if not new:
@@ -201,7 +203,7 @@ class ContinuationTree:
         self._read = len(self.tokens)
 
     def states(self, block: int, nodes: Sequence[int]) -> torch.Tensor:
-        """Return the hidden states `(len(nodes), d)` after a block, in the model's dtype, of nodes that were read."""
+        """Return the hidden states `(len(nodes), d)` after a block at nodes that were read, in the model's dtype."""
         chunks = self._chunks[block]
         newest = sum(map(len, chunks[:-1]))
         if len(chunks) > 1 and min(nodes, default=0) < newest:  # decoding needs the newest chunk alone
@@ -217,7 +219,7 @@ class ContinuationTree:
         return rows[index - newest if newest else index]
 
     def leaves(self, first: int) -> Iterator[list[int]]:
-        """Yield for each leaf with a number of at least `first` the path of nodes from below the prompt's end to it."""
+        """Yield for each leaf numbered `first` or higher the nodes on the path from the prompt's end to the leaf."""
         inner = set(self.parents[first:])
         for node in (node for node in range(first, len(self.tokens)) if node not in inner):
             path, above = [], node
@@ -227,7 +229,7 @@ class ContinuationTree:
             yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
-        """Return token ids of prompt and path for each path in `leaves(first)`; tree i has the prompt `prompts[i]`."""
+        """Return for each path in `leaves(first)` the token ids of its prompt and the path; tree i has `prompts[i]`."""
         return [self._ids(path, prompts) for path in self.leaves(first)]
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
@@ -256,7 +258,7 @@ class ContinuationTree:
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:
-    """Return ascending node numbers as at most `_FEW` ranges with a constant step each; an empty list if that fails."""
+    """Divide ascending node numbers into at most `_FEW` ranges, each with a constant step; empty if more are needed."""
     runs: list[range] = []
     start = 0
     while start < len(nodes):

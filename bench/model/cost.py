@@ -15,9 +15,10 @@ class StageTokens:
     padded_tokens: int
     """Token positions, padding included."""
     forward_tokens_floor: int
-    """Number of distinct prefixes of all sequences: the fewest positions that any order of forward passes needs."""
+    """Fewest token positions that any order of forward passes needs: the number of distinct prefixes of all
+    sequences."""
 
 
 def total(costs: Sequence[StageTokens]) -> StageTokens:
-    """Return the summed costs of stages that have no tokens in common."""
+    """Return the sum of the costs of stages; the stages must have no tokens in common."""
     return StageTokens(*map(sum, zip(*map(astuple, costs), strict=True)))

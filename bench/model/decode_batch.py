@@ -1,4 +1,4 @@
-"""A decode batch: questions decoded side by side. Readers of signals take hidden states and logits from it."""
+"""A decode batch: questions whose answers are decoded side by side. Signals take hidden states and logits from it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from bench.prompts.prompt_settings import PromptSettings
 
 @dataclass
 class Replies:
-    """Where a user turn ends after each of the k non-empty answers of a decode batch, and the model's replies to it."""
+    """A user turn after each of the k non-empty answers of a decode batch, and the model's replies to this turn."""
 
     answered: list[int]
     """Indices in `DecodeBatch.answers` of the k non-empty answers."""
     tree: ContinuationTree
     """Token tree that holds the turn: the decode batch's own, or a separate one.
 
-    A separate tree is needed if the conversation with the turn does not begin with the tokens of the prompt.
+    A separate tree is needed if the conversation with the turn begins with other tokens than the prompt.
     """
     nodes: list[int]
     """For each of the k answers, the tree node of the user turn's last token."""
@@ -49,8 +49,8 @@ class DecodeBatch:
     """The questions of one or several packs, whose continuations are decoded side by side.
 
     Node i of the token tree is the end of the prompt that the questions `items[i]` share. An answer of L tokens has L +
-    1 hidden states: number 0 at the prompt's end, number j after answer token j. In `bench.api.At`, `PROMPT_END` means
-    number 0, `ANSWER_PREDICTING` means numbers 0 ... L-1, and `ANSWER_END` means number L.
+    1 hidden states: number 0 at the prompt's end, number j after answer token j. The positions in `bench.api.At` are:
+    `PROMPT_END` number 0, `ANSWER_PREDICTING` numbers 0 ... L-1, `ANSWER_END` number L.
     """
 
     lm: LanguageModel
@@ -61,15 +61,15 @@ class DecodeBatch:
     answers: list[Ids]
     """`answers[i]`: token ids of the answer to the questions `items[i]`."""
     rows: dict[bytes, Upload]
-    """Token ids whose logits are read, uploaded to the device; the keys are the same ids as bytes."""
+    """Token ids as bytes -> the same ids on the device; the logits of these tokens are read."""
     paths: list[list[int]] = field(default_factory=list)
     """`paths[i]`: tree nodes of the tokens of `answers[i]`, up to the last token that the model reads."""
     replies: dict[UserTurn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
-    """Token ids of the samples of question `items[i][j]`, by (sampling settings, i, j)."""
+    """(sampling settings, i, j) -> token ids of the samples of question `items[i][j]`."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
-        """Return hidden states `(len(nodes), d)` at tree nodes, after the block at a fraction of the model's depth.
+        """Return the hidden states `(len(nodes), d)` at tree nodes, at a fraction of the model's depth.
 
         The tensor is on the device, in the model's dtype.
         """
@@ -78,20 +78,20 @@ class DecodeBatch:
     def logits(self, nodes: Sequence[int], rows: Ids | None = None) -> torch.Tensor:
         """Return float32 next-token logits `(len(nodes), v)` at these tree nodes, on the device.
 
-        The v columns are the token ids `rows`, or without `rows` the whole vocabulary.
+        The v columns are the logits of the token ids `rows`; without `rows`, those of the whole vocabulary.
         """
         states = self.tree.states(self.lm.blocks, nodes)
         return self.lm.head.logits(states, None if rows is None else self.ids_of(rows))
 
     def ids_of(self, rows: Ids) -> torch.Tensor:
-        """Return the token ids `rows` as a tensor on the device; ids that were uploaded before are not copied again."""
+        """Return the token ids `rows` as a tensor on the device; equal ids are uploaded only once."""
         upload = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
         return upload.tensor.to(self.lm.head.weight.device)
 
     def prefetch(self) -> None:
         """Queue the token ids of all answers, and the nodes that predict them, for upload with the next forward pass.
 
-        Signals that read every answer token use them.
+        Signals that read every answer token need these two arrays.
         """
         token_ids = np.concatenate(self.answers)
         self.rows.setdefault(token_ids.tobytes(), self.tree.session.send(token_ids))
@@ -104,7 +104,7 @@ class DecodeBatch:
         return PendingArray((self.lm.block_of(depth), nodes), transform)
 
     def turn_end_states(self, turn: UserTurn, depth: float) -> dict[int, torch.Tensor | PendingArray]:
-        """Return the hidden state `(d,)` at the end of a user turn after each non-empty `answers[i]`, by i."""
+        """Return the hidden states at the end of a user turn: i -> `(d,)`, for each non-empty `answers[i]`."""
         replies = self.replies[turn]
         if replies.tree is not self.tree:
             states = replies.tree.states(self.lm.block_of(depth), replies.nodes)
@@ -114,7 +114,7 @@ class DecodeBatch:
         )
 
     def word_logits(self, turn: UserTurn, rows: Ids) -> dict[int, torch.Tensor]:
-        """Return logits `(len(rows),)` of token ids at the end of a user turn after each non-empty `answers[i]`, by i.
+        """Return logits of token ids at the end of a user turn: i -> `(len(rows),)`, for each non-empty `answers[i]`.
 
         The logits are float32, on the device.
         """
@@ -126,7 +126,7 @@ class DecodeBatch:
         return dict(zip(replies.answered, logits, strict=True))
 
     def answer_path(self, i: int) -> list[int]:
-        """Return the tree nodes from the end of prompt i to the last token of `answers[i]` that the model reads."""
+        """Return the tree nodes of `answers[i]`, from the end of its prompt to the last token that the model reads."""
         return [i, *self.paths[i]]
 
     def predicting_nodes(self, i: int) -> list[int]:
@@ -136,7 +136,7 @@ class DecodeBatch:
     def continuation_nodes(self, i: int, options: Iterable[Ids]) -> list[int]:
         """Return for each token of the answers `options` to prompt i the tree node whose hidden state predicts it.
 
-        The nodes follow answer after answer. Tokens that the tree lacks are added to it.
+        The nodes of one answer come after those of the answer before it. Tokens that the tree lacks are added to it.
         """
         return [node for ids in options if len(ids) for node in [i, *self.tree.grow(i, ids[:-1])]]
 
@@ -146,7 +146,10 @@ class DecodeBatch:
 
 
 class SignalSpec(Protocol):
-    """Reader of one signal: says what the model has to read, and takes the signal's tensors. See `bench.signals`."""
+    """Reader of one signal: says what the model has to read for the signal, and takes the signal's tensors.
+
+    See `bench.signals`.
+    """
 
     @property
     def continuations(self) -> Continuations:
@@ -161,11 +164,11 @@ class SignalSpec(Protocol):
 
     @property
     def ragged(self) -> bool:
-        """Whether tensors of different questions may have different numbers of rows; if not, all have one shape."""
+        """Whether different questions may have tensors with different numbers of rows; if not, all have one shape."""
 
     @property
     def unanswered(self) -> Arrays | None:
-        """The signal's tensors for a question with an empty answer; None if only the model can compute them."""
+        """The signal's tensors for a question with an empty answer; None if they must be computed by the model."""
 
     def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return the signal's tensors for each question `done.items[i][j]`; they may stay on the device."""

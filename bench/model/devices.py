@@ -1,4 +1,4 @@
-"""Devices: which of them compute equal bits, and default sizes of forward passes and decode batches."""
+"""Devices: which devices compute equal bits, and the default sizes of forward passes and decode batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BatchLimits:
     """Limits on the size of a decode batch, which decide how many packs are decoded together."""
 
     sequences: int
-    """Number of sequences from which on no pack is added to a decode batch."""
+    """A decode batch gets no further pack once it has this many sequences."""
     bytes: int
     """Maximum bytes of keys and values of a decode batch with several packs; a single pack may have more."""
 
@@ -32,14 +32,14 @@ _BUDGET = 1024
 _TRAINING_BUDGETS = {"cuda": ((40, 2048), (0, 1024))}
 """Default number of tokens of a forward pass in training, with the layout of `_BUDGETS`.
 
-A token needs more memory than in inference, since its activations are kept for the backward pass.
+Training needs more memory per token than inference, since activations are kept for the backward pass.
 """
 _TRAINING_BUDGET = 2048
 _GB = 10**9
 _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 * _GB)), (0, ALONE))}
 """Default limits of decode batches: kind of device -> pairs (least memory of the card in GB, limits).
 
-On small cards the weights leave no room for several packs.
+On small cards the weights leave no memory for several packs.
 """
 
 
@@ -51,7 +51,7 @@ def device_kind(device: str) -> str:
 def device_class(*devices: str) -> str:
     """Return the class of these devices: their kind and the card's name. Devices of one class compute equal bits.
 
-    A model split over cards of one name has the class of a single such card, since each block runs on one card.
+    A model that is split over several cards of one name has the same class as a model on one such card.
     """
     import torch
 
@@ -93,11 +93,12 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 def visible_devices_env(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return environment variables that make the given cards `cuda:0`, `cuda:1`, ... in a child process.
 
-    For the CPU, and for `cuda` without a number, no variables are needed and the dictionary is empty.
+    For the CPU, and for `cuda` without a number, the dictionary is empty.
 
     Args:
         devices: names of the cards in this process, e.g. `cuda:1`.
-        environment: this process's environment, whose CUDA_VISIBLE_DEVICES may already hide cards.
+        environment: this process's environment. If its CUDA_VISIBLE_DEVICES hides cards, the result takes account of
+            it.
     """
     numbers = [device.partition(":")[2] for device in devices]
     if device_kind(devices[0]) != "cuda" or not numbers[0]:

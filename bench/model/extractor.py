@@ -35,11 +35,12 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
 
 Values = dict[Signal, list[list[Arrays]]]
-"""Tensors on the host, by signal; the tensors `values[signal][i][j]` are for question `DecodeBatch.items[i][j]`."""
+"""Signal -> tensors on the host; `values[signal][i][j]` are those of the question `DecodeBatch.items[i][j]`."""
 _LONG = 2
-"""A decode batch may always have this many times a pack's maximum tokens in tokens of stored answers."""
+"""The stored answers of a decode batch may together have this many times as many tokens as a pack, or more if the
+device's limits allow it."""
 _FULL = 1024
-"""Number of tokens above which kernel launches no longer dominate the time of a forward pass."""
+"""Number of tokens from which on a forward pass takes longer than launching its kernels."""
 VERSION = 2
 """Part of every signal's cache key; raised when the extractor's results change."""
 
@@ -82,8 +83,8 @@ class Extractor:
             lm: the model.
             settings: prompt settings, the same for all questions.
             specs: signal -> its reader.
-            stage: name of the one stage to which all costs are added; by default each stage counts its own costs.
-            together: limits of decode batches; by default the default limits of the model's devices.
+            stage: name of a stage to which all costs are added; by default each stage has its own costs.
+            together: limits of decode batches; by default those of `default_batch_limits` for the model's devices.
         """
         self.lm = lm
         self.together = together or default_batch_limits(*lm.devices)
@@ -94,12 +95,12 @@ class Extractor:
         depths = {depth for spec in specs.values() for depth in spec.depths}
         self.blocks = sorted({self.last, *map(lm.block_of, depths)})
         self.planned_specs = [*specs.values()]
-        """Readers of the signals for which forward passes are made; `CountingExtractor` keeps them, but empties
-        `specs`."""
+        """Readers of the signals for which forward passes are made. They equal `specs`, except in `CountingExtractor`,
+        which empties `specs`."""
         self.continuations = Continuations.union(spec.continuations for spec in self.planned_specs)
 
     def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
-        """Return the answers and signals of a shard's questions. Answers that are not stored are generated greedily."""
+        """Return the answers and signals of a shard's questions; answers that are not stored are generated greedily."""
         self.costs: dict[str, Cost] = {}
         self.halvings = 0
         fixed_ids = (self.settings.letter_ids, self.settings.verdict_ids)
@@ -133,10 +134,10 @@ class Extractor:
     # --- packs --------------------------------------------------------------------------------------------------------
 
     def _run_batches(self, groups: list[list[ModelInput]]) -> Iterator[tuple[list[int], list[Ids], Values]]:
-        """Run all decode batches; yield for each batch the indices of its groups, their answers and their signals.
+        """Run all decode batches; yield for each the indices of its groups, and the groups' answers and signals.
 
         Args:
-            groups: the questions of a shard; questions of one group have equal prompts and equal stored answers.
+            groups: the questions of a shard, in groups with equal prompts and equal stored answers.
         """
         session = self.lm.session
         if not self.lm.uses_packs:
@@ -186,8 +187,7 @@ class Extractor:
     def _first_stage(self, item: ModelInput) -> str:
         """Return the name of the stage to which the cost of reading the prompt is added.
 
-        If the model generates the answer, this is `answers`. If the answer is stored, it is the next stage that reads
-        tokens.
+        This is `answers` if the model generates the answer, else the first stage that reads tokens after the prompt.
         """
         if self.stage is not None or item.answer is None:
             return self.stage or "answers"
@@ -223,7 +223,7 @@ class Extractor:
     ) -> dict[Generation, Ids]:
         """Generate texts side by side, each up to a stop token or its maximum length.
 
-        The model does not read the last token of a text of maximum length.
+        If a text reaches its maximum length, the model does not read its last token.
 
         Args:
             batch: the decode batch to whose tree the tokens are added.
@@ -255,7 +255,7 @@ class Extractor:
     ) -> list[int]:
         """Run the model over the tree's new nodes, and return the next token of each text.
 
-        Texts that are equal so far share a node, whose hidden state and logits are computed once.
+        Texts that have equal tokens so far share a node, whose hidden state and logits are computed once.
         """
         if sampling is None:
             batch.tree.read()
@@ -276,7 +276,7 @@ class Extractor:
     def _grow_answers(self, batch: DecodeBatch) -> None:
         """Add the answers and the user turns after them to the token tree, and run the model over the new tokens.
 
-        Of an answer only the tokens that signals need are added.
+        Tokens of an answer that no signal needs are not added.
         """
         span, turns = self.continuations.answer, sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]
@@ -326,8 +326,8 @@ class Extractor:
     def _grow_samples(self, batch: DecodeBatch) -> None:
         """Generate samples, or take the stored ones, and run the model over their tokens.
 
-        The last token of a sample of maximum length is read only if `Continuations.sample_ends` has the sample's
-        settings.
+        If a sample has the maximum length, its last token is read only if a signal needs it
+        (`Continuations.sample_ends`).
         """
         for sampling in sorted(self.continuations.samples, key=astuple):
             if all(sampling in item.samples for group in batch.items for item in group):
@@ -348,9 +348,9 @@ class Extractor:
 
     @property
     def _sampled_blocks(self) -> list[int]:
-        """Blocks whose hidden states are kept while samples are read.
+        """Numbers of the blocks whose hidden states are kept while samples are read.
 
-        These are all blocks in use if a signal needs the ends of samples; otherwise only the last block.
+        If a signal needs the ends of samples, these are all blocks that signals read; otherwise only the last block.
         """
         return self.blocks if self.continuations.sample_ends else [self.last]
 
@@ -358,7 +358,7 @@ class Extractor:
     def _counted(self, stage: str, _batch: DecodeBatch | None = None) -> Iterator[None]:
         """Add the tokens that the model reads within the context, and the seconds, to the cost of a stage.
 
-        Subclasses use `_batch`.
+        `_batch` is unused here; subclasses need it.
         """
         cost, session = self.costs.setdefault(self.stage or stage, Cost()), self.lm.session
         before, start = session.tokens, time.perf_counter()
@@ -370,7 +370,7 @@ class Extractor:
 
 
 def gather_to_host(specs: Mapping[Signal, SignalSpec], batch: DecodeBatch) -> Values:
-    """Return the tensors that signals read from a decode batch, after copying all of them to the host at once.
+    """Copy the tensors that signals read from a decode batch to the host, all at once, and return them.
 
     A hidden state that several signals read is copied once.
     """

@@ -44,7 +44,7 @@ _MOST_LAYERS = 10_000
 _FEW_LAYERS = 200
 """A configuration with at most this many layers is accepted without counting the tensors in the weight files."""
 _FEWEST_BITS = 0.5
-"""Fewest bits that a weight takes in a weight file; with the file's size, this bounds the number of weights."""
+"""Fewest bits that a weight takes in a weight file; the file's size then says how many weights it has at most."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ModelFolder:
         return digest.hexdigest()
 
     def file_stats(self) -> tuple[tuple[str, int, int], ...]:
-        """Return name, bytes and modification time of configuration and weight files, to see whether a file changed."""
+        """Return name, bytes and modification time of configuration and weight files, to notice if a file changes."""
         paths = sorted([self.path / "config.json", *self.path.glob(_WEIGHTS)])
         return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path in paths for stat in [path.stat()])
 
@@ -114,9 +114,9 @@ class ModelFolder:
         return config
 
     def _check_size(self, settings: Mapping[str, Any]) -> None:
-        """Check that the weight files can hold a model of the sizes in its configuration.
+        """Check that the weight files are large enough for a model with the sizes in its configuration.
 
-        A model of larger sizes would take all time or memory.
+        Without this check, a configuration with absurd sizes would use up time or memory.
 
         Raises:
             ValueError: a size is too large for the weight files.
@@ -144,10 +144,10 @@ class ModelFolder:
             return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
 
     def check_weights(self) -> None:
-        """Check that weight files exist, and that their index, if there is one, names only files in the model's folder.
+        """Check that there are weight files, and that their index, if any, names only files in the model's folder.
 
         Raises:
-            UserError: a check failed.
+            UserError: there are none, or the index names another file.
         """
         if not any(self.path.glob(_WEIGHTS)):
             raise UserError(f"Model {self.name!r}: expected weights as *.safetensors in its folder, found none.")
@@ -170,7 +170,7 @@ class ModelFolder:
         """Turn errors that libraries raise within the context into a UserError of one sentence.
 
         Args:
-            what: what failed, as the beginning of the sentence.
+            what: beginning of the sentence, which says what failed.
 
         Raises:
             UserError: a library raised an error in the context.
@@ -232,7 +232,7 @@ def _as_sequence(value: Any) -> Sequence[Any]:
 
 
 def _count_tensors(path: Path) -> int:
-    """Return the number of tensors in a weight file; 0 for an unreadable file, which is reported when it is loaded."""
+    """Return the number of tensors in a weight file; 0 if the file can't be read, which loading it will report."""
     try:
         with safe_open(path, framework="np") as file:
             return len(file.keys())
@@ -241,7 +241,7 @@ def _count_tensors(path: Path) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error message; if the line ends with a colon, join the second line to it."""
+    """Return the first line of an error message, followed by the second line if the first ends with a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         return f"{lines[0]} {lines[1]}"

@@ -1,9 +1,10 @@
 """Checks of a loaded model on four short sequences: output head and packed forward passes.
 
-First, the output head applied to the last hidden states must give the model's own logits. Second, packed sequences that
-share a KV cache must give the same logits as each sequence alone. Both hold up to rounding: below float32, results
-depend on the shape of a forward pass, in deep models by more than any constant tolerance. The tolerance of the second
-check is therefore a multiple of the noise: the differences that rounding makes on the same sequences without packs.
+First, the output head applied to the last hidden states must give the model's own logits. Second, sequences in a pack,
+which share a KV cache, must get the same logits as each sequence read alone. Rounding makes small differences in both
+checks, since below float32 results depend on the shape of a forward pass. In deep models these differences exceed any
+constant tolerance. The tolerance of the second check is therefore a multiple of the noise, i.e. of the differences that
+rounding makes on the same sequences without packs.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from bench.prompts.front_coding import Ids
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ARCHITECTURE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
-"""Errors by which an architecture's code refuses a mask or cache that it does not support."""
+"""Errors that a model's code raises if it does not support a mask or a cache."""
 
 _FLOOR = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
-"""Difference of logits, or of their log-softmax, that the checks always allow, by dtype."""
+"""Difference that the checks allow for any model, by dtype: of logits in the first check, of log-softmax in the
+second."""
 _NOISE = 3.0
 """Multiple of the model's rounding noise by which log-softmax may differ between packed and single sequences."""
 _MAX_NOISE = {torch.float32: 1e-2, torch.float16: 0.5, torch.bfloat16: 1.0}
 """Largest difference of log-softmax that counts as rounding noise, by dtype.
 
-A larger one means that the model's own KV cache changes the model's output.
+A larger difference means that the model gives other results with its own KV cache than without.
 """
 _SPREAD = 2.5
-"""Standard deviation of logits up to which `_MAX_NOISE` is the limit; above it, the limit grows in proportion."""
+"""Standard deviation of logits up to which `_MAX_NOISE` applies; for a larger one, the limit grows in proportion."""
 _ROUNDINGS = 2.0
-"""Rounding may change a logit by this many machine epsilons times the largest logit."""
+"""Largest rounding error of a logit, in units of machine epsilon times the largest logit."""
 
 _BUDGET, _CHUNK = 24, 7
-"""Maximum tokens of a pack, and of a pass over a shared prefix; so small that all cases occur on short sequences.
+"""Maximum tokens of a pack, and of a pass over a shared prefix.
 
-Packs then share a prefix that is read in several passes, and they have branches.
+They are so small that even the short sequences make packs that branch, and that share a prefix read in several passes.
 """
 _SPLIT_POINTS = (7, 16, -1)
 """Positions at which sequences are split in two, to measure how much rounding changes the logits."""
@@ -66,10 +68,7 @@ class Probe:
 
     @torch.inference_mode()
     def head_error(self) -> float | None:
-        """Return the largest difference between the output head's and the model's logits; None if rounding explains it.
-
-        The model's logits are rounded to its dtype: in bfloat16, to multiples of 0.5 between 64 and 128.
-        """
+        """Return the largest difference of logits between output head and model; None if rounding explains it."""
         plain, model_logits = self._plain(), []
         for ids in self.sequences:
             inputs = torch.as_tensor(ids, dtype=torch.long, device=self.session.device)[None]
@@ -83,7 +82,7 @@ class Probe:
 
     @torch.inference_mode()
     def unsupported_reason(self) -> str | None:
-        """Return why the branches of a pack can't share a KV cache on this model; None if they can.
+        """Return why packs, whose branches share a KV cache, can't be used on this model; None if they can.
 
         Raises:
             RuntimeError: the device failed or has no memory left, so that the check is undecided.
@@ -121,8 +120,9 @@ class Probe:
     def _noise(self, plain: torch.Tensor) -> float:
         """Return the largest difference of log-softmax from `plain` that rounding alone makes, without packs.
 
-        Each sequence is read in two ways: whole, with slightly perturbed embeddings; and in two pieces, at several
-        split points. On some models reading in pieces changes no bits, so that only the perturbation shows the noise.
+        Each sequence is read in two more ways: whole, with slightly perturbed embeddings; and in two pieces, split at
+        one of several positions. On some models reading in pieces changes nothing, so that only the perturbation shows
+        the noise.
         """
         model, last = self.session.model, {self.blocks: np.asarray([-1])}
         with model.get_input_embeddings().register_forward_hook(_perturb):
@@ -146,7 +146,7 @@ def _max_difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _perturb(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
-    """Return embeddings `(..., d)` in which every eighth dimension is scaled by 1 + or 1 - machine epsilon in turn."""
+    """Return embeddings `(..., d)` with every eighth dimension scaled, in turn by 1 + and by 1 - machine epsilon."""
     signs = torch.zeros_like(output)
     signs[..., ::16], signs[..., 8::16] = 1, -1
     return output + output * torch.finfo(output.dtype).eps * signs

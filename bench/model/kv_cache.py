@@ -1,4 +1,4 @@
-"""A KV cache of batch size one. It can be rewound without copies, and extended by positions of another cache."""
+"""A KV cache of batch size one that can be truncated without copies, and extended by positions of another cache."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from transformers.cache_utils import Cache, DynamicLayer
 _MIN_CAPACITY = 256
 """Number of positions for which a new row of the KV cache allocates memory."""
 _MAX_GROWTH = 8192
-"""Maximum number of positions that are added when a row's memory grows, unless one append needs more."""
+"""When a row is full, it gets memory for at most this many further positions, unless one append needs more."""
 
 Piece = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of a range of positions: a pair of tensors for each block."""
 
 
 class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values of one block in a preallocated buffer. Rewinding only sets the buffer's filled length."""
+    """Keys and values of one block in a preallocated buffer; truncation only lowers the number of filled positions."""
 
     def __init__(self, least: int) -> None:
         super().__init__()

@@ -28,9 +28,9 @@ from bench.prompts.chat import Chat
 
 _DEVICES = ("cuda", "mps", "cpu")
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
-"""Attribute names under which the norm classes of transformers have their epsilon."""
+"""Names of the attribute in which the norm classes of transformers have their epsilon."""
 _CLOSE = 1e-4
-"""Relative and absolute tolerance within which a model's norm and its copy as a `Norm` must agree."""
+"""Relative and absolute tolerance for differences between a model's norm and its copy as a `Norm`."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class LoadOptions:
     """The user's options for loading a model."""
 
     device: str | None = None
-    """Device of the model; None for cuda, else mps, else cpu, whichever this machine has."""
+    """Device of the model; by default the first that this machine has of cuda, mps and cpu."""
     dtype: str | None = None
-    """Dtype of the weights; None for the model's own on an accelerator, and float32 on the CPU."""
+    """Dtype of the weights. By default the model's own on an accelerator, and float32 on the CPU."""
     trust_remote_code: bool = False
-    """Whether Python code that comes with the model may run."""
+    """Whether Python code that comes with the model may be run."""
     devices: tuple[str, ...] = ()
     """Indices of the cards over which the model is split; empty for one device."""
     attention: str | None = None
@@ -75,7 +75,7 @@ class LanguageModel:
 
     @property
     def fingerprint(self) -> str:
-        """Digest that identifies all files on which answers depend: weights, tokenizer, chat template and more."""
+        """Digest of all files on which answers depend: weights, tokenizer, chat template and more."""
         return self.files.fingerprint
 
     @cached_property
@@ -177,7 +177,7 @@ class LanguageModel:
 
     @cached_property
     def head(self) -> OutputHead:
-        """Output head, with logit scale and soft cap from the configuration."""
+        """Output head, with the logit scale and the soft cap that the configuration names."""
         layer = self.model.get_output_embeddings()
         text = self.config.get_text_config()
         scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
@@ -192,7 +192,7 @@ class LanguageModel:
 
     @cached_property
     def session(self) -> Session:
-        """Session that runs forward passes and owns the KV cache into which packs are read."""
+        """Session that runs forward passes; packs are read into the session's KV cache."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
         if width is None or (kinds is not None and "sliding_attention" not in kinds):
@@ -208,9 +208,9 @@ class LanguageModel:
 
     @cached_property
     def speed(self) -> Speed | str:
-        """Speed of forward passes on this device; or, if it can't be measured, the reason as text.
+        """Speed of forward passes on this device; or a text that says why the speed can't be measured.
 
-        The measurement does not load the model's weights.
+        The model's weights are not loaded for the measurement.
         """
         try:
             trusted = self.options.trust_remote_code
@@ -222,7 +222,7 @@ class LanguageModel:
 
     @property
     def uses_packs(self) -> bool:
-        """Whether several questions are read together in packs, whose branches share a KV cache.
+        """Whether several questions are read together in a pack, with one KV cache for all.
 
         Raises:
             UserError: the output head does not give the model's logits; or the device has no memory left for the check.
@@ -231,13 +231,14 @@ class LanguageModel:
 
     @cached_property
     def no_packs_reason(self) -> str | None:
-        """Why each question is read alone, instead of several in a pack that shares a KV cache; None if packs are used.
+        """Why each question is read alone, instead of several in one pack; None if packs are used.
 
-        The reason is the user's option, or that packs change the logits of four short sequences.
+        Either the user asked for it (`LoadOptions.plain`), or packs changed the logits in a check on four short
+        sequences.
 
         Raises:
             UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
-                has no memory left for the four sequences.
+                has no memory left for the check.
         """
         probe = Probe(self.session, self.head, self.blocks)
         try:
@@ -258,7 +259,7 @@ class LanguageModel:
         return "each question is to be read alone" if self.options.plain else packs_reason
 
     def block_of(self, depth: float) -> int:
-        """Return the number of the block at a fraction of the model's depth; `Hidden(depth)` reads this block's output.
+        """Return the number of the block at a fraction of the model's depth; signals `Hidden` read this block's output.
 
         Raises:
             UserError: the fraction is outside (0, 1], or too small for the first block.
@@ -294,7 +295,7 @@ def final_norm(model: Any) -> Norm | None:
 
 
 def _last_module(model: Any) -> Any:
-    """Return the module that maps the last block's output to the last hidden state; None if no single module does."""
+    """Return the module that maps the last block's output to the last hidden state; None if there is no such module."""
     seen: dict[str, torch.Tensor] = {}
     calls: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
 
@@ -327,14 +328,15 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str, ...]:
-    """Return torch's names of the cards that `--devices` selects, e.g. `cuda:0` for `0`; empty without the option.
+    """Return torch's names of the cards in `--devices`, e.g. `cuda:0` for `0`; empty without the option.
 
     Args:
         numbers: the values of `--devices`.
-        device: the value of `--device`, which excludes `--devices`.
+        device: the value of `--device`; the two options can't be used together.
 
     Raises:
-        UserError: the values are not two or more different cards of this machine.
+        UserError: fewer than two cards are given, a card twice, or one that this machine lacks; or both options are
+            used.
     """
     if not numbers:
         return ()
@@ -358,7 +360,7 @@ def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str,
 def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -> dict[str, str]:
     """Return a device map, module name -> device. Each device gets consecutive blocks in proportion to its memory.
 
-    Total memory counts and free memory is ignored, so that every machine with these cards gets the same map.
+    The map depends on total memory, not on free memory, so that every machine with these cards gets the same map.
 
     Args:
         model: the causal language model, perhaps on the meta device.
@@ -381,7 +383,10 @@ def build_device_map(model: Any, devices: Sequence[str], sizes: Sequence[int]) -
 
 
 def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and module of the parts of a model in order: its blocks, and the largest modules without a block."""
+    """Yield name and module of the parts of a model, in order.
+
+    The parts are the blocks, and the largest modules that contain no block.
+    """
     for name, child in module.named_children():
         if any(inner is block_list for inner in child.modules()):
             yield from _parts(child, block_list, f"{prefix}{name}.")

@@ -53,8 +53,8 @@ def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:
 
     Args:
         linears: the model's linear layers.
-        named: names of layers, i.e. last parts of their paths, separated by commas; empty for query and value
-            projections.
+        named: names of layers, separated by commas; a name is the last part of a layer's path. Empty for query and
+            value projections.
 
     Raises:
         UserError: a name is no linear layer, or the query and value projections can't be recognised.
@@ -92,7 +92,7 @@ def _shape(module: Any) -> tuple[int, int] | None:
 
 
 def _by_name(block: Any) -> dict[Any, Literal["query", "value", "fused"]]:
-    """Return a block's query and value projections, recognised by name; or else its fused query-key-value layers."""
+    """Return a block's query and value projections by name; if it has none, its fused query-key-value layers."""
     linear = {module: name.rpartition(".")[2] for name, module in block.named_modules() if _shape(module) is not None}
     parts: dict[Any, Literal["query", "value", "fused"]] = {
         module: _NAMES[leaf]

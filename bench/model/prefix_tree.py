@@ -1,8 +1,8 @@
 """Prefix trees over token ids, and their division into packs; each pack is read in one forward pass.
 
-A *pack* is a piece of the tree in a single row of tokens, in depth-first order. Each token attends to exactly its
-ancestors in the tree. So branches share their prefix, nothing is padded, and a KV cache of batch size one serves all
-questions.
+A *pack* is a piece of the tree as one row of tokens, in depth-first order. Each token attends only to its ancestors in
+the tree. Sequences that begin alike therefore share their first tokens, no padding is needed, and a KV cache of batch
+size one serves all questions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bench.api import BoolArray, IntArray
 from bench.prompts.front_coding import Ids, common_prefix
 
 _LONG = 64
-"""Number of tokens from which on a shared prefix gets a forward pass of its own, even if the pack has room for it.
+"""A shared prefix of at least this many tokens gets a forward pass of its own, even if the pack has room for it.
 
-So long a prefix consists of exemplars, and prompts of other splits begin with it, too.
+Such a prefix consists of exemplars, and so prompts of other splits begin with it, too.
 """
 
 _CUT = 4
-"""Shared prefixes are cut at multiples of this number of tokens, so that shards with a common prefix cache equal
+"""Shared prefixes are cut at multiples of this number of tokens. Shards with a common prefix then cache equal
 pieces."""
 
 
@@ -32,8 +32,8 @@ class Pack:
     """Tokens of one forward pass: a piece of the prefix tree, below a prefix that all its sequences share."""
 
     cuts: tuple[int, ...]
-    """Numbers of tokens after which the shared prefix is cut into segments; the last is its length. Empty without a
-    prefix."""
+    """Numbers of tokens after which the shared prefix is cut into segments; the last number is the prefix's length.
+    Empty without a prefix."""
     shared: Ids
     """Token ids of the prefix that all sequences of the pack share; it is read before `tokens`."""
     tokens: Ids
@@ -41,7 +41,8 @@ class Pack:
     positions: IntArray
     """`(t,)` position of each token of the pack in its sequence."""
     ends: IntArray
-    """`(t,)` end of each token's subtree in the pack: token q attends to token k if and only if k <= q < ends[k]."""
+    """`(t,)` for each token k, the index `ends[k]` after the last token of its subtree in the pack. Token q attends to
+    token k if and only if k <= q < ends[k]."""
     rows: IntArray
     """`(n,)` indices of the sequences that end in this pack."""
     leaves: IntArray
@@ -64,21 +65,22 @@ class _Sorted:
         self.shared = np.asarray([0, *(common_prefix(a, b) for a, b in pairwise(self.ids))], dtype=np.int64)
 
     def size(self, lo: int, hi: int, depth: int) -> int:
-        """Return how many nodes below depth `depth` the prefix tree of sequences lo ... hi-1 has."""
+        """Return the number of nodes deeper than `depth` in the prefix tree of sequences lo ... hi-1."""
         beyond = self.lengths[lo:hi] - np.maximum(self.shared[lo:hi], depth)
         return int(beyond.sum() + max(self.shared[lo] - depth, 0))
 
     def cut_length(self, lo: int, hi: int) -> int:
-        """Return the number of tokens of the prefix of sequences lo ... hi-1 that is read before the pack.
+        """Return the length of the prefix of sequences lo ... hi-1 that is read before the pack.
 
-        It is 0 for a single sequence. A sequence's last token is always in the pack, since its hidden state is needed.
+        It is 0 for a single sequence. The last token of each sequence stays in the pack, since its hidden state is
+        needed.
         """
         if hi - lo == 1:
             return 0
         return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // _CUT * _CUT
 
     def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Divide sequences lo ... hi-1 where their common prefix ends; yield the range of each part."""
+        """Divide sequences lo ... hi-1 by the first token after their common prefix; yield the range of each part."""
         least = self.shared[lo + 1 : hi].min()
         cuts = [lo, *(lo + 1 + np.flatnonzero(self.shared[lo + 1 : hi] <= least)), hi]
         yield from ((int(a), int(b)) for a, b in pairwise(cuts))
@@ -146,7 +148,7 @@ def _pack(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:
 
 @dataclass(eq=False)
 class _Edge:
-    """Edge of a prefix tree: the token ids on the way to a node, and that node's child edges by their first id."""
+    """Edge of a prefix tree: its token ids, and the edges below it by their first token id."""
 
     ids: Ids
     children: dict[int, _Edge]

@@ -24,9 +24,10 @@ from bench.prompts.front_coding import Ids
 MAX_CACHED_BYTES = 64 * 2**20
 """Maximum bytes of keys and values of prefix segments that are kept for later shards and splits."""
 Segments = tuple[tuple[str, int], ...]
-"""Segments of a pack's shared prefix in order, each as (digest of all tokens up to its end, its length)."""
+"""Segments of a pack's shared prefix, in order. Each is a pair: digest of all tokens up to the segment's end, and the
+segment's length."""
 Indices = IntArray | Upload | None
-"""Indices of the tokens of a forward pass whose hidden states are wanted; None for all tokens."""
+"""For one block, the indices of the tokens whose hidden states are wanted; None for all tokens."""
 
 
 def _segment_key(pack: Pack, cuts: tuple[int, ...]) -> bytes:
@@ -39,7 +40,7 @@ def _segment_key(pack: Pack, cuts: tuple[int, ...]) -> bytes:
 
 @dataclass
 class Session:
-    """A loaded model, the main row of its KV cache, and the shared prefix that is in this row."""
+    """A loaded model, and the main row of its KV cache with the shared prefix of a pack."""
 
     model: Any
     """The causal language model."""
@@ -65,12 +66,12 @@ class Session:
         self.sending.clear()
 
     def new_row(self, *least: int) -> CacheRow:
-        """Return an empty KV cache row for this model, with memory for `least` positions if given."""
+        """Return a new, empty row of the KV cache, with memory for `least` positions if given."""
         return CacheRow(int(self.model.config.get_text_config().num_hidden_layers), *least)
 
     @property
     def length(self) -> int:
-        """Number of positions in the active row, to which forward passes append."""
+        """Number of positions in the active row, the row of the KV cache to which forward passes append."""
         return self._current.length
 
     def rewind(self, length: int) -> None:
@@ -78,17 +79,17 @@ class Session:
         self._current.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
-        """Queue an array for upload with the next forward pass. Reading `Upload.tensor` before uploads it at once."""
+        """Queue an array for upload with the next forward pass. Reading `Upload.tensor` before that uploads it."""
         return self.sending.add(array)
 
     # --- shared prefixes ----------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def load_prefix(self, pack: Pack, chunk: int) -> None:
-        """Make the main row active and let it hold exactly the pack's shared prefix; only missing segments are read.
+        """Make the main row active, and let it hold exactly the pack's shared prefix; only missing segments are read.
 
-        A segment is read in chunks that begin at its own start. So its keys and values don't depend on what was read
-        before, and a resumed run gets the same bits.
+        Every segment is read in the same chunks, whatever was read before. So its keys and values have the same bits in
+        every run, also in a resumed one.
         """
         common = 0
         for cached_cut, cut in zip(self._cuts, pack.cuts, strict=False):
@@ -120,25 +121,25 @@ class Session:
 
     @staticmethod
     def prefix_segments(pack: Pack) -> Segments:
-        """Return the segments of a pack's shared prefix, each as (digest of all tokens up to its end, its length)."""
+        """Return a pack's prefix segments as pairs (digest of all tokens up to the segment's end, its length)."""
         bounds = (0, *pack.cuts)
         keys = (hashlib.sha256(_segment_key(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
         return tuple((key, stop - start) for key, start, stop in zip(keys, bounds, pack.cuts, strict=False))
 
     def causal(self, first: int, last: int) -> torch.Tensor:
-        """Return the causal mask `(last - first, last)` of positions first ... last-1."""
+        """Return the causal attention mask `(last - first, last)` of the tokens at positions first ... last-1."""
         return torch.ones(last - first, last, dtype=torch.bool, device=self.device).tril(first)
 
     # --- packs side by side -------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def copy_to(self, pack: Pack, row: CacheRow, segment_slices: dict[bytes, slice]) -> list[slice]:
-        """Append the pack in the main row to another row of the KV cache, without prefix segments that this row has.
+        """Copy the pack in the main row, with the prefix segments that another row of the KV cache lacks, to that row.
 
         Args:
             pack: the pack in the main row.
-            row: the other row.
-            segment_slices: segment key -> its slice in `row`; updated for the segments that are copied.
+            row: the row to which the copy is appended.
+            segment_slices: segment key -> its slice in `row`; the copied segments are added to it.
 
         Returns:
             Slices in `row` of the prefix segments, then of the pack's tokens.
@@ -157,14 +158,14 @@ class Session:
         self._current = row
 
     def use_main_row(self) -> None:
-        """Let forward passes append to the main row again, and drop the reference to the other row."""
+        """Let forward passes append to the main row again, and release the other row."""
         self._current = self._main
 
     @torch.inference_mode()
     def measure_bytes_per_token(self) -> int:
         """Return the bytes of the keys and values of one position.
 
-        If they are unknown, a forward pass over one token measures them; `tokens` does not count this token.
+        If they are still unknown, a forward pass over one token measures them. This token does not count in `tokens`.
         """
         if not self.bytes_per_token:
             row, one = self.new_row(1), torch.zeros(1, 1, dtype=torch.long, device=self.device)
@@ -183,10 +184,10 @@ class Session:
         Args:
             ids: `(t,)` token ids.
             positions: `(t,)` position of each token in its sequence.
-            visible: function that returns the attention mask `(t, row's length + t)` bool on the device. It is called
-                after ids and positions are queued, so that they and the mask's arrays are uploaded in one copy.
-            read: number of a block -> indices of the tokens whose hidden states after this block are returned. States
-                after the last block have passed the final norm.
+            visible: function that returns the attention mask `(t, row's length + t)` bool on the device. Arrays that it
+                queues are uploaded together with the ids and positions.
+            read: number of a block -> indices of the tokens whose hidden states after this block are returned. For
+                the last block, the final norm has been applied to the states.
 
         Returns:
             Number of the block -> hidden states `(len(indices), d)` in the model's dtype.
@@ -207,7 +208,7 @@ class Session:
 
     @torch.inference_mode()
     def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
-        """Read a whole sequence without a KV cache; return by block hidden states at the positions `read[block]`."""
+        """Read a whole sequence without a KV cache; return for each block the states at the positions `read[block]`."""
         self.tokens += len(ids)
         inputs = self.send(ids)
         uploads = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
@@ -217,7 +218,7 @@ class Session:
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.
 
-        For models with several types of attention layers, the result is a dictionary: layer type -> mask.
+        If the model has several types of attention layers, return a dictionary: layer type -> mask.
 
         Args:
             visible: `(t, k)` bool, whether query token t attends to key k.
@@ -241,9 +242,9 @@ class Session:
 
 
 def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
-    """Run the model without its output head; return the requested hidden states `(rows, d)` by block.
+    """Run the model without its output head; return the requested hidden states: number of the block -> `(rows, d)`.
 
-    The tensors are copies on the device of the output head.
+    The tensors are copies, on the device of the output head.
     """
     last = int(model.config.get_text_config().num_hidden_layers)
     out: dict[int, torch.Tensor] = {}
@@ -281,10 +282,10 @@ def blocks(model: Any) -> torch.nn.ModuleList:
 
 
 def checkpoint_blocks(model: Any) -> None:
-    """Enable gradient checkpointing: blocks are recomputed in the backward pass, with the same dropout masks.
+    """Enable gradient checkpointing: blocks are computed again in the backward pass, with the same dropout masks.
 
-    The switch in transformers is not used: it needs training mode, which activates the frozen layers' dropout, and some
-    architectures lack it.
+    The switch in transformers is not used: it needs training mode, in which the frozen layers use dropout, and some
+    architectures lack the switch.
 
     Raises:
         ValueError: the model has no list of blocks.
@@ -296,7 +297,8 @@ def checkpoint_blocks(model: Any) -> None:
 def _rerun(forward: Callable[..., Any], device: torch.device, states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Run a block under gradient checkpointing, on the block's device.
 
-    torch restores the random state of the device of `states`; therefore `states` is moved to the block's device.
+    The hidden states `states` are moved to that device first: torch restores the random generator's state only on the
+    device of the input.
     """
     if not torch.is_grad_enabled():
         return forward(states, *args, **kwargs)

@@ -23,15 +23,15 @@ class ModelSpec:
     """A model of the command line: where its files come from, and the defaults of runs with it. Nothing is loaded."""
 
     name: str
-    """Name as requested: an alias or a Hub id; for a local folder, the last part of its path."""
+    """Name as requested: an alias or a Hub id; or the last part of a local folder's path."""
     source: str
     """Hub id, or path of a local folder."""
     local: bool
     """Whether the source is a folder on this machine."""
     revision: str | None = None
-    """Commit on the Hub; None for the latest commit of the main branch, which a run records."""
+    """Commit on the Hub; None for the latest commit of the main branch. A run records the commit that it loaded."""
     dtype: str = "auto"
-    """Default dtype of the weights on an accelerator; on the CPU the default is float32."""
+    """Default dtype of the weights on an accelerator; on the CPU it is float32."""
     preset: str = "fixed"
     """Default preset of runs with this model."""
     tasks: tuple[str, ...] = ()
@@ -78,8 +78,8 @@ def resolve(name: str) -> ModelSpec:
 def model_label(model: str) -> str:
     """Return the name of a model in results: an alias or Hub id as it is, a local folder without its path.
 
-    A folder is named `<last part of its path>-<8 hex digits of the hash of its absolute path>`. So folders with equal
-    last parts don't share results, and results don't disclose paths.
+    A folder is named by the last part of its path and 8 hex digits of the hash of its absolute path. So folders that
+    end alike have separate results, and results don't disclose paths.
 
     >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
     ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
@@ -97,5 +97,5 @@ def model_label(model: str) -> str:
 
 
 def label_of(spec: ModelSpec) -> str:
-    """Return the name of a model in results: alias or Hub id, or for a local folder a name without its path."""
+    """Return the name of a model in results: its alias or Hub id, or for a local folder a name without its path."""
     return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

@@ -1,6 +1,6 @@
 """Measure the speed of a model's forward passes and sampling on its device in about a second, without its weights.
 
-The timed model has the true widths but few blocks. The timings include device synchronisation.
+The model that is timed has the true widths but few blocks. The time to synchronise the device is included.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from bench.model.token_sampling import sample_tokens
 from bench.model.training_memory import with_n_blocks
 
 _FEW = 8
-"""Number of tokens of the narrow forward pass that is timed; about as many as in a decoding step."""
+"""Number of tokens of the shorter of the timed forward passes, about as many as a decoding step has."""
 _WIDEST = 512
-"""Maximum number of tokens of the wide forward pass that is timed on a CPU.
+"""Largest number of tokens of the longer timed forward pass on a CPU.
 
 On an accelerator this pass has as many tokens as a pack may have.
 """
 _LONG_ENOUGH = 0.04
-"""On a CPU, a forward pass that takes longer than this many seconds is the widest one that is timed."""
+"""On a CPU, after a forward pass that takes more than this many seconds, none with more tokens is timed."""
 _WEIGHTS = {"cpu": 1 << 25}
-"""Approximate maximum number of weights in the timed blocks, by kind of device; `_MANY_WEIGHTS` on other kinds."""
+"""Approximate limit of the number of weights in the timed blocks, by kind of device; for others `_MANY_WEIGHTS`."""
 _MANY_WEIGHTS = 1 << 29
 _HEAD = 1 << 23
-"""Approximate maximum number of weights in the part of the output head that is timed."""
+"""Approximate limit of the number of weights in the part of the output head that is timed."""
 _ROWS = 16
 _REPEATS = 3
 _VOCABULARY = 64
@@ -59,7 +59,7 @@ class Speed:
     """Bytes of the keys and values of one token."""
 
     def seconds(self, passes: float, tokens: float, pairs: float) -> float:
-        """Return the seconds of forward passes from the total numbers of passes, tokens, and query-key pairs."""
+        """Return the seconds of forward passes from their total numbers of passes, tokens and query-key pairs."""
         return passes * self.one_pass + tokens * self.token + pairs * self.pair
 
 
@@ -89,8 +89,8 @@ def measure_speed(
         trust_remote_code: whether code that comes with the model may run.
 
     Raises:
-        Exception: the model can't be built, or does not fit on the device; one of `ARCHITECTURE_ERRORS`, or an
-            ImportError.
+        ImportError: a package that the model needs is missing.
+        Exception: one of `ARCHITECTURE_ERRORS`: the model can't be built, or does not fit on the device.
     """
     model, share = _stand_in(config, dtype, device, attention, trust_remote_code=trust_remote_code)
     session = Session(model)
@@ -111,9 +111,9 @@ def measure_speed(
 def _stand_in(
     config: Any, dtype: torch.dtype, device: str, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, float]:
-    """Return a model with the true widths, fewer blocks and a small vocabulary, and a ratio.
+    """Return a model with the true widths, fewer blocks and a small vocabulary; and a ratio.
 
-    The ratio is the full model's number of blocks divided by that of the returned model.
+    The ratio is the full model's number of blocks divided by the returned model's.
     """
     whole = int(config.get_text_config().num_hidden_layers)
     small = with_n_blocks(config, 1)

@@ -17,11 +17,11 @@ from bench.model import specs
 from bench.model.folder import ModelFolder, find_model_folder
 
 _AT_ONCE = 32
-"""Maximum number of pairs of a batch; all pairs of a batch have the same length, so that none is padded."""
+"""Largest number of pairs of a batch. All pairs of a batch have the same length, so that none is padded."""
 _SHORT = 8
-"""Number of hex digits of the revision that the model's name in results ends with."""
+"""Number of hex digits of the model's revision at the end of the model's name in results."""
 _ENTAILMENT = ("contradict", "neutral", "entail")
-"""First letters of the names of the NLI classes, in the order of the columns that `PairModel.relate` returns."""
+"""First letters of the three NLI classes, in the order of the columns that `PairModel.relate` returns."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class PairModel:
     """A classifier of text pairs, loaded only while `relate` runs."""
 
     option: str
-    """Command-line option that names the model: `--similarity` for a cross-encoder; other options, e.g. `--nli`, for
-    NLI."""
+    """Command-line option that names the model: `--similarity` for a cross-encoder, other options such as `--nli` for
+    an NLI model."""
     source: str
     """Hub id, or path of a local folder."""
     device: str
@@ -56,7 +56,7 @@ class PairModel:
 
     @property
     def name(self) -> str:
-        """Name of the model in results, with the first digits of the model's revision or of the digest of its files."""
+        """Name of the model in results; it ends with the first digits of its revision or of a digest of its files."""
         return f"{specs.model_label(self.source)}@{self.files.fingerprint.rpartition('@')[2][:_SHORT]}"
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class PairModel:
         return torch.from_numpy(logits).softmax(dim=-1)[:, rows].numpy()
 
     def _entailment_rows(self) -> list[int]:
-        """Return the indices of contradiction, neutral and entailment among the model's classes."""
+        """Return the indices that contradiction, neutral and entailment have among the model's classes."""
         rows = [[k for k, label in enumerate(self.labels) if label.startswith(word)] for word in _ENTAILMENT]
         if len(self.labels) != len(rows) or any(len(matches) != 1 for matches in rows):
             raise UserError(

@@ -1,6 +1,7 @@
 """Count the token positions of a run without running a model (bench/DESIGN.md, Costs belong to the request).
 
-The count comes from an extractor whose session computes nothing. The texts that a model would generate are its input.
+The extractor runs with a session that counts but computes nothing. The texts that a model would generate are given as
+input.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bench.store.disk_cache import digest_arrays
 STAGES = ("answers", "query", "continuations", "samples")
 """Names of the stages in which a decode batch is read, in order."""
 _END = -1
-"""Id of a made-up stop token, which ends each known text of a `InputWithGenerations`."""
+"""Made-up id of a stop token, put at the end of each text of an `InputWithGenerations`."""
 
 
 class CountingSession(Session):
@@ -48,7 +49,7 @@ class CountingSession(Session):
         self.reset()
 
     def new_row(self, *least: int) -> CacheRow:
-        """Return an empty row of the KV cache, which stands for all blocks by a single one."""
+        """Return an empty row of the KV cache; its single layer stands for all blocks."""
         return CacheRow(1, *least)
 
     def measure_bytes_per_token(self) -> int:
@@ -59,7 +60,7 @@ class CountingSession(Session):
     def forward(
         self, ids: Ids, positions: IntArray, visible: Callable[[], torch.Tensor], read: Mapping[int, Indices]
     ) -> dict[int, torch.Tensor]:
-        """Append positions without data to the active row of the KV cache and count them; `visible` is not called."""
+        """Count positions, and append them without data to the active row of the KV cache; `visible` is not called."""
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
         self._current.append([(keys, keys[..., :0])])
@@ -97,7 +98,7 @@ class InputWithGenerations(ModelInput):
     """A question together with the texts that the model would generate."""
 
     written: Mapping[UserTurn | Samples | None, Sequence[Ids]] = field(default_factory=dict)
-    """Generated texts: [answer] under the key None, [reply] under its user turn, all samples under their settings."""
+    """Generated texts: key None -> [the answer], a user turn -> [the reply to it], sampling settings -> the samples."""
 
 
 class CountingExtractor(Extractor):
@@ -109,12 +110,12 @@ class CountingExtractor(Extractor):
         super().__init__(lm, settings, specs, stage)
         self.specs = {}
         self.greedy = self.sampled = self.grown = 0
-        """`greedy` and `sampled` count tokens chosen greedily and by sampling; `grown` counts tokens added to the token
+        """Number of tokens chosen greedily; `sampled` of those that were sampled, `grown` of those added to the token
         trees."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
-        """Token ids of the sequences that each stage reads, by stage; a sequence begins with its prompt."""
+        """Stage -> token ids of the sequences that the stage reads, each from the start of its prompt."""
         self.written: dict[Hashable, int] = {}
-        """Number of tokens of each distinct generated text, stop token included, by a key of the text."""
+        """Number of tokens of each distinct generated text, with its stop token; the keys identify the texts."""
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
         # an empty answer has no states to read

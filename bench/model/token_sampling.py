@@ -1,4 +1,4 @@
-"""Token sampling by inverse CDF from given random numbers, so that samples don't depend on the batch."""
+"""Token sampling by inverse CDF from given random numbers; the samples don't depend on which texts are in the batch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 def uniform_numbers(seed: int, question_id: str, n: int, length: int) -> npt.NDArray[np.float64]:
     """Return random numbers `(n, length)` in [0, 1) for a question, one row for each of its n samples.
 
-    Row j comes from a Philox generator, whose key is a hash of (seed, question id, j). So the numbers depend neither on
-    batches nor on resuming (docs/methods.md §0.9).
+    Row j is generated from a hash of (seed, question id, j), so it depends neither on the batch nor on whether a run
+    was interrupted (docs/methods.md §0.9).
     """
     rows = []
     for j in range(n):
@@ -32,7 +32,7 @@ def sample_tokens(
     Args:
         logits: `(m, v)` float32.
         rows: for each draw, the index of its row of `logits`.
-        numbers: random numbers in [0, 1), one for each draw; or the table that `pad_by_row` returns, on the device.
+        numbers: random numbers in [0, 1), one for each draw; or the table of them that `pad_by_row` returns.
         temperature: positive.
         top_p: cumulative probability of nucleus sampling; 1 for all tokens.
     """
@@ -54,9 +54,9 @@ def sample_tokens(
 
 
 def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDArray[np.float64]:
-    """Return the random numbers as a table `(n, most draws of a row)`, one row for each of n rows of logits.
+    """Arrange random numbers as a table `(n, most draws of a row)`, one row for each of n rows of logits.
 
-    Rows are padded with zeros. Sampling from the table needs no repeated row of logits.
+    Rows are padded with zeros. Sampling from the table needs no copy of a row of logits for each draw.
     """
     nth = _occurrence_index(rows)
     table = np.zeros((n, int(nth.max(initial=0)) + 1))
@@ -65,7 +65,7 @@ def pad_by_row(rows: Sequence[int], numbers: Sequence[float], n: int) -> npt.NDA
 
 
 def _occurrence_index(rows: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return for each entry of `rows` the number of equal entries before it."""
+    """Return for each entry of `rows` how many entries before it are equal to it."""
     seen: Counter[int] = Counter()
     counts = []
     for row in rows:

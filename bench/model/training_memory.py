@@ -1,7 +1,7 @@
 """Estimate peak memory of reading and of adapter training from a configuration, and choose gradient checkpointing.
 
-Forward and backward passes run on the meta device with the true widths, and the bytes of live tensors are tracked. The
-memory per block is the difference between models with three blocks and with two.
+The estimate runs forward and backward passes on the meta device with the true widths, and counts the bytes of live
+tensors. The memory of one block is the difference between models with three blocks and with two.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
 
 TRAINED_BYTES = 16
-"""Bytes per trained weight: the weight, its gradient and AdamW's two moments in float32."""
+"""Bytes per trained weight, all in float32: the weight, its gradient and AdamW's two moments."""
 _READ = 32
-"""Number of positions of a forward pass whose logits are computed."""
+"""Number of token positions whose logits are computed in a forward pass that reads."""
 _RESERVE = 1.5e9
 """Bytes of each device's memory that tensors can't use: context, library workspaces, fragmentation."""
 _LARGE = 20_000_000_000
-"""Number of a model's parameters above which training always uses gradient checkpointing."""
+"""Models with more parameters than this are always trained with gradient checkpointing."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Footprint:
     weights: int
     """Bytes of the model's weights."""
     blocks: int
-    """Bytes of the tensors of all blocks that are kept to the end of a forward pass.
+    """Bytes of the tensors of all blocks that are kept until a forward pass ends.
 
-    In reading these are keys and values, in training activations.
+    These are keys and values in reading, and activations in training.
     """
     rest: int
     """Bytes of the temporary tensors of a single block, and of logits."""
@@ -61,10 +61,9 @@ class Footprint:
 
 @contextmanager
 def use_fused_kernels() -> Iterator[None]:
-    """Let attention and dropout on the meta device use as little memory as fused kernels, within the context.
+    """Make attention and dropout on the meta device use as little memory as fused kernels do, within the context.
 
-    Attention then stores no score matrix, and a dropout mask takes a byte per element. A torch function mode would not
-    cover the recomputation of blocks in the backward pass.
+    Attention then stores no score matrix, and a dropout mask takes one byte per element.
     """
     ours = torch.nn.functional
     plain, drop = ours.scaled_dot_product_attention, ours.dropout
@@ -99,7 +98,7 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: weakref.WeakSet[Any] = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run a torch operation and count the bytes of the storages that it creates."""
+        """Run a torch operation, and count the bytes of the memory blocks (storages) that it allocates."""
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
@@ -142,7 +141,7 @@ def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
 
 
 def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
-    """Estimate the peak memory of reading a pack of `budget` tokens after a shared prefix of as many tokens."""
+    """Estimate the peak memory of reading a pack of `budget` tokens after a shared prefix that is as long."""
 
     def one_pass(model: Any) -> object:
         session = Session(model)
@@ -228,7 +227,7 @@ class TrainingPlan:
     checkpointing: bool
     """Whether gradient checkpointing is used."""
     refusal: str = ""
-    """Message that says why the training does not fit into memory; empty if it fits, or if that is unknown."""
+    """Message that says why the training does not fit into memory; empty if it fits, or if nobody can tell."""
 
     def check(self) -> None:
         """Check that the training fits into memory.
@@ -243,8 +242,8 @@ class TrainingPlan:
 def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
     """Decide whether an adapter's training fits into memory, and whether it uses gradient checkpointing.
 
-    Large models always use checkpointing, others if memory is too small without it. The choice depends on shapes and
-    total memory alone, so that it is the same on all cards of a kind.
+    Large models always use checkpointing; other models use it if memory is too small without. The choice depends only
+    on shapes and total memory, so that it is the same on all cards of a kind.
 
     Args:
         lm: the model, with its devices; its weights are not loaded.

@@ -1,6 +1,6 @@
 """Copies between host and device: small arrays are queued, and uploaded together when one of them is needed.
 
-A blocking copy of less than a few megabytes costs about as much as a kernel launch, whatever its size.
+One copy is made of many, because a copy of less than a few megabytes takes the same time whatever its size.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class UploadBuffer:
     _waiting: list[Upload] = field(default_factory=list)
 
     def add(self, array: npt.ArrayLike) -> Upload:
-        """Queue an array for upload, and return a handle of it."""
+        """Queue an array for upload, and return the `Upload` from which its tensor can be read."""
         upload = Upload(self, np.asarray(array))
         self._waiting.append(upload)
         return upload
 
     def clear(self) -> None:
-        """Empty the queue. An array that was queued is still uploaded when its `Upload.tensor` is first read."""
+        """Empty the queue. An array that was in it is uploaded only when its `Upload.tensor` is read."""
         self._waiting.clear()
 
     def copy_all(self, required: Upload) -> None:
@@ -66,7 +66,7 @@ class UploadBuffer:
 
 
 def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors of one device on the host, copied all at once; tensors already on the host are returned as is."""
+    """Return tensors of one device on the host, copied all at once; tensors that are on the host already stay there."""
     on_device = [tensor for tensor in tensors if tensor.device.type != "cpu"]
     copies = iter(copy_together(on_device))
     return [tensor if tensor.device.type == "cpu" else next(copies) for tensor in tensors]

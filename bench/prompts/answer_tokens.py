@@ -1,4 +1,4 @@
-"""Tokenise answers that another program generated into the ids that this model would have generated."""
+"""Tokenise answers that another program generated, into the ids with which this model would have generated them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenizedAnswers:
     traces: list[Ids]
     answers: list[Ids]
     samples: list[list[Ids]] | None
-    """Token ids of each question's samples, equally many for all questions; None if a question has none."""
+    """Token ids of each question's samples, the same number for all questions; None if some question has no samples."""
 
     def longest(self, i: int) -> int:
         """Return the number of tokens of the longest text among the answer and the samples of question i."""
@@ -45,9 +45,10 @@ def tokenise_answers(
     records, size = [released[question.id] for question in questions], len(chat.tokenizer)
 
     def ids_of(texts: Sequence[Text], count: int = 1) -> list[Ids]:
-        """Return the token ids of texts as they follow a prompt; question k has the texts from index k * `count` on.
+        """Return the token ids of texts as they follow a prompt.
 
-        Texts that are given as token ids are only checked.
+        Each question has `count` texts; those of question k start at index k * `count`. Texts that are given as token
+        ids are only checked.
         """
         distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
         ids_by_text = dict(zip(distinct, chat.continuations(prompt, distinct) if distinct else (), strict=True))
@@ -62,7 +63,7 @@ def tokenise_answers(
         return [ids_by_text[text] if isinstance(text, str) else np.asarray(text, dtype=np.int32) for text in texts]
 
     def without_end_tokens(ids: Ids) -> Ids:
-        """Return token ids up to the last one that is no special token; generated answers are stored like this."""
+        """Return token ids without special tokens at their end; generated answers are stored in this form."""
         n = len(ids)
         while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
             n -= 1

@@ -23,21 +23,20 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
 
 _DATE_STRING = "26 Jul 2024"
-"""Date passed to every template, so that Llama's "today" line is constant (docs/methods.md §1.5)."""
+"""Date passed to every chat template. Otherwise Llama's line with today's date would change (docs/methods.md §1.5)."""
 
 AT_ONCE = 32
-"""Maximum number of texts tokenised together, since a tokenizer allocates and keeps some 150 bytes per token."""
+"""Largest number of texts tokenised together; a tokenizer allocates, and keeps, some 150 bytes per token."""
 
 _SECONDS = 10.0
-"""Seconds that a chat template may take to render one conversation; usually a millisecond is enough."""
+"""Seconds within which a chat template must render one conversation; a millisecond is usual."""
 
 _PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}"
     "{% for message in messages %}{{ message['role'] | capitalize }}:\n{{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:\n{% endif %}"
 )
-"""Chat template for models without one. Each turn begins with a name; the answer, e.g. a bare letter, has its own line.
-"""
+"""Chat template for models without one. Each turn begins with the role's name, and the answer is on its own line."""
 _PLAIN_NOTE = (
     "this model has no chat template: it was asked with a plain one of confbench's own (turns named System, User and"
     " Assistant), on which every number here depends"
@@ -49,10 +48,10 @@ class QuerySuffix:
     """Tokens of a user turn that follows the answer, such as the self-check query."""
 
     ids: Ids
-    """Token ids that follow the answer, up to the position whose logits give the first token of the reply."""
+    """Token ids that follow the answer. After the last of them the model begins its reply."""
     continues: bool
-    """Whether the conversation before the answer equals the prompt that asked for it, so that the KV cache is reused.
-    """
+    """Whether the conversation up to the answer has the same tokens as the prompt, so that the KV cache can be
+    reused."""
 
 
 class Chat:
@@ -62,7 +61,7 @@ class Chat:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
         self.notes = [] if self.template is None else [_PLAIN_NOTE]
-        """Notes for readers of the results about how the prompts were made."""
+        """Notes on how the prompts were made, for readers of the results."""
         # caches for the placeholder prompts of tasks, whose ids are needed again for every result
         self._suffix_cache: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._first_ids_cache: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
@@ -139,7 +138,7 @@ class Chat:
 
     @cached_property
     def _bos_id(self) -> int | None:
-        """Id of the BOS token; None if this tokenizer puts none before plain text."""
+        """Id of the BOS token; None if the tokenizer puts no BOS token before plain text."""
         ids = self.tokenizer("x")["input_ids"]
         bos_id = self.tokenizer.bos_token_id
         return bos_id if bos_id is not None and ids[:1] == [bos_id] else None
@@ -152,9 +151,11 @@ class Chat:
         return self.followup(prompt, query_text(protocol.query_letters))
 
     def followup(self, prompt: Prompt, wording: str) -> QuerySuffix:
-        """Return the tokens of a user turn that follows the answer to a prompt; `wording` is the turn's text.
+        """Return the tokens of a user turn that follows the answer to a prompt; they are the same for all questions.
 
-        The turn's tokens are the same for all questions.
+        Args:
+            prompt: any prompt.
+            wording: text of the user turn.
 
         Raises:
             UserError: the chat template does not show the answer exactly once.
@@ -175,13 +176,13 @@ class Chat:
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Return token ids of the self-check conversations up to the answer, one sequence for each prompt.
 
-        With some chat templates they differ from the token ids of the prompts.
+        With some chat templates these ids differ from those of the prompts.
         """
         rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
         return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
 
     def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
-        """Return the token ids of each text where it follows a prompt, i.e. where the answer begins."""
+        """Return the token ids that each text has as a continuation of a prompt, i.e. as an answer."""
         base = self.render(prompt.messages)
         (start, *whole) = self.encode([base, *(base + text for text in texts)])
         alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -191,7 +192,7 @@ class Chat:
         ]
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
-        """Return the token id of each letter at the beginning of an answer to this prompt.
+        """Return the token id that each letter has at the beginning of an answer to this prompt.
 
         Raises:
             UserError: a letter has more than one token there.
@@ -203,7 +204,7 @@ class Chat:
         return self._first_ids(prompt, letters, "option letter", advice)
 
     def words(self, prompt: Prompt, words: Sequence[str]) -> Ids:
-        """Return the token id of each word at the beginning of a reply to this prompt.
+        """Return the token id that each word has at the beginning of a reply to this prompt.
 
         Raises:
             UserError: a word has more than one token there, or two words have the same token.
@@ -234,10 +235,10 @@ class Chat:
         return self._text(ids).strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text that each generated token id adds; joined, the pieces are the whole text.
+        """Return the text that each generated token id adds to the text before; joined, these are the whole text.
 
-        A character that takes several ids is added by the last of them. Special tokens, e.g. the end of a turn, add
-        nothing. White space at the ends stays.
+        If a character takes several ids, the last of them adds it. Special tokens, e.g. the end of a turn, add nothing.
+        White space at the ends stays.
         """
         whole, pieces, start = self._text(ids), [], 0
         for k in range(1, len(ids) + 1):

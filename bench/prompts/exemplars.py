@@ -13,9 +13,9 @@ from bench.api.protocol import ExemplarOrder, Protocol
 
 
 def indices_in_subject(questions: Sequence[Question]) -> dict[str, int]:
-    """Return each question's index within its subject, by question id; the official code seeds exemplars with it.
+    """Return question id -> index of the question among those of its subject.
 
-    The index is `question.index_in_subject` if set; otherwise the subject's questions are counted.
+    The index is `question.index_in_subject` if that is set. The official code seeds the choice of exemplars with it.
     """
     seen: Counter[str] = Counter()
     numbers = {}
@@ -32,7 +32,7 @@ def exemplars(
     """Return the exemplars shown before a question, never the question itself (docs/methods.md §0.3, §1.4).
 
     Args:
-        task: the task, which declares whether exemplars are drawn from a large pool.
+        task: the task; it says whether exemplars are drawn at random from a large pool.
         question: the question that is asked after the exemplars.
         index_in_subject: index of the question within its subject.
         pool: questions from which exemplars are chosen, in the order of the data source.
@@ -49,5 +49,5 @@ def exemplars(
 
 @lru_cache(maxsize=4096)
 def _permutation_head(n: int, seed: int, count: int) -> tuple[int, ...]:
-    """Return the first `count` of `n` indices in random order, drawn as in the official code (docs/methods.md §1.4)."""
+    """Return the first `count` of `n` indices in the random order of the official code (docs/methods.md §1.4)."""
     return tuple(np.random.default_rng(seed).permutation(n)[:count].tolist())

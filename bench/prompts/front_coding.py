@@ -1,4 +1,4 @@
-"""Front coding stores token ids of prompts without the prefixes that they share with earlier prompts."""
+"""Front coding: store token ids of prompts without the prefixes that they share with earlier prompts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def common_prefix(a: Ids, b: Ids) -> int:
 class FrontCodedIds(Sequence[Ids]):
     """Sequence of token id arrays, stored without the prefixes that they share with earlier arrays.
 
-    An access joins prefix and rest again. Nine tenths of the tokens in a subject's prompts are exemplars that the
-    prompts share.
+    Whoever reads an array gets it whole. Of the tokens in one subject's prompts nine tenths belong to shared exemplars.
     """
 
     def __init__(self, sequences: Sequence[Ids]) -> None:
@@ -51,5 +50,5 @@ class FrontCodedIds(Sequence[Ids]):
 
     @property
     def total(self) -> int:
-        """Total number of token ids in all sequences; a shared prefix counts once for each sequence that has it."""
+        """Total number of token ids in all sequences; shared prefixes count in each sequence."""
         return sum(shared + len(tail) for _, shared, tail in self._parts)

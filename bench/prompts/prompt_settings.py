@@ -1,4 +1,4 @@
-"""Prompt settings that don't depend on the question: option letters, self-check turn, maximum answer length."""
+"""Prompt settings that don't depend on the question: option letters, self-check turn, maximum lengths in tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PromptSettings:
 
     max_new_tokens: int
     letter_ids: Ids
-    """Token ids of the option letters at the beginning of an answer, as many as the largest number of options."""
+    """Token id of each option letter at the beginning of an answer, for the largest number of options of a question."""
     suffix: Ids
     """Token ids of the self-check turn that follows the answer."""
     verdict_ids: Ids
@@ -22,11 +22,11 @@ class PromptSettings:
     budget: int
     """Maximum number of tokens of a pack, i.e. of one forward pass over prompts."""
     others: Mapping[str, Ids] = field(default_factory=dict)
-    """Token ids of each user turn after the answer other than the self-check, by the turn's wording."""
+    """Wording of a user turn after the answer -> its token ids, for turns other than the self-check."""
     words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
-    """Token ids of words at the beginning of a reply, one id for each word, by the tuple of words."""
+    """Tuple of words -> token ids, one id for each word at the beginning of a reply."""
 
     @property
     def turns(self) -> Mapping[str, Ids]:
-        """Token ids of each user turn after the answer, by its wording; the self-check has the empty wording."""
+        """Wording of a user turn after the answer -> its token ids. The self-check has the empty wording."""
         return {"": self.suffix, **self.others}

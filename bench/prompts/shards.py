@@ -24,42 +24,42 @@ if TYPE_CHECKING:
     from bench.progress import Progress
 
 _SHARD = 256
-"""Subjects are added to a shard until it has this many questions (bench/DESIGN.md, Signals and store)."""
+"""A shard gets further subjects until it has at least this many questions (bench/DESIGN.md, Signals and store)."""
 _MOST = 512
-"""Maximum number of questions of a shard. All its questions are in memory at once, and lost when a run is killed."""
+"""Largest number of questions of a shard. A shard is in memory as a whole, and is lost if a run is killed."""
 
 _MANY_TIMES = 8
-"""An estimate tokenises only a sample of a split that has more than this many times the sample's questions."""
+"""An estimate tokenises only a sample of the prompts, if the split has more than this many times as many."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a split, with its tokenised prompts; a shard is computed and stored as a whole."""
+    """A part of a split with its tokenised prompts. It is computed and stored as a whole."""
 
     rows: IntArray
     """Indices of the shard's questions in the split."""
     prompts: FrontCodedIds
     shown: list[list[Question]]
-    """For each prompt, the exemplars in it."""
+    """Exemplars in the prompt of each question."""
     dropped: int
-    """Number of exemplars that were left out because prompts were too long."""
+    """Number of exemplars that were left out, over all prompts, because prompts were too long."""
     given: list[Ids] | None = None
     """Token ids of the answers that another program generated; None if the model answers.
 
-    Each answer's reasoning trace is not in these ids, but ends the prompt.
+    An answer's reasoning trace is not in these ids, since it is at the end of the prompt.
     """
     traces: list[Ids] | None = None
     """Token ids of the reasoning traces of the answers in `given`; None if the model answers."""
     samples: list[list[Ids]] | None = None
     """Token ids of each question's samples that another program generated; None if the model generates samples."""
     short: int = 0
-    """Number of questions with fewer exemplars than requested, since the question's subject has no more."""
+    """Number of questions with fewer exemplars than requested, because their subject has no more."""
 
 
 def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
     """Return the indices of the questions of each shard. `subjects` has the subject of each question of the split.
 
-    Subjects are merged in order of appearance until a shard has `_SHARD` questions. Shards of more than `_MOST`
+    Subjects in order of appearance are joined to a shard until it has `_SHARD` questions. Shards of more than `_MOST`
     questions are divided into nearly equal ones.
     """
     rows_by_subject: dict[str, list[int]] = {}
@@ -84,7 +84,7 @@ class PromptTokeniser:
     """Context length of the model in tokens."""
     protocol: Protocol
     sample: int | None = None
-    """Approximate number of prompts of a large split that an estimate tokenises; None to tokenise all prompts."""
+    """Approximate number of prompts of a large split that are tokenised for an estimate; None to tokenise all."""
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -128,7 +128,7 @@ class PromptTokeniser:
         return shards
 
     def _some(self, groups: list[IntArray]) -> list[IntArray]:
-        """Return the question indices of each shard; for a split much larger than the sample, only some of them."""
+        """Return the question indices of each shard; for a split much larger than the sample, only of some shards."""
         total = sum(map(len, groups))
         if self.sample is None or total <= _MANY_TIMES * self.sample:
             return groups
@@ -158,7 +158,8 @@ class PromptTokeniser:
             task: task of the questions.
             prompts: prompt of each question.
             shown: exemplars in each prompt; exemplars that are left out are removed from the lists.
-            most: length above which a prompt loses exemplars; None if only the model's context limits it.
+            most: length in tokens above which a prompt loses exemplars; None if only the model's context limits the
+                prompt.
             stored: answers that another program generated; None where the model answers.
         """
         ids, dropped = self.chat.prompts(prompts), 0
@@ -203,12 +204,15 @@ class PromptTokeniser:
         return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
 
     def placeholder_prompt(self, task: Task) -> Prompt:
-        """Return a prompt of the task's format with a placeholder as question, to find ids that all questions share."""
+        """Return a prompt of the task's format with a placeholder as question.
+
+        From it, token ids are found that are the same for all questions.
+        """
         messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
         return Prompt(messages)
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
-        """Return the token ids of the self-check query and of its verdicts (no, yes).
+        """Return two tuples of token ids: of the self-check query, and of its verdicts (no, yes).
 
         Both are empty if the self-check can't be asked of this model.
         """
@@ -218,7 +222,7 @@ class PromptTokeniser:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
     def query_unsupported_reason(self, task: Task) -> str | None:
-        """Return why the self-check can't be asked of this model; None if it can."""
+        """Return the reason why the self-check can't be asked of this model; None if it can be."""
         prompt = self.placeholder_prompt(task)
         try:
             self.chat.query(prompt, self.protocol)

@@ -25,12 +25,11 @@ SYSTEM: Mapping[Format, str] = {
 """System message for each answer format (paper, appendix on prompts; docs/methods.md §1.5)."""
 
 QUERY_SENTINEL = "\u241e"
-"""Placeholder for the answer in a conversation that goes on after the answer; no data set or chat template contains it.
-"""
+"""Placeholder for the answer, in a conversation that goes on after it; no data set or chat template has this text."""
 
 
 def query_text(letters: str) -> str:
-    """Return the self-check question (docs/methods.md §2.0); the two `letters` stand for no and yes."""
+    """Return the self-check query (docs/methods.md §2.0); the two `letters` stand for no and yes."""
     no, yes = letters[0], letters[1]
     return f"Is the proposed answer correct?\nChoices:\n{no}) no\n{yes}) yes\nAnswer: "
 
@@ -54,7 +53,10 @@ def target(question: Question, fmt: Format, letters: str) -> str:
 def build(
     question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, protocol: Protocol
 ) -> Prompt:
-    """Build a question's prompt: system message, then exemplars, question and target prompt (docs/methods.md §1.4)."""
+    """Build the prompt of a question (docs/methods.md §1.4).
+
+    The prompt has a system message, then the exemplars with their answers, then the question.
+    """
     letters, suffix = protocol.letters, style.target_prompt
     text = context(question, style, letters) + suffix
     if exemplars:
@@ -70,5 +72,5 @@ def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:
 
 
 def followup_messages(prompt: Prompt, wording: str) -> tuple[Message, ...]:
-    """Return a conversation of prompt, `QUERY_SENTINEL` in place of the answer, and a user turn with this wording."""
+    """Return a conversation: the prompt, `QUERY_SENTINEL` in place of the answer, and a user turn with this wording."""
     return (*prompt.messages, Message("assistant", QUERY_SENTINEL), Message("user", wording))

@@ -35,7 +35,8 @@ def read_with_note(path: Path) -> ResultRow:
     """Read the `ResultRow` of a JSON file; add a note if a later run of the same cell failed or was skipped.
 
     Raises:
-        UserError: a file is invalid (see `bench.results.files.read`), or the failed run's file is of another cell.
+        UserError: a file is invalid (see `bench.results.files.read`), or the file of the failed run belongs to another
+            cell.
     """
     row, failed = read(path), path.with_suffix(FAILED)
     if row.status != "ok" or not failed.is_file():
@@ -59,7 +60,7 @@ class ResultFiles(NamedTuple):
     """Paths of the JSON files below a results folder."""
 
     cells: list[Path]
-    """One file for each cell, sorted by path: the file with numbers or, without one, the file of the failed run."""
+    """The file of each cell, sorted by path: the one with numbers or, if there is none, the one of the failed run."""
     foreign: list[Path]
     """JSON files that are not results."""
 
@@ -86,11 +87,11 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
 
 
 def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
-    """Return sentences on the files below a results folder that reports leave out.
+    """Return sentences that say which files below a results folder reports leave out.
 
     Args:
         folder: the results folder.
-        partial: whether results of runs with `--limit` are shown.
+        partial: whether reports show the results of runs with `--limit`.
 
     Raises:
         UserError: there is no such folder.
@@ -108,9 +109,9 @@ def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
 
 
 def is_result_file(path: Path) -> bool:
-    """Return whether a JSON file is a result: its name fits, or its content has a `schema_version`.
+    """Return whether a JSON file is a result, by its name or because its content has a `schema_version`.
 
-    Damaged results count too.
+    A damaged result counts as one, too.
     """
     if _RESULT_NAME.fullmatch(path.name):
         return True

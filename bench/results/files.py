@@ -2,8 +2,9 @@
 
 The JSON file has a `ResultRow` as strict JSON (no NaN), with sorted keys and a digest of its content. The Parquet file
 has the same stem and one row per question; its digest is in the JSON file. Results of runs with `--limit N` are below
-`partial/`, with names that end in `--nN`. A failed or skipped run leaves earlier numbers alone: it is stored as
-`….failed.json` until a run of the cell succeeds. Example: `results/tiny/atlas-choice/ccps--demo--s0.json`.
+`partial/`, with names that end in `--nN`. A failed or skipped run does not replace earlier numbers: it is stored as
+`….failed.json`, which is removed when a run of the cell succeeds. Example:
+`results/tiny/atlas-choice/ccps--demo--s0.json`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
 RECALIBRATED = "+"
-"""Separator between the names of a method and of the recalibration of its confidences, as in `ccps+isotonic`."""
+"""Separator between the name of a method and the name of its recalibration, as in `ccps+isotonic`."""
 PARTIAL = "partial"
 ANALYSES = "analyses"
-"""Name of the folder for the tables and figures of `bench analyze` and `bench guard`; it has no results."""
+"""Name of the folder that `bench analyze` and `bench guard` write tables and figures to; results are not in it."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Names of folders of `results/` that are not models."""
 
@@ -66,7 +67,7 @@ def recalibration_of(method: str) -> str:
 
 
 def model_folder(model: str) -> str:
-    """Return the folder name of a model: its label with `--` for each `/`, and `_` appended if that is in RESERVED.
+    """Return the folder name of a model: its label with `--` for `/`; with `_` at the end if the name is in RESERVED.
 
     >>> model_folder("Qwen/Qwen2.5-14B-Instruct"), model_folder("partial")
     ('Qwen--Qwen2.5-14B-Instruct', 'partial_')
@@ -109,7 +110,7 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def ensure_writable(out: Path) -> None:
-    """Check, before any work, that results can be written below `out`; the check leaves no file there.
+    """Check, before any work is done, that results can be written below `out`; no file remains there.
 
     Raises:
         UserError: results can't be written.
@@ -128,17 +129,19 @@ def ensure_writable(out: Path) -> None:
 def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
     """Write the JSON file and the Parquet file of a result; return the JSON file's path.
 
-    The write is atomic: if the process is killed, the files are all old or all new. First the new Parquet file is
-    written, with its digest in a temporary name. Then follows the JSON file with that digest, then the rename. `read`
-    finishes an interrupted rename. A result whose status is not ok has no records, and leaves stored records alone.
+    The write is atomic: if the process is killed, either both files are old or both are new. The new Parquet file is
+    written first, under a temporary name with its digest. Then the JSON file is written, which has this digest, and the
+    Parquet file gets its final name. If that last step is missing, `read` does it. A result whose status is not ok has
+    no records, and does not replace stored ones.
 
     Args:
         row: the result; its `records_digest` is set here.
-        records: its values per question, exactly if its status is ok.
+        records: values per question of a result whose status is ok; None for other results.
         out: the results folder.
 
     Raises:
-        UserError: the folder can't be written, or a name can't be part of a file name; the old files stay.
+        UserError: the folder can't be written, or a name can't be part of a file name. The old files
+            then stay.
         ValueError: records don't fit the status, columns differ in length, or a number is NaN or infinite.
     """
     if (row.status == "ok") != (records is not None):
@@ -174,10 +177,10 @@ def _pending(path: Path, digest: str) -> Path:
 
 
 def _finish(path: Path, digest: str) -> None:
-    """Rename a pending Parquet file, if there is one, to its final name; remove pending files of other digests.
+    """Give a pending Parquet file, if there is one, its final name; remove pending files with other digests.
 
-    The file of an earlier failed run is removed only here, so that an interrupted write loses nothing. The caller must
-    hold the folder's lock.
+    Remove the file of an earlier failed run, too, now that the new result is complete. The caller must hold the
+    folder's lock.
     """
     pending = _pending(path, digest)
     if pending.is_file() and digest_file(pending) == digest:
@@ -197,7 +200,7 @@ def to_json(row: ResultRow) -> str:
 
 
 def _column_types() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two dicts of a Parquet file's column types: those of all methods, and that of the extra column `score`."""
+    """Return two dicts, column name -> Parquet type: the columns of all methods, and the extra column `score`."""
     import pyarrow as pa
 
     columns = {
@@ -230,7 +233,7 @@ def _unwritable(out: Path, error: OSError) -> UserError:
 def read(path: Path) -> ResultRow:
     """Read the result of a JSON file; check its fields, its digest and the digest of its Parquet file.
 
-    If a write was killed between the two files, it is finished here.
+    If the process that wrote the result was killed before the last step, that step is done here.
 
     Raises:
         UserError: the file is invalid, or its Parquet file is missing or has another digest; the message names the
@@ -292,7 +295,7 @@ def _digest_of(path: Path) -> str | None:
 
 
 def read_records(path: Path) -> QuestionRecords:
-    """Read a result's values per question from its Parquet file; `path` is that of the Parquet or of the JSON file.
+    """Read a result's values per question from its Parquet file; `path` is the Parquet file or the JSON file.
 
     Raises:
         UserError: the file is missing or not Parquet, has other columns or nulls, or has a confidence that is NaN or

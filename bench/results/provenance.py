@@ -1,7 +1,7 @@
 """Provenance of a result: commit, packages, hardware, revisions; no paths, no names of people or machines.
 
-No function here raises: an unknown value is None, with the reason under another key. Example, the value of `code`:
-`{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
+No function here raises an error. An unknown value is None, and the reason is under another key. Example, the value of
+`code`: `{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DISTRIBUTION = "confbench"
 METHODS = "methods"
 """Name of the import package with the built-in methods."""
 PLUGIN = "method "
-"""Prefix of a plugin method's key in the dict `revisions`; the value is the digest of the plugin's source."""
+"""The dict `revisions` has under this prefix and a plugin method's name the digest of the plugin's source."""
 CODE = ("bench", METHODS, "tasks")
-"""Import packages whose uncommitted changes make a checkout dirty, as do changes in pyproject.toml."""
+"""Import packages of the harness. If one of them or pyproject.toml has uncommitted changes, a checkout is dirty."""
 _PACKAGES = (
     "numpy", "torch", "transformers", "tokenizers", "datasets", "safetensors", "scikit-learn", "pandas", "pyarrow",
     "peft", "deepspeed", "ray",
@@ -56,7 +56,10 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
 
 
 def has_commit(folder: Path, sha: str) -> bool | None:
-    """Return whether the git repository around a folder has a commit; None without one, or if it is shallow."""
+    """Return whether the git repository around a folder has a commit.
+
+    None if there is no repository, or only a shallow one.
+    """
     shallow = _git(folder, "rev-parse", "--is-shallow-repository")
     if shallow is None:
         return None
@@ -70,7 +73,7 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
     """Return version and commit of the harness, found from the folder of the package, not from the working directory.
 
     In a checkout `git_sha` is set, and `dirty` says whether tracked files under CODE or pyproject.toml have changes. If
-    installed from a wheel, `record_digest` is set instead, a digest of the file hashes in RECORD.
+    the harness was installed from a wheel, `record_digest` is set instead: a digest of the file hashes in RECORD.
 
     Args:
         root: folder that contains the packages; by default that of this package.
@@ -94,7 +97,7 @@ def code(root: Path | None = None) -> Mapping[str, Any]:
 def record_digest(folder: Path) -> str | None:
     """Return the SHA-256 over the file hashes in the wheel's RECORD; None if `folder` was not installed from the wheel.
 
-    Only lines with a hash and a path below CODE count, because installers add other lines.
+    Only lines with a hash and a path below CODE are used, because installers add other lines.
     """
     try:
         distribution = metadata.distribution(DISTRIBUTION)

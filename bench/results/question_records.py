@@ -12,18 +12,19 @@ from bench.api import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class QuestionRecords:
-    """One result in detail: columns with one value for each of n questions, in the task's order."""
+    """Values per question of one result. Each column has one value for each of n questions, in the task's order."""
 
     id: Sequence[str]
     subject: Sequence[str]
     correct: BoolArray
     confidence: FloatArray
-    """Confidences within [0, 1]. All are NaN if the method gives scores and no labels were there to scale them."""
+    """Confidences within [0, 1]. All are NaN if the method gives scores and there were no labels to scale them with."""
     answer: Sequence[str]
     """Texts that the model generated."""
     parsed: BoolArray
     score: FloatArray | None = None
-    """Scores before scaling, -infinity where there is no answer; None for a method that gives probabilities."""
+    """Scores before they are scaled to confidences, -infinity where there is no answer; None for a method that gives
+    probabilities."""
 
     @property
     def probabilities(self) -> FloatArray | None:
@@ -32,7 +33,7 @@ class QuestionRecords:
 
     @property
     def ranking_values(self) -> FloatArray:
-        """Input of rank-based metrics: the scores if the method gives scores, else the confidences."""
+        """What rank-based metrics are computed from: the scores of a method that gives scores, else the confidences."""
         return self.confidence if self.score is None else self.score
 
     def by_id(self) -> QuestionRecords:

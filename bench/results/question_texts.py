@@ -45,7 +45,7 @@ class QuestionText:
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
-    """Build the stored text of a question as its prompt shows it.
+    """Return the text of a question as its prompt shows it, with options and right answer, to be stored.
 
     Args:
         question: a question of a task.
@@ -82,7 +82,7 @@ def path_of(task: str, version: int, out: Path) -> Path:
 def write(task: str, version: int, questions: Sequence[QuestionText], out: Path) -> Path:
     """Write the questions of a run beside its results; return the file's path.
 
-    Questions that the file has already are kept, so that a run with `--limit` deletes none. If it has all of them,
+    Questions that are in the file already stay there, so that a run with `--limit` deletes none. If all are there,
     nothing is written. The write is atomic.
 
     Args:

@@ -11,7 +11,7 @@ from bench.metrics.summary import METRICS, MetricSummary
 from bench.model.cost import StageTokens
 
 SCHEMA_VERSION = 5
-"""Version of the JSON form of `ResultRow`; to be raised with every change of its fields, which a test checks."""
+"""Version of the JSON form of `ResultRow`. Every change of the fields must raise it, which a test checks."""
 
 
 Status = Literal["ok", "skipped", "failed"]
@@ -25,7 +25,8 @@ class LabelsSeen:
     train: int = 0
     """Number of answers of the train split whose label was read."""
     validation: int = 0
-    """Number of answers of the validation split whose label was read, for training or for choosing a training step."""
+    """Number of answers of the validation split whose label was read, to train or to choose the training step that is
+    kept."""
     gold: int = 0
     """Number of questions of the train split whose right answer or wrong options were read."""
 
@@ -37,16 +38,16 @@ class Training:
     stages: tuple[TrainingStage, ...] = ()
     """Records of the training stages, in order; empty for a method that does not train in steps."""
     train_nll: float | None = None
-    """Loss on training answers; with an adapter, only on as many as there are validation answers. None if `predict`
-    reads other signals than `fit`."""
+    """Loss on the answers of the train split; with an adapter, on only as many of them as the validation split has.
+    None if `predict` reads other signals than `fit`."""
     validation_nll: float | None = None
     """Loss on the validation answers."""
     base_rate_nll: float | None = None
-    """Loss on the validation answers of a constant confidence, the share of right answers in training."""
+    """Loss on the validation answers if all confidences equal the share of right answers in the train split."""
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether in some stage the validation loss was still decreasing at the step limit."""
+        """Whether a stage ended at its step limit while the validation loss was still decreasing."""
         return any(stage.cut_short for stage in self.stages)
 
 
@@ -55,7 +56,7 @@ class Configuration:
     """One configuration that `--tune` tried: values of a method's searched constants, with their validation loss."""
 
     values: Mapping[str, str]
-    """Name of a searched constant -> value, in the form that `--set` takes."""
+    """Name of a searched constant -> its value, written as for `--set`."""
     validation_nll: float | None
     """Loss on the validation answers, in nats, at the kept training step; None if there is none."""
     seconds: float
@@ -66,16 +67,16 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Record of `bench run --tune N` for one method: configurations, and the one chosen by validation loss."""
+    """Record of `bench run --tune N` for one method: the configurations that were tried, and which was chosen."""
 
     n: int
     """Number N of configurations to try for each method with a search space."""
     searched: Mapping[str, str] = field(default_factory=dict)
-    """Name of a searched constant -> its search space in words; empty if nothing was tuned."""
+    """Name of a searched constant -> its search space in words. Empty if nothing was tuned."""
     configurations: tuple[Configuration, ...] = ()
     """All tried configurations in sampling order; the first has the preset's values. Empty if nothing was tuned."""
     chosen: int = 0
-    """Index of the configuration whose numbers the result has."""
+    """Index of the configuration with the smallest validation loss, whose numbers the result has."""
     reason: str | None = None
     """Reason why nothing was tuned; None if something was."""
 
@@ -104,7 +105,7 @@ class ResultRow:
     protocol: str
     """Digest of the protocol, the settings that all methods share (`Protocol.digest`)."""
     task_version: int
-    """`TaskCard.version` at the time of the run."""
+    """`TaskCard.version` of the task at the time of the run."""
     deviations: Mapping[str, Any] = field(default_factory=dict)
     """Constants that differ from the preset, name -> value, e.g. `{"ccps.steps": 10}`."""
     train_on: str | None = None
@@ -139,18 +140,18 @@ class ResultRow:
     llm_accuracy: float | None = None
     """Accuracy of the model: the share of right answers."""
     letter_rule_disagreement: float | None = None
-    """Share of answers whose grade the letter rule `substring` would change; None for open answers."""
+    """Share of choice answers that would be graded otherwise by the letter rule `substring`; None for open answers."""
     modal_share: float | None = None
-    """Share of a question's samples that agree with its most frequent sample, averaged over questions; None without
+    """Share of a question's samples that agree with its most frequent sample, as a mean over questions; None without
     samples."""
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     """Name of a metric in `bench.metrics.METRICS` -> its summary."""
     n_excluded: int | None = None
-    """Number of answers that the metric `ece_ref` leaves out, as their top-label confidence is exactly 1."""
+    """Number of answers that the metric `ece_ref` leaves out, because their top-label confidence is exactly 1."""
     n_clipped: int | None = None
-    """Number of answers whose probability the metric `nll` clips, so that the loss is finite."""
+    """Number of answers whose probability the metric `nll` clips to keep the loss finite."""
     per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    """Subject -> number of questions under `n`, and each metric under its name; None where a metric is undefined."""
+    """Subject -> values: the number of questions under `n`, and each metric under its name; None if it is undefined."""
     n_parameters: int | None = None
     """Number of parameters that the method trains."""
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -160,16 +161,14 @@ class ResultRow:
     cost: Mapping[str, StageTokens] = field(default_factory=dict)
     """Stage of the run -> number of token positions fed to the model, summed over all methods of the run."""
     forward_tokens_alone: int | None = None
-    """Smallest number of token positions that a run of this method alone must feed to the model, with adapter
-    training."""
+    """Fewest token positions that must be fed to the model in a run of this method alone, adapter training included."""
     generated_tokens_alone: int | None = None
-    """Number of tokens decoded in a run of this method alone, for answers, replies and samples; one decoding step each.
-    Prefill is not counted. None in older results."""
+    """Number of tokens that a run of this method alone decodes, one per decoding step, for answers, replies and
+    samples. Reading of prompts is not counted. None in older results."""
     limit: int | None = None
-    """Value of `--limit`; None if the whole task was run. Tables leave out results with a limit by default."""
+    """Value of `--limit`; None for a run of the whole task. Tables leave out results with a limit by default."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Warning on the data -> number of questions that are left out or unusual, e.g. training questions that are also in
-    test."""
+    """Warning about the data -> number of questions concerned, e.g. of training questions that are also in test."""
     notes: tuple[str, ...] = ()
     """Sentences for readers of the numbers, e.g. that a batch was halved after running out of memory."""
     records_digest: str | None = None

@@ -12,13 +12,13 @@ from pathlib import Path
 from bench.results.row import ResultRow
 
 LEAVE_OUT = "leave_out"
-"""Key in `ResultRow.config` of results whose training left answers out; its value says which, for each test
-question."""
+"""Key in `ResultRow.config` of results that were trained without some answers. Its value says which answers were left
+out for each test question."""
 SUBJECT = "subject"
 """Value of LEAVE_OUT: the training answers of the test question's subject are left out."""
 AT_RANDOM = "as many at random"
-"""Value of LEAVE_OUT: as many training answers as the subject has are left out, sampled from all subjects. This control
-has the same training size. It measures the cost of fewer answers, not that of a new subject."""
+"""Value of LEAVE_OUT: as many training answers as the question's subject has are left out, but drawn at random from all
+subjects. Compared with SUBJECT, this tells the effect of a new subject from that of fewer training answers."""
 FOLDER = "transfer"
 """Name of the folder of transfer results below `results/`; no model may use this name
 (`bench.results.files.RESERVED`)."""
@@ -28,7 +28,7 @@ MATRIX = "--transfer.json"
 
 @dataclass(frozen=True, order=True)
 class Corpus:
-    """Training data of a method: train and validation answers of one task, perhaps without a part."""
+    """Training data of a method: the train and validation answers of one task, perhaps without some."""
 
     task: str
     leaves_out: str = ""
@@ -49,7 +49,7 @@ class TransferCell:
     test: str
     """Name of the task whose test questions are predicted."""
     corpus: Corpus | None
-    """Training data; None for a method without labels, which has only one cell for each test task."""
+    """Training data. None for a method that needs no labels, which has only one cell per test task."""
     row: ResultRow | None = None
     """The result; None if the cell was not computed."""
     path: Path | None = None
@@ -64,7 +64,7 @@ class Share:
 
     corpus: Corpus
     subject: str
-    """Subject whose answers were left out, or as many at random; empty if all training answers were used."""
+    """Subject whose answers were left out, or as many answers at random. Empty if none were left out."""
     share: float
     n: int
     """Number of training answers over which the share is computed."""
@@ -80,12 +80,13 @@ class About:
     """Training corpora; each is one row of the matrix."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
-    """Test task -> task of the reference corpus, to which transfer is compared: that of --home, or the default training
-    task. Test tasks whose reference is not among the corpora are absent."""
+    """Test task -> training task with which transfer from other corpora is compared: the one that --home names, or the
+    test task's default training task. Test tasks for which this task is not among the corpora are left out."""
     learners: tuple[str, ...]
     """Names of the trained methods."""
     scaled: tuple[str, ...]
-    """Names of the untrained methods whose scores are scaled to probabilities on a corpus's validation split."""
+    """Names of the untrained methods that give scores, which are scaled to probabilities on the validation split of a
+    corpus."""
     seeds: tuple[int, ...]
     forward_tokens: int = 0
     """Number of token positions that were fed to the model for the matrix."""
@@ -93,10 +94,10 @@ class About:
     """Shares of right answers in the training data, for the first seed."""
 
     def home(self, test: str) -> Corpus | None:
-        """Return the reference corpus of a test task, to which transfer is compared; None if it isn't in the matrix."""
+        """Return the corpus with which transfer to a test task is compared; None if it isn't in the matrix."""
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Return the share of right answers in a whole corpus, with nothing left out."""
+        """Return the share of right answers in a corpus of which nothing is left out."""
         matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
         return next(matching, None)

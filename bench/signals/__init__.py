@@ -1,1 +1,1 @@
-"""Signals: the quantities that methods read of the frozen model, each computed once and then loaded from the store."""
+"""Signals: quantities that methods read from the frozen model. Each is computed once, then loaded from the store."""

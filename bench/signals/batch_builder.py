@@ -15,7 +15,7 @@ from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 
 _MIN_QUESTIONS = 4_096
-"""Least number of questions in a batch for prediction: whole shards are joined until they have so many."""
+"""Whole shards are joined to a batch for prediction until it has at least this many questions."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BatchBuilder:
         Args:
             split_data: the graded split.
             signals: columns of the batch.
-            labels: whether the batch has labels (`correct`), as it has for `fit`.
+            labels: whether the batch has labels (`correct`), which only `fit` may read.
 
         Raises:
             ContractError: the batch has no labels, and a signal reveals the right answer.
@@ -42,15 +42,15 @@ class BatchBuilder:
     def pieces(
         self, split_data: SplitData, signals: frozenset[Signal], adapted: SplitData | None = None
     ) -> Iterator[tuple[IntArray, Batch]]:
-        """Yield unlabelled batches of a split's usable questions (answered and not left out), with their indices.
+        """Yield unlabelled batches of a split's usable questions, each with the indices of its questions in the split.
 
-        Each batch spans some shards, so that memory never holds all signals of a large split. Batch boundaries depend
-        on the split alone.
+        Usable questions are answered and not left out. Each batch has the questions of a few shards, so that memory
+        never holds all signals of a large split. Which questions share a batch depends on the split alone.
 
         Args:
             split_data: the graded split.
             signals: columns of the batches.
-            adapted: the same split, read with the method's adapter active.
+            adapted: the same split, with signals that were computed with the method's adapter.
 
         Raises:
             ContractError: a signal reveals the right answer.

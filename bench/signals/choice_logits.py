@@ -26,20 +26,20 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
     declares = ChoiceLogits
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return a reason for open questions, which have no option letters; None for choice questions."""
+        """Return why open questions don't have the signal: they have no option letters. None for choice questions."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
     @property
     def continuations(self) -> Continuations:
-        """Nothing: the model reads no token after the prompt, since the logits are those at the prompt's last token."""
+        """Nothing: the logits are those at the prompt's last token, so the model reads no token after it."""
         return Continuations()
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the signal's name in store keys, with a digest of the letters' token ids."""
+        """Return the signal's name in store keys; it contains a digest of the letters' token ids."""
         return f"{super().name(settings, seed)} {digest_arrays([settings.letter_ids])}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return each question's logits of the letters, `values` `(k,)`; -inf for letters that it does not show."""
+        """Return `values` `(k,)` for each question: logits of the letters; -inf for letters beyond its options."""
         logits = batch.logits(range(len(batch.items)), batch.settings.letter_ids)
         return [
             [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
@@ -47,7 +47,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         ]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return synthetic logits of the letters: the output head's for the synthetic states at the prompt's end."""
+        """Return synthetic logits of the letters: those of the synthetic output head at the prompt's end."""
         logits = np.asarray(data.prompt_end_states @ data.output_head[: data.letters].T, dtype=np.float32)  # (n, k)
         logits[np.arange(data.letters) >= data.options[:, None]] = -np.inf
         return logits

@@ -1,9 +1,9 @@
 """Base classes of signal definitions, each of which names, computes, loads and synthesizes one signal.
 
 Each signal class of `bench.api` has a module in this package, whose constant `DEFINITION` is its definition class: a
-subclass of `PassDefinition` if the signal comes from forward passes of the model, else of `SignalDefinition`. Signals
-without own passes may be computed from stored signals, their `sources`. `definitions` imports all modules of this
-package to find the definition classes.
+subclass of `PassDefinition` if the signal comes from forward passes of the model, else of `SignalDefinition`. A signal
+without forward passes of its own may be computed from stored signals, its `sources`. `definitions` imports all modules
+of this package to find the definition classes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,20 @@ class SignalDefinition(ABC, Generic[S]):
     signal: S
 
     def unsupported(self, fmt: Format) -> str | None:
-        """Return why tasks of a format don't have the signal; None if they have it."""
+        """Return the reason why tasks of a format don't have the signal; None if they have it."""
         return None
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why a task does not have the signal on the model of `prompts`; None if it does."""
+        """Return the reason why the signal can't be computed for a task on the run's model; None if it can.
+
+        Args:
+            task: the task.
+            prompts: tokeniser of the task's prompts for this model.
+        """
         return self.unsupported(task.format)
 
     def reads_answer(self, fmt: Format) -> bool:
-        """Return whether the signal depends on the answer; if not, it is the same whatever the model answers."""
+        """Return whether the signal depends on the model's answer."""
         return True
 
     @property
@@ -58,7 +63,7 @@ class SignalDefinition(ABC, Generic[S]):
         return False
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals from which this signal is computed, in tasks of a format.
+        """Return the definitions of the stored signals from which this signal is computed.
 
         Args:
             fmt: format of the task.
@@ -67,11 +72,11 @@ class SignalDefinition(ABC, Generic[S]):
         return ()
 
     def note(self, split_data: SplitData) -> str:
-        """Return a remark for readers of results, shown beside the signal's name; empty for most signals."""
+        """Return a remark that results show beside the signal's name; empty for most signals."""
         return ""
 
     def extend_settings(self, settings: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """Return the prompt settings, extended by the token ids that this signal needs, e.g. those of a user turn."""
+        """Return the prompt settings with the token ids added that this signal needs, e.g. those of a user turn."""
         return settings
 
     @abstractmethod
@@ -79,16 +84,16 @@ class SignalDefinition(ABC, Generic[S]):
         """Return the signal's values for the questions of a stored split, in the order of `split.rows`."""
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement | None:
-        """Return which samples agree with the answer to their question; None except for `SampleAgreement`."""
+        """Return which samples agree with the answer to their question. None for all signals but `SampleAgreement`."""
         return None
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray | None:
-        """Return how the samples and the answer of each question are related; None except for `Related`."""
+        """Return how samples and answer of each question are related as texts. None for all signals but `Related`."""
         return None
 
     @abstractmethod
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic values of the signal that depend on `correct`, for checks of methods without a model."""
+        """Return synthetic values of the signal, which depend on the labels; they check methods without a model."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class PassDefinition(SignalDefinition[S]):
     @property
     @abstractmethod
     def continuations(self) -> Continuations:
-        """What the model has to read after the prompt for this signal; it determines the signal's cost."""
+        """What the model has to read after the prompt for this signal; the signal's cost depends on it."""
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the model has to read the answer's tokens for this signal."""
@@ -106,15 +111,18 @@ class PassDefinition(SignalDefinition[S]):
 
     @property
     def depths(self) -> frozenset[float]:
-        """Depths of the hidden states that the signal reads, as fractions of the layers.
+        """Fractions of the model's depth at which the signal reads hidden states.
 
-        The last layer, 1.0, is always read and need not be listed.
+        The last layer (1.0) is always available and need not be listed.
         """
         return frozenset()
 
     @property
     def ragged(self) -> bool:
-        """Whether a question may have several rows in the stored arrays, e.g. one per token; if not, it has one."""
+        """Whether questions may have different numbers of rows in the stored arrays, e.g. one per token of a text.
+
+        If not, each question has one row.
+        """
         return False
 
     @property
@@ -123,11 +131,11 @@ class PassDefinition(SignalDefinition[S]):
         return None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return this definition alone, since the signal is stored; subclasses may name other stored signals."""
+        """Return this definition alone, since its own signal is stored. Subclasses may return other signals' ones."""
         return (self,)
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the signal's name in store keys; it shows all that the signal depends on besides prompt and answer."""
+        """Return the signal's name in store keys. It shows all that the signal depends on besides prompt and answer."""
         return repr(self.signal)
 
     @abstractmethod
@@ -187,9 +195,9 @@ def required_stored_signals(signals: Iterable[Signal], fmt: Format, max_new_toke
 
 
 def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[Continuations]:
-    """Return what the model has to read after the prompts, one distinct item for each need of the signals.
+    """Return what the model has to read after the prompts for the given signals, without repetitions.
 
-    An empty item stands for signals that need only the prompts.
+    The list has an empty item if some signal needs only the prompts.
     """
     return frozenset(each.continuations for each in pass_definitions(signals).values())
 

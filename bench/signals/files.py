@@ -25,7 +25,7 @@ def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str
 
     Args:
         folder: an empty folder.
-        measured: answers and signals of the shard, as computed by the forward passes.
+        measured: answers and signals of the shard, as the extractor returned them.
         names: signal -> its name in store keys.
     """
     from safetensors.numpy import save_file as save_numpy
@@ -71,12 +71,12 @@ def load_signal(entries: Sequence[Entry], name: str) -> dict[str, npt.NDArray[An
 def load_rows(
     bundles: Sequence[Sequence[Entry]], names: Sequence[str], places: IntArray | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """Load a signal's arrays for some questions; memory holds the result and one shard at a time.
+    """Load a signal's arrays for some questions; besides the result, memory holds one shard at a time.
 
     Args:
         bundles: the store entries of each shard.
         names: the signal's name in the store keys of each shard.
-        places: `(m,)` positions in the concatenated shards of the questions to load, in the wanted order; None: all.
+        places: `(m,)` which questions to load, in the wanted order, as positions in the concatenated shards; None: all.
 
     Raises:
         KeyError: a shard has no such signal.

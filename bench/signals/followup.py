@@ -46,7 +46,7 @@ class FollowupDefinition(PassDefinition[Followup]):
 
     @property
     def unanswered(self) -> Arrays:
-        """NaN logits or an empty reply, for a question with an empty answer."""
+        """For a question with an empty answer: NaN logits, or an empty reply."""
         import torch
 
         if self.signal.say:
@@ -66,7 +66,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return (QueryLogitsDefinition(QueryLogits()) if self._is_self_check else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the signal does not exist on this model; None if it does.
+        """Return the reason why the signal can't be computed on this model; None if it can.
 
         It needs a user turn that can follow the answer, and words of one token each.
         """
@@ -84,7 +84,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
 
     def extend_settings(self, settings: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
-        """Return the prompt settings, extended by the token ids of the user turn and of the words."""
+        """Return the prompt settings, to which the token ids of the user turn and of the words are added."""
         if not self.signal.wording:
             return settings
         suffix, words = self._ids(task, prompts)
@@ -127,9 +127,10 @@ class FollowupDefinition(PassDefinition[Followup]):
         )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic logits or replies.
+        """Return synthetic logits of the reply's first word, or synthetic replies.
 
-        After right answers the last word has a larger logit, or the reply states a larger percentage.
+        Where the answer is right, the last of the signal's words has a larger logit, or the reply states a larger
+        percentage.
         """
         if self.signal.say:
             percent = 100 / (1 + np.exp(-2 * data.certainty))

@@ -1,8 +1,9 @@
 """Forecast of the seconds that the model's forward passes over a split will take.
 
-The passes over some shards are counted without running them, and timed by the model's measured speed. The length of
-open answers is estimated by generating a few with the model, if it is small. A large model is not loaded for that: its
-answers are assumed to be as long as the geometric mean of an option's length and the length limit.
+The forward passes over some shards are counted without running them, and multiplied by the times measured for this
+model. The length of open answers is not known in advance. A small model generates a few, and their length is taken. A
+large model is not loaded for this: its answers are assumed to be as long as the geometric mean of the length of an
+option and the length limit.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from bench.signals.split_data import SplitData
 
     Texts = Mapping[UserTurn | Samples | None, Sequence[Ids]]
-    """Token ids of all texts that the model generates for one question: user turn -> its reply, `Samples` -> the
-    sampled answers, None -> the greedy answer."""
+    """Token ids of all texts that the model generates for one question: None -> its answer, a user turn -> the reply to
+    it, a signal `Samples` -> its samples."""
 
 _SHARDS, _QUESTIONS = 3, 1024
-"""Largest number of shards whose passes are counted, and of the questions in them; at least one shard is counted."""
+"""Passes are counted for at most this many shards with at most so many questions in all, but for at least one shard."""
 _OPTIONS = 64
-"""Number of questions whose options are tokenised, to estimate an option's length in tokens."""
+"""Number of questions whose options are tokenised to estimate the length of an option."""
 _DISTINCT_SHARE = 0.5
-"""Assumed share of a sample's tokens that no other text of the question has at the same position."""
+"""Assumed share of a sample's tokens that none of the question's other texts has at the same position."""
 _NODE_SECONDS = 1.5e-5
 """Seconds that Python needs to add one token of an answer, sample or option to the prefix tree."""
 _PROMPTS = 4
@@ -53,10 +54,10 @@ class PassForecast:
 
     reader: Reader
     split_data: SplitData
-    """Split whose prompts are tokenised; answers and signals need not be there."""
+    """Split whose prompts are tokenised; it need not have answers or signals."""
     signals: frozenset[Signal]
     adapted: bool = False
-    """Whether the split is read a second time, with an adapter, when its answers are stored."""
+    """Whether the split's answers are stored already, and the split is read a second time with an adapter."""
 
     @cached_property
     def prompt_settings(self) -> PromptSettings:
@@ -90,7 +91,7 @@ class PassForecast:
     def _texts(self) -> Sequence[Texts]:
         """Texts that the model is assumed to generate for some questions.
 
-        Further questions are assumed to have the same texts in turn.
+        Other questions are assumed to have the same texts in turn.
         """
         continuations, limit = continuations_of(self._definitions), self.prompt_settings.max_new_tokens
         replies: Texts = {turn: [np.zeros(turn.say, dtype=np.int32)] for turn in continuations.turns}
@@ -108,7 +109,7 @@ class PassForecast:
         return assumed
 
     def seconds(self, speed: Speed) -> float:
-        """Return the seconds that one process needs for the split if the store is empty."""
+        """Return the seconds that one process needs for the split if nothing is stored."""
         from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, InputWithGenerations
 
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
@@ -140,7 +141,7 @@ def generate_texts(
 ) -> list[Texts]:
     """Generate answers and samples for a few prompts with a small model.
 
-    Return [] if the model is large or can't be run.
+    Return an empty list if the model is large or can't be run.
     """
     from bench.model.extractor import Extractor
     from bench.model.forward_checks import ARCHITECTURE_ERRORS

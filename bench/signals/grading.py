@@ -1,6 +1,6 @@
-"""Grade the answers of a split, and compare its samples with the answers and with each other.
+"""Grade the answers of a split, and compare samples with the answer and with each other.
 
-Pairs of texts are compared by text-pair models, or, without such a model, by equality of the normalised texts.
+Pairs of texts are compared by text-pair models; without one, two texts are related if their normalised texts are equal.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 Pairs = Sequence[tuple[str, str]]
 
 _CHUNK = 2_048
-"""Number of pairs in one store entry, and so the largest number that a killed run has to compare again."""
+"""Number of compared pairs in one store entry. A run that is killed loses the comparisons of at most so many."""
 _FILE = "relations.safetensors"
 
 
 @dataclass(frozen=True)
 class PairModels:
-    """Models that compare two texts; None without the option (`--nli`, `--similarity`) that names the model."""
+    """Models that compare two texts. A model whose option (`--nli`, `--similarity`) was not given is None."""
 
     nli: PairModel | None = None
     similarity: PairModel | None = None
 
     def model(self, by: By) -> PairModel | None:
-        """Return the model that computes a relation; None if equality of the normalised texts stands in for it."""
+        """Return the model that computes a kind of relation; None if normalised texts are compared instead."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
     def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
         """Return how the texts of k pairs are related, float32; stored relations are loaded, missing ones are computed.
 
-        Shape `(k, 3)` for entailment (probabilities of contradiction, neutrality, entailment), else `(k,)`. See
-        `Related`.
+        For entailment they are `(k, 3)` probabilities of contradiction, neutrality and entailment, else `(k,)`
+        (see `Related`).
 
         Raises:
             UserError: the model can't be loaded.
@@ -89,9 +89,11 @@ class PairModels:
 
 
 def match_relations(by: By, pairs: Pairs) -> FloatArray:
-    """Return the relations of k pairs by equality of the normalised texts, float32, shaped as in `PairModels.relate`.
+    """Return how the texts of k pairs are related if only their normalised texts are compared, float32.
 
-    Equal texts have similarity 1 or entail each other with probability 1; others have similarity 0 or are neutral.
+    For entailment: `(k, 3)` probabilities of contradiction, neutrality and entailment. Equal texts entail each other
+    with probability 1, other texts are neutral with probability 1. Else similarities `(k,)`: 1 for equal texts, 0 for
+    others.
     """
     same = np.asarray([same_text(one, other) for one, other in pairs], dtype=np.float32)
     return np.stack([np.zeros_like(same), 1 - same, same], axis=-1) if by == "entailment" else same
@@ -111,8 +113,8 @@ class Grader:
         """Return the split with graded answers; those on which the judge has no verdict are left out and counted.
 
         Raises:
-            UserError: the judge fails on the answers; its earlier verdicts stay stored. A failure on samples is
-                recorded in `SplitData.agreements` instead.
+            UserError: the judge fails on the answers; its earlier verdicts stay stored. If comparing samples
+                fails, the error is recorded in `SplitData.agreements` instead.
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
@@ -131,9 +133,9 @@ class Grader:
         return self._compare_samples(replace(split_data, answers=answers))
 
     def parsed(self, split_data: SplitData) -> SplitData:
-        """Return the split with parsed answers, all labelled wrong since the questions have no gold answer.
+        """Return the split with parsed answers. All are labelled wrong, since the questions have no right answers.
 
-        A failure on samples is recorded in `SplitData.agreements`, as in `grade`.
+        If comparing samples fails, the error is recorded in `SplitData.agreements`, as in `grade`.
         """
         protocol, choice = self.reader.protocol, split_data.task.format is Format.CHOICE
         answers = []
@@ -188,7 +190,7 @@ class Grader:
         return agree
 
     def _related_by(self, split_data: SplitData, signal: Any) -> str:
-        """Return the name of what compares a signal's samples: a model, the judge, or `match` for equality of texts."""
+        """Return the name of what compares a signal's samples: a model, the judge, or `match` for normalised texts."""
         if split_data.task.format is Format.CHOICE:
             return MatchJudge.name
         if signal.by == "judge":
@@ -197,9 +199,12 @@ class Grader:
         return MatchJudge.name if model is None else model.name
 
     def _relation(self, split_data: SplitData, signal: Any, pairs: Sequence[tuple[int, str, str]]) -> FloatArray:
-        """Return how the texts of k pairs are related, shaped as in `PairModels.relate`.
+        """Return how the texts of k pairs are related, in the shape that `PairModels.relate` returns.
 
-        Each pair is given as (index of its question in the split, text, text).
+        Args:
+            split_data: the split.
+            signal: the signal, which says what kind of relation is computed.
+            pairs: k triples (index of the question in the split, text, text).
         """
         texts = [(one, other) for _, one, other in pairs]
         if self._related_by(split_data, signal) == MatchJudge.name:
@@ -224,7 +229,7 @@ class Grader:
 
 
 def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
-    """Return the text of each question as its prompt shows it, without exemplars, for a judge or a text-pair model."""
+    """Return the text of each question as its prompt shows it, without exemplars; for judges and text-pair models."""
     task = split_data.task
     with plugin_errors(f"task {task.name!r}, style_of"):
         return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

@@ -39,15 +39,15 @@ _CONTINUATIONS = {
     At.QUERY_END: Continuations(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
 }
 _PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
-"""Position of hidden states -> the text that they predict, one state per token."""
+"""Position of hidden states -> kind of text that they predict, one token per state."""
 OPTIONS = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING})
 
 
 class HiddenDefinition(PassDefinition[Hidden]):
     """Definition of `Hidden`, stored as `values` in the model's dtype; means over tokens in float32.
 
-    `(n, d)` for one state per question, `(n, N, d)` for one per sample, `(sum of t_i, d)` with `offsets` for one per
-    token.
+    With one state per question, `values` is `(n, d)`; with one per sample, `(n, N, d)`. With one per token it is
+    `(sum of t_i, d)`, and `offsets` says where each question's states begin.
     """
 
     declares = Hidden
@@ -63,7 +63,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the states depend on the model's answer.
 
-        In choice tasks the state that predicts the answer's letter does not: it lies before the letter.
+        In choice tasks the state that predicts the answer's letter does not, since it comes before the letter.
         """
         of_letter = fmt is Format.CHOICE and self.signal.at is At.ANSWER_PREDICTING
         return super().reads_answer(fmt) and not of_letter
@@ -81,8 +81,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals from which the states are taken.
 
-        States of samples need the samples, too. All option letters of a choice task are predicted by the state at the
-        prompt's end, so that this state's definition is returned for them.
+        States of samples need the samples, too. In choice tasks, the states that predict option letters are all the
+        same: the state at the prompt's end, so its definition is returned.
         """
         if self.signal.at is At.SAMPLE_END:
             return (self, *sample_sources(self.signal.samples, max_new_tokens))
@@ -90,19 +90,20 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model can't read the self-check query after the answer; None if it can, or need not."""
+        """Return why the model can't read the self-check query; None if it can, or if the states need no query."""
         return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
 
     def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the signal's name in store keys.
 
-        States of samples add the seed, states after the self-check query a digest of its token ids.
+        For states of samples it contains the seed, and for states after the self-check query a digest of the query's
+        token ids.
         """
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([settings.suffix])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Return each question's states, `values`: `(d,)`, `(t_i, d)` for one per token, or `(N, d)` for samples."""
+        """Return `values` for each question: one state `(d,)`, one per token `(t_i, d)`, or one per sample `(N, d)`."""
         depth, at = self.signal.depth, self.signal.at
         if at is At.QUERY_END:
             ends, first = batch.turn_end_states(_QUERY, depth), batch.states(depth, [0])
@@ -136,7 +137,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return batch.predicting_nodes(i)
 
     def column(self, split: StoredSplit) -> Column:
-        """Return the states, float32: `(n, d)`, `(n, N, d)` for samples, or a `Ragged` with a row per token."""
+        """Return the states, float32: `(n, d)`, `(n, N, d)` for samples, or a `Ragged` with one row per token."""
         if self.signal.at not in OPTIONS:
             return super().column(split)
         ids: Any = definition(TokenIds(_PREDICTED_TEXTS[self.signal.at])).column(split)
@@ -147,9 +148,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return Ragged(np.repeat(arrays["values"], ids.lengths, axis=0), ids.offsets, ids.owner)
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic states, which lie further along one direction if the answer is right.
+        """Return synthetic states. If the answer is right, they lie further along one direction.
 
-        Those of the last layer that predict tokens match the output head: it gives these tokens large logits.
+        Last-layer states that predict tokens fit the synthetic output head, which gives these tokens large logits.
         """
         last = self.signal.depth == 1.0
         if self.ragged:

@@ -24,7 +24,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
     declares = QueryLogits
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model can't read the self-check query after the answer; None if it can."""
+        """Return the reason why the model can't read the self-check query after the answer; None if it can."""
         return prompts.query_unsupported_reason(task)
 
     @property
@@ -39,7 +39,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     @property
     def unanswered(self) -> Arrays:
-        """Array of two NaN, for a question with an empty answer."""
+        """For a question with an empty answer: two NaN."""
         import torch
 
         return {"values": torch.full((2,), float("nan"))}

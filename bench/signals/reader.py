@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from bench.signals.forecast import Texts
 
 _MAX_ATTEMPTS = 3
-"""Number of attempts to find a shard unchanged by other runs. After them the shard is computed, even if another run has
-stored some of its signals."""
+"""Number of attempts to find a shard that no other run changes meanwhile. After them the shard is computed, even if
+another run has stored some of its signals."""
 
 _StoreLookup = tuple[list[Entry], ShardTask | None]
-"""Store entries of a shard, and the task that computes what is missing; the task is None if nothing is."""
+"""Store entries of a shard, and the task that computes what they lack; None if they lack nothing."""
 
 
 @dataclass
@@ -54,11 +54,11 @@ class Reader:
     seed: int = 0
     """Seed of the samples; answers and all other signals don't depend on it."""
     sample: int | None = None
-    """Number of prompts of a large split that are tokenised if a run is only planned; None: all."""
+    """Number of prompts of a large split that are tokenised if a run is only planned; None to tokenise all."""
     engine: Engine | None = None
-    """Engine that computes missing shards; None: they are computed in this process."""
+    """Engine that computes missing shards; None to compute them in this process."""
     forward_tokens: int = 0
-    """Token positions fed to the model for this reader; answers and signals from the store cost none."""
+    """Number of token positions that the model read for this reader. Answers and signals from the store cost none."""
     peak_memory_mb: float = 0.0
     """Largest peak memory of any process that computed shards for this reader, in MB."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
@@ -86,9 +86,9 @@ class Reader:
 
     @property
     def nondefault_budget(self) -> dict[str, object]:
-        """The token budget of a forward pass as a dict; empty if it is the device's default, or in float32.
+        """The maximum number of tokens of a forward pass, as a dict.
 
-        In float32 answers don't depend on the budget.
+        It is empty if this is the device's default, or in float32, where answers don't depend on it.
         """
         is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
         return {} if is_usual else {"token_budget": self.budget}
@@ -107,27 +107,27 @@ class Reader:
             where: name of the split.
             task: task of the split.
             questions: questions of the split.
-            released: question id -> answer from a release or a file; None: the model answers.
+            released: question id -> answer from a release or a file; None if the model answers.
         """
         answers = released or {}
         shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
         return SplitData(where, task, questions, shards, answers)
 
     def prompt_settings(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
-        """Return the prompt settings that all questions of a split share, for its requested signals and `signals`."""
+        """Return the prompt settings that all questions of a split share, for its `requested` signals and `signals`."""
         settings = self.prompts.prompt_settings(split_data.task, split_data.questions, self.budget)
         for signal in sorted(signals | split_data.requested, key=repr):
             settings = definition(signal).extend_settings(settings, split_data.task, self.prompts)
         return settings
 
     def stored(self, split_data: SplitData) -> StoredSplit:
-        """Return access to the stored answers and signals of a split that `read` returned."""
+        """Return an object that loads the stored answers and signals of a split, which `read` returned."""
         return StoredSplit(split_data, self.lm, self.prompts, self.prompt_settings(split_data), self.seed)
 
     def items(
         self, split_data: SplitData, shard: Shard, continuations: Continuations, answers: Sequence[Ids] | None = None
     ) -> list[ModelInput]:
-        """Return the model's input for each question of a shard; without `answers` the model generates answers."""
+        """Return the model's input for each question of a shard; without `answers` the model generates the answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
         query_prompts = None  # None: the query conversation begins with the answered prompt, as in most templates
         if continuations.turns and not self._continues(task):
@@ -158,7 +158,7 @@ class Reader:
     # --- answers and signals ------------------------------------------------------------------------------------------
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
-        """Return the number of shards for which the store lacks answers or some of the given signals."""
+        """Return for how many shards the store lacks the answers or some of the given signals."""
         settings = self.prompt_settings(split_data, signals)
         sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
         names = self._names(split_data, sources, settings)
@@ -172,14 +172,15 @@ class Reader:
     def forecast(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> PassForecast:
         """Return a forecast of the forward passes for an opened split.
 
-        With `adapted` it is for reading the answered split again with an adapter.
+        With `adapted` it is a forecast for reading the split a second time, with an adapter, after its answers are
+        stored.
         """
         return PassForecast(self, split_data, signals, adapted)
 
     def estimate(self, split_data: SplitData, signals: frozenset[Signal], *, adapted: bool = False) -> float | None:
-        """Return the seconds that one process needs for a split with an empty store; None at unknown model speed.
+        """Return the seconds that one process needs for a split if nothing is stored; None if the speed is unknown.
 
-        `adapted` as in `forecast`.
+        `adapted` means the same as in `forecast`.
         """
         speed = self.lm.speed
         return None if isinstance(speed, str) else self.forecast(split_data, signals, adapted=adapted).seconds(speed)
@@ -187,7 +188,7 @@ class Reader:
     def probe_texts(
         self, split_data: SplitData, settings: PromptSettings, samplings: frozenset[Samples]
     ) -> list[Texts]:
-        """Return a small model's answers and samples for a few prompts of a split; generated once and cached."""
+        """Return a small model's answers and samples for a few prompts of a split, generated once and then cached."""
         key = split_data.where, samplings
         if key not in self._probe_texts:
             self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, settings, samplings)
@@ -237,7 +238,7 @@ class Reader:
         return replace(split_data, signals=sources, names=names, bundles=bundles, answer_ids=answers)
 
     def read_adapted(self, split_data: SplitData, adapter: AdapterRef) -> SplitData:
-        """Return the split with its answers, and with an adapter's logits after the self-check query."""
+        """Return the split with its answers, and with the logits after the self-check query that an adapter gives."""
         names, keys = self._adapted(split_data, adapter)
         resolved = replace(adapter, folder=adapter.folder.resolve())
 
@@ -259,10 +260,10 @@ class Reader:
         return all(self.store.get(kind, key) is not None for kind, key in keys)
 
     def _adapted(self, split_data: SplitData, adapter: AdapterRef) -> tuple[dict[Signal, str], list[tuple[str, str]]]:
-        """Return names and store folders of signals computed with an adapter.
+        """Return where the signals computed with an adapter are in the store.
 
-        The first item maps each signal to its name in store keys; the second gives (kind, key) of each shard's store
-        entry.
+        Returns:
+            A pair: signal -> its name in store keys; and for each shard the (kind, key) of its store entry.
         """
         settings = self.prompt_settings(split_data)
         signals: frozenset[Signal] = frozenset({QueryLogits(Adapter.OWN)})
@@ -278,7 +279,7 @@ class Reader:
         Args:
             stage: name of the stage on the progress bar.
             shards: the shards of a split.
-            look_up: maps the index of a shard to its store entries and the task that computes what they lack.
+            look_up: returns for the index of a shard its store entries, and the task that computes what they lack.
         """
         complete: dict[int, list[Entry]] = {}
         stored_entries: dict[int, list[Entry]] = {}
@@ -314,10 +315,10 @@ class Reader:
     def _names(
         self, split_data: SplitData, signals: frozenset[Signal], settings: PromptSettings
     ) -> list[dict[Signal, str]]:
-        """Return, for each shard, a mapping from signal to its name in store keys.
+        """Return for each shard: signal -> its name in store keys.
 
-        A name ends with digests of inputs that the prompts don't determine: right options, wrong options, and, for
-        samples, the question ids, which seed the random generator.
+        A name ends with digests of what the signal depends on besides the prompts: right options, wrong options and,
+        for samples, the question ids, from which the random numbers are derived.
         """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(settings, self.seed) for signal, spec in definitions.items()}
@@ -358,7 +359,7 @@ class Reader:
         """Return the task that computes signals of a shard.
 
         Raises:
-            UserError: after the longest prompt and answer the model's context has no room for a user turn.
+            UserError: the model's context is too short for the longest prompt and answer with a user turn after them.
         """
         shard, continuations = split_data.shards[number], continuations_of(names)
         keys = tuple(entry.folder.name for entry in entries)
@@ -382,13 +383,13 @@ class Reader:
         )  # fmt: skip
 
     def _continues(self, task: Task) -> bool:
-        """Return whether a conversation with a user turn after the answer begins with the prompt's own token ids."""
+        """Return whether conversations with a user turn after the answer begin with the prompt's own token ids."""
         return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
     def _kind(self, shard: Shard, settings: PromptSettings) -> str:
-        """Return the folder of the store for a shard's entries, named by a digest.
+        """Return the name of the store's folder for a shard's entries, which contains a digest.
 
-        The digest is of weights, dtype, attention, prompts, decoding and, below float32, the batch settings.
+        The digest covers weights, dtype, attention, prompts, decoding and, below float32, the settings of batches.
         """
         from bench.model.extractor import VERSION
 

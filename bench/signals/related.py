@@ -1,4 +1,4 @@
-"""Signal `Related`: how samples and the answer are related, by entailment, similarity, a judge or equality."""
+"""Signal `Related`: how samples and the answer are related as texts, by entailment, similarity, a judge or equality."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RelatedDefinition(SignalDefinition[Related]):
     declares = Related
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals that give the samples' token ids."""
+        """Return the definitions of the stored signals that have the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
@@ -30,7 +30,11 @@ class RelatedDefinition(SignalDefinition[Related]):
         return f"its samples are related by {split_data.related_by.get(self.signal, 'nobody')}"
 
     def relation(self, split: StoredSplit, relate: RelateTexts) -> FloatArray:
-        """Return the relations, shaped as in `Related`, in shard order; 0 for questions that methods don't get."""
+        """Return how the N samples and the answer of each question are related, in the order of the shards.
+
+        Similarities are `(n, N + 1, N + 1)`; entailment has a further dimension of 3 classes (see `Related`). Questions
+        that methods don't get have zeros.
+        """
         split_data = split.split_data
         pairs: dict[tuple[int, str, str], int] = {}
         pair_indices: list[IntArray] = []
@@ -45,11 +49,14 @@ class RelatedDefinition(SignalDefinition[Related]):
         return padded[np.stack(pair_indices)].reshape(len(pair_indices), n_texts, n_texts, *related.shape[1:])
 
     def column(self, split: StoredSplit) -> FloatArray:
-        """Return the relations that were computed when the split was graded, shaped as in `Related`."""
+        """Return how the N samples and the answer of each question are related, computed when the split was graded.
+
+        The shapes are those in the docstring of `Related`.
+        """
         return raise_if_failed(split.split_data.relations[self.signal])[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return synthetic relations: similarity or probability of entailment is high for equal texts alone."""
+        """Return synthetic relations: equal texts are similar or entail each other, other texts don't."""
         answers = data.texts[Of.ANSWER].ids
         sampled = data.samples(self.signal.samples)
         texts = [[*(ids for ids, _ in group), answers[i]] for i, group in enumerate(sampled)]

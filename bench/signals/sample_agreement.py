@@ -24,7 +24,7 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
     declares = SampleAgreement
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals that give the samples' token ids."""
+        """Return the definitions of the stored signals that have the samples' token ids."""
         return sample_sources(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement:
@@ -39,11 +39,11 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
         return Agreement(agree, float(np.mean(largest) / agree.shape[1]))
 
     def column(self, split: StoredSplit) -> BoolArray:
-        """Return `(n, N)` bool, computed when the split was graded: whether each sample agrees with the answer."""
+        """Return whether each sample agrees with the answer, `(n, N)` bool, as computed when the split was graded."""
         return raise_if_failed(split.split_data.agreements[self.signal]).agree[split.positions]
 
     def synthesize(self, data: SyntheticQuestions) -> BoolArray:
-        """Return synthetic agreement, `(n, N)` bool: samples agree with right answers more often."""
+        """Return synthetic agreement, `(n, N)` bool. If the answer is right, more samples agree with it."""
         return data.sample_agreement(self.signal.samples)
 
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 64
-"""Number of questions whose logits are in memory at once: 80 MB in float64 for a vocabulary of 152,064."""
+"""Number of questions whose logits are in memory at once; in float64 and with a vocabulary of 152,064 they take 80
+MB."""
 
 
 class SamplesDefinition(PassDefinition[Samples]):
-    """Definition of `Samples`, stored as token ids in `values`, with `offsets` per question; -1 ends each sample."""
+    """Definition of `Samples`, stored as token ids in `values`; -1 ends each sample, `offsets` separate questions."""
 
     declares = Samples
 
@@ -51,7 +52,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         return f"{self.signal!r} seed {seed}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return each question's sampled token ids, `values`; -1 ends each sample."""
+        """Return `values` for each question: the token ids of its samples, with -1 after each sample."""
         import torch
 
         return [
@@ -63,14 +64,14 @@ class SamplesDefinition(PassDefinition[Samples]):
         ]
 
     def column(self, split: StoredSplit) -> Ragged:
-        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` is the sample of each token."""
+        """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` has each token's sample."""
         ids = list(sampled_ids(split, self.signal))
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).column(split)
         limit = split.settings.max_new_tokens if split.samples is None else None
         return self._records(ids, scores.values["log_probability"], limit)
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return synthetic samples; where the answer is right, more agree with it, and their tokens are likelier."""
+        """Return synthetic samples. If the answer is right, more samples agree with it, with likelier tokens."""
         scores: Any = definition(TokenScores(Of.SAMPLES, samples=self.signal)).synthesize(data)
         ids = [[ids for ids, _ in sampled] for sampled in data.samples(self.signal)]
         return self._records(ids, scores.values["log_probability"], data.limit)
@@ -80,7 +81,8 @@ class SamplesDefinition(PassDefinition[Samples]):
     ) -> Ragged:
         """Build the signal's values from token ids and log-probabilities.
 
-        A sample as long as `limit` tokens counts as cut off; None: samples come from a file and count as complete.
+        A sample of `limit` tokens counts as cut off at that length. If `limit` is None, because samples come from a
+        file, none counts as cut off.
         """
         joined = join_texts(ids)
         records = np.empty(len(joined.values), dtype=self.signal.dtype)
@@ -93,7 +95,8 @@ class SamplesDefinition(PassDefinition[Samples]):
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
     """Return the definitions of the stored signals from which samples are computed.
 
-    Samples of one token are drawn from the hidden states at the prompts' ends, longer ones are stored as token ids.
+    Longer samples are stored as token ids. Samples of one token are not stored: they are drawn from the stored hidden
+    states at the prompts' ends.
     """
     first = definition(Hidden(1.0, At.PROMPT_END))
     assert isinstance(first, PassDefinition)  # noqa: S101  # for the type checker
@@ -101,7 +104,7 @@ def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinitio
 
 
 def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
-    """Concatenate the token ids of each question's texts, int64; `owner` numbers the texts of a question from 0."""
+    """Join the token ids of each question's texts, int64; `owner` has the number of each token's text, from 0."""
     flat = [np.asarray(ids, dtype=np.int64) for group in texts for ids in group]
     sizes = [sum(map(len, group)) for group in texts]
     owners = [k for group in texts for k, ids in enumerate(group) for _ in range(len(ids))]

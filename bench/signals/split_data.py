@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """Whether the samples of a signal agree with the answers."""
+    """Which samples of a signal agree with the answers."""
 
     agree: BoolArray
     """`(n, N)`, questions in the order of the shards: whether each of the N samples agrees with the greedy answer
     (docs/methods.md §2.14)."""
     modal_share: float
-    """Share of a question's samples in its largest group of equal samples, as a mean over questions (docs/methods.md
-    §2.14)."""
+    """Share of a question's samples that are in its largest group of samples that agree; mean over the questions
+    (docs/methods.md §2.14)."""
 
 
 def raise_if_failed(value: T | BaseException) -> T:
-    """Return a value computed from samples; if the computation failed, raise its recorded exception.
+    """Return a value computed from samples; if computing it failed, `value` is the exception, and it is raised.
 
     Raises:
         Exception: the recorded exception; methods that read the samples then fail with it.
@@ -53,7 +53,7 @@ def raise_if_failed(value: T | BaseException) -> T:
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """A split: its questions and prompts; once read, its answers and signals; once graded, its labels."""
+    """A split: its questions and prompts. It has answers and signals once it is read, and labels once it is graded."""
 
     where: TaskSplit
     task: Task
@@ -62,23 +62,23 @@ class SplitData:
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> answer from the authors' release or a user's file, used instead of a generated answer."""
     left_out: frozenset[str] = frozenset()
-    """Ids of questions excluded from fitting and scoring: repeated test questions, if the run drops them, and questions
-    without a verdict."""
+    """Ids of questions that are neither used to fit methods nor scored: questions without a verdict and, if the run
+    drops them, repeated test questions."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Description -> number of questions, for the results, e.g. how many questions are excluded and why."""
+    """Description -> number of questions, shown in the results; e.g. how many questions are excluded, and why."""
 
     requested: frozenset[Signal] = frozenset()
     """Signals that the methods of the run read."""
     signals: frozenset[Signal] = frozenset()
     """Stored signals from which the signals in `requested` are computed."""
     names: list[dict[Signal, str]] = field(default_factory=list)
-    """Stored signal -> its name in store keys, for each shard."""
+    """For each shard: stored signal -> its name in store keys."""
     bundles: list[list[Entry]] = field(default_factory=list)
-    """Store entries with the answers and signals of each shard."""
+    """Store entries of each shard, which have its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
     """Token ids of each shard's answers."""
     adapter: AdapterRef | None = None
-    """Adapter with which the self-check query was computed, if any."""
+    """Adapter with which the model read the self-check query; None without one."""
 
     answers: list[Answer] = field(default_factory=list)
     n_undecided: int = 0
@@ -88,9 +88,10 @@ class SplitData:
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Signal -> agreement of its samples with the answers, or the exception that computing it raised."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
-    """Signal -> relations of its samples, in the order of the shards, or the exception that computing them raised."""
+    """Signal -> how its samples are related, in the order of the shards; or the exception that computing this
+    raised."""
     related_by: Mapping[Signal, str] = field(default_factory=dict)
-    """Signal -> name of what compared its samples: a model with its revision, the judge, or `match` for equality of
+    """Signal -> name of what compared its samples: a model with its revision, the judge, or `match` for normalised
     texts."""
 
     @property
@@ -100,22 +101,22 @@ class SplitData:
 
     @property
     def has_external_prompts(self) -> bool:
-        """Whether any answer from a release or a file comes with the prompt that it answers."""
+        """Whether at least one answer from a release or a file comes with the prompt that it answers."""
         return any(answer.prompt is not None for answer in self.released.values())
 
     @property
     def key(self) -> tuple[TaskSplit, str | None]:
-        """Key of this split within a run: the split's name, and the fingerprint of its adapter, if any."""
+        """Key of this split within a run: the split's name and, with an adapter, the adapter's fingerprint."""
         return self.where, None if self.adapter is None else self.adapter.fingerprint
 
     @property
     def order(self) -> IntArray:
-        """`(n,)`: position of each question in the concatenated shards."""
+        """`(n,)` position of each question in the concatenated shards."""
         return np.argsort(self.rows, kind="stable")
 
     @property
     def rows(self) -> IntArray:
-        """`(n,)`: index of the question at each position of the concatenated shards."""
+        """`(n,)` index in the split of the question at each position of the concatenated shards."""
         return np.concatenate([shard.rows for shard in self.shards])
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
@@ -125,7 +126,7 @@ class SplitData:
 
     @property
     def answered(self) -> BoolArray:
-        """`(n,)` bool: whether the answer has text; questions with a blank answer never enter `fit` or `predict`."""
+        """`(n,)` bool: whether the answer has text. Methods never get questions with a blank answer."""
         return np.asarray([bool(answer.text) for answer in self.answers], dtype=np.bool_)
 
     @property
@@ -135,7 +136,7 @@ class SplitData:
 
     @property
     def usable(self) -> BoolArray:
-        """`(n,)` bool: whether a question is answered and not in `left_out`; others never enter `fit` or `predict`."""
+        """`(n,)` bool: whether a question is answered and not in `left_out`. Methods get no other questions."""
         return self.answered & self.included
 
     @property
@@ -160,7 +161,7 @@ class SplitData:
 
 @dataclass(frozen=True, eq=False)
 class StoredSplit:
-    """Stored signals of a split, or of some of its questions, with model and tokeniser to build columns from them."""
+    """Loads the stored signals of a split, or of some of its questions; has the model and the tokeniser."""
 
     split_data: SplitData
     lm: LanguageModel
@@ -169,8 +170,8 @@ class StoredSplit:
     seed: int
     """Seed of the samples."""
     selected_rows: IntArray | None = None
-    """`(m,)` indices of the selected questions in the split, in the wanted order; None: all questions in the order of
-    the shards."""
+    """`(m,)` indices in the split of the selected questions, in the wanted order; None for all questions in the order
+    of the shards."""
 
     def arrays(self, signal: Signal) -> dict[str, npt.NDArray[Any]]:
         """Load the arrays of a stored signal for the selected questions, in the order of `rows`."""
@@ -213,7 +214,7 @@ class StoredSplit:
 
     @cached_property
     def unlabelled(self) -> list[list[int]]:
-        """Indices of each question's options, ordered so that the right one is not revealed (see `Of.OPTIONS`).
+        """Indices of each question's options, in an order that does not reveal the right one (see `Of.OPTIONS`).
 
         Raises:
             UserError: a question has only one option.

@@ -1,10 +1,10 @@
 """Synthetic signals: random values that tell right from wrong answers, to check methods without a model.
 
-Each question has a latent certainty: +1 where its answer is right and -1 where it is wrong, plus noise. Every signal
-depends on it: with higher certainty the answer's token leads the others by more, hidden states lie further along one
-direction, and the self-check favours yes. Signals are consistent: up to noise, the output head predicts the answer's
-tokens from the hidden states. The gold answer equals the answer where the answer is right; elsewhere the answer equals
-one of the wrong options.
+Each question has a latent certainty: +1 if its answer is right, -1 if it is wrong, plus noise. Every signal depends on
+the certainty. If it is higher, the answer's tokens have larger logits relative to other tokens, hidden states lie
+further along one direction, and the self-check favours yes. Signals fit each other: up to noise, the output head
+predicts the answer's tokens from the hidden states. A right answer equals the gold answer; a wrong one equals a wrong
+option.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from bench.signals.definition import definition
 
 MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
 _EMPTY_SHARE = 0.02
-"""Share of samples that are empty, among the samples that don't agree with the answer."""
+"""Share of empty samples among those that don't agree with the answer."""
 LETTERS = 4
-"""Number of options of a choice question, though some have one fewer; the option letters are the token ids 0 to 3."""
+"""Number of options of a choice question; some questions have one fewer. The option letters are the token ids 0 to
+3."""
 LONGEST = 5
 """Length limit of open answers in tokens."""
 _CORRECT_SHARE = 0.6
 """Share of right answers."""
 _NOISE = 0.8
-"""Standard deviation of the noise on the certainty; the certainty then tells right from wrong with an AUROC of 0.96."""
+"""Standard deviation of the noise on the certainty. With it, right and wrong answers differ by an AUROC of 0.96."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Texts:
     """Token ids of texts after the prompts, and the last layer's hidden state that predicts each token."""
 
     ids: Ragged
-    """`(t_i,)` token ids for each question. All wrong options of a question are in one row, one after the other."""
+    """`(t_i,)` token ids for each question; those of all its wrong options are joined."""
     states: FloatArray
-    """`(sum of t_i, d)`: the hidden state that predicts each token."""
+    """`(sum of t_i, d)` hidden states of the last layer that predict the tokens."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class SyntheticQuestions:
 
     rng: np.random.Generator
     certainty: FloatArray
-    """`(n,)` latent certainty of each answer, see the module."""
+    """`(n,)` latent certainty of each answer (see the docstring of this module)."""
     prompts: Ragged
     """Token ids of the prompts, of random length."""
     options: IntArray
@@ -67,7 +68,7 @@ class SyntheticQuestions:
 
     @property
     def prompt_end_states(self) -> FloatArray:
-        """`(n, d)`: the last layer's states at the prompt's end."""
+        """`(n, d)` hidden states of the last layer at the prompts' ends."""
         answers = self.texts[Of.ANSWER]
         return answers.states[answers.ids.offsets[:-1]]
 
@@ -79,7 +80,7 @@ class SyntheticQuestions:
     def samples(self, samples: Samples) -> list[list[tuple[IntArray, FloatArray]]]:
         """Return each question's samples as (token ids `(t,)`, hidden states that predict them `(t, d)`).
 
-        With higher certainty more samples equal the answer. Of the other samples one in fifty is empty.
+        If the certainty is higher, more samples equal the answer. Of the other samples one in fifty is empty.
         """
         rng, answers = self._rng(samples), self.texts[Of.ANSWER]
         by_question = []
@@ -109,9 +110,9 @@ class SyntheticQuestions:
 
     @cached_property
     def unlabelled(self) -> list[list[tuple[IntArray, FloatArray]]]:
-        """Options of every question as (token ids, hidden states that predict them).
+        """Options of every question, as pairs (token ids, hidden states that predict them).
 
-        They are sorted by token ids, so that their order does not reveal the right one.
+        Options are sorted by token ids, so that their order does not reveal the right one.
         """
         gold, wrong = self.texts[Of.GOLD], self.texts[Of.WRONG]
         assert wrong.ids.owner is not None  # noqa: S101  # for the type checker
@@ -125,9 +126,9 @@ class SyntheticQuestions:
         return rows
 
     def layer_states(self, place: str, certainty: FloatArray) -> FloatArray:
-        """Return hidden states, `(m, d)`, of a layer and position.
+        """Return hidden states `(m, d)` of a layer and position.
 
-        They depend on certainty along one direction, which differs between layers and positions.
+        They depend on the certainty along one direction, which is different for each layer and position.
 
         Args:
             place: name of the layer and position.
@@ -138,7 +139,7 @@ class SyntheticQuestions:
 
 
 def last_states(rng: np.random.Generator, tokens: IntArray, certainty: FloatArray, model: ModelFacts) -> FloatArray:
-    """Return last-layer states, `(m, d)`, that predict the given tokens, by a larger margin at higher certainty."""
+    """Return last-layer states `(m, d)` that predict the given tokens; more clearly if the certainty is higher."""
     length = np.maximum(4.0 + 2.0 * certainty, 0.5)
     noise = 0.1 * rng.standard_normal((len(tokens), model.hidden_size))
     along = 0.5 * certainty[:, None] * direction("last", model)
@@ -148,7 +149,7 @@ def last_states(rng: np.random.Generator, tokens: IntArray, certainty: FloatArra
 def phrase(rng: np.random.Generator, first: FloatArray, longest: int, model: ModelFacts) -> tuple[IntArray, FloatArray]:
     """Return the token ids of a random phrase, and hidden states that predict these tokens poorly.
 
-    The first state is `first`, since all phrases after a prompt share it.
+    The first of the states is `first`: at the prompt's end, which is the same for all phrases.
     """
     tokens = rng.integers(0, model.vocab_size, int(rng.integers(1, longest + 1)))
     return tokens, np.concatenate([first, last_states(rng, tokens[1:], np.full(len(tokens) - 1, -1.0), model)])
@@ -178,11 +179,16 @@ def direction(place: str, model: ModelFacts) -> FloatArray:
 def planted(
     signals: Iterable[Signal], n: int, *, seed: int, fmt: Format = Format.CHOICE, correct: BoolArray | None = None
 ) -> Batch:
-    """Return a labelled synthetic batch of n questions with the given signals.
+    """Return a synthetic batch of n questions with labels and the given signals.
 
-    Labels are `correct` `(n,)`, or random if it is None.
+    Batches that differ only in the seed have the same distribution: a method fitted on one can predict on another.
 
-    Batches with different seeds come from one distribution: a method fitted on one can predict on another.
+    Args:
+        signals: columns of the batch.
+        n: number of questions.
+        seed: seed of the random values.
+        fmt: format of the questions.
+        correct: `(n,)` labels; None for random ones.
     """
     labels = None if correct is None else tuple(correct.tolist())
     # the output head is copied too: the caller may write into it
@@ -199,9 +205,9 @@ def make_batch(
     longest: int = LONGEST,
     longest_option: int = LONGEST,
 ) -> Batch:
-    """Return a labelled synthetic batch as `planted` does, for a model with the sizes in `model`.
+    """Return a synthetic batch like `planted`, for a model with the sizes in `model`.
 
-    Open answers have at most `longest` tokens, and the other options of open questions at most `longest_option`.
+    Open answers have at most `longest` tokens, and the wrong options of open questions at most `longest_option`.
     """
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < _CORRECT_SHARE if correct is None else np.asarray(correct, dtype=np.bool_)
@@ -241,7 +247,7 @@ def make_batch(
 
 
 _cached_batch = lru_cache(maxsize=256)(make_batch)
-"""`make_batch` with a cache, since most checks of methods use the same batches."""
+"""The same as `make_batch`, but remembers the batches, since most checks of methods use equal ones."""
 
 
 def _ragged(values: npt.NDArray[Any], lengths: IntArray) -> Ragged:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TextDefinition(SignalDefinition[Text]):
-    """Definition of `Text`, computed from the questions and from the stored answers and samples."""
+    """Definition of `Text`, which is computed from the questions, the stored answers and the stored samples."""
 
     declares = Text
 
@@ -30,7 +30,7 @@ class TextDefinition(SignalDefinition[Text]):
         return self.signal.of is Of.ANSWER
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals with the samples' token ids; none if no samples are read."""
+        """Return the definitions of the stored signals that have the samples' token ids; none without samples."""
         return sample_sources(self.signal.samples, max_new_tokens) if self.signal.of is Of.SAMPLES else ()
 
     def column(self, split: StoredSplit) -> Column:
@@ -54,7 +54,7 @@ class TextDefinition(SignalDefinition[Text]):
             )
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
-        """Return synthetic texts, whose words are named after token ids, e.g. `w3 w17`."""
+        """Return synthetic texts. Their words are made of token ids, e.g. `w3 w17`."""
         if self.signal.of is Of.SAMPLES:
             return object_array([[_words(ids) for ids, _ in sampled] for sampled in data.samples(self.signal.samples)])
         if self.signal.of is Of.OPTIONS:

@@ -29,14 +29,14 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model can't read the self-check query after the answer; None if it can, or need not."""
+        """Return why the model can't read the self-check query; None if it can, or if the token ids need no query."""
         return prompts.query_unsupported_reason(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of int64, `(t_i,)` for each question.
 
         Raises:
-            UserError: wrong options are requested and a question has none, or all options and a question has only one.
+            UserError: a question has no wrong option, if these are requested; or only one option, if all are requested.
         """
         id_rows, owners = [], []
         if self.signal.of not in OPTIONS:
@@ -58,7 +58,7 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         return replace(Ragged.of(id_rows), owner=np.concatenate(owners))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return synthetic token ids: random prompts, or texts that the output head predicts from the states."""
+        """Return synthetic token ids: random prompts, and texts that the synthetic output head predicts."""
         if self.signal.of is Of.OPTIONS:
             return join_texts([[ids for ids, _ in options] for options in data.unlabelled])
         if self.signal.of in data.texts:

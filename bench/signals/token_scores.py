@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 CHUNK = 256
-"""Number of positions whose logits are in memory at once: 150 MB in float32 for a vocabulary of 152,064."""
+"""Number of positions whose logits are in memory at once; in float32, with a vocabulary of 152,064, they take 150
+MB."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):
-    """Definition of `TokenScores`, stored as one array `(sum of t_i, ...)` per field of its dtype, with `offsets`.
+    """Definition of `TokenScores`, stored as an array `(sum of t_i, ...)` per field of its dtype, with `offsets`.
 
-    Question i has t_i scored tokens. The letters of a choice question are stored together, in their order. The right
-    answer and the wrong options of an open question are two stored signals.
+    Question i has t_i scored tokens. The scores of all letters of a choice question are one stored signal. Of an open
+    question, those of the right answer and those of the wrong options are two stored signals.
     """
 
     declares = TokenScores
@@ -57,14 +58,14 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def unanswered(self) -> Arrays | None:
-        """Arrays without rows for an empty answer; None for options and samples, which are scored in any case."""
+        """For a question with an empty answer: arrays without rows. None for options and samples: they have scores."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals from which the scores are taken.
 
-        Scores of option letters are parts of one stored signal. Scores of one-token samples are computed from hidden
-        states at the prompts' ends.
+        Scores of some option letters are taken from the stored scores of all letters. Scores of samples of one token
+        are computed from hidden states at the prompts' ends.
         """
         of, choice = self.signal.of, fmt is Format.CHOICE
         if of is Of.SAMPLES:
@@ -80,7 +81,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the signal's name in store keys.
 
-        Scores of samples add the seed, scores of option letters a digest of the letters' token ids.
+        For scores of samples it contains the seed, and for those of option letters a digest of the letters' token ids.
         """
         added = {Of.SAMPLES: f" seed {seed}", Of.OPTIONS: f" {digest_arrays([settings.letter_ids])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.of, '')}"
@@ -179,7 +180,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return replace(join_texts(texts), values=np.concatenate(values))
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return synthetic scores by the output head; tokens are likelier at higher certainty of the answer."""
+        """Return synthetic scores by the synthetic output head; at higher certainty the answer is likelier."""
         import torch
 
         texts = data.texts.get(self.signal.of)
@@ -201,7 +202,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
 
 def _option_orders(split: StoredSplit, of: Of) -> list[list[int]]:
-    """Return the indices of each question's options that `of` selects, in the order in which their scores are returned.
+    """Return the indices of the options whose scores are returned, for each question and in that order.
 
     `of` selects all options, the right one, or the wrong ones.
     """
@@ -238,7 +239,7 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: 
 
 
 def _divergence(log_probabilities: torch.Tensor) -> torch.Tensor:
-    """Compute KL(uniform || p) in nats, `(k,)`, from log p `(k, v)`, over the tokens whose probability is not 0."""
+    """Return KL(uniform || p) in nats, `(k,)`, from log p `(k, v)`; tokens of probability 0 are left out."""
     possible = log_probabilities.isfinite()
     count = possible.sum(dim=-1)
     return -log_probabilities.where(possible, 0).sum(dim=-1) / count - count.log()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UnembeddingDefinition(SignalDefinition[Unembedding]):
-    """Definition of `Unembedding`, which is never stored: the weights are shared with the model."""
+    """Definition of `Unembedding`. It is never stored, since its weights are the model's own."""
 
     declares = Unembedding
 
@@ -25,11 +25,11 @@ class UnembeddingDefinition(SignalDefinition[Unembedding]):
         return False
 
     def column(self, split: StoredSplit) -> OutputHead:
-        """Return the frozen model's head; the final norm is a copy, so that writes to it leave the model unchanged."""
+        """Return the frozen model's output head. Its final norm is a copy, so that the model's own stays as it is."""
         return replace(split.lm.head, norm=deepcopy(split.lm.norm))
 
     def synthesize(self, data: SyntheticQuestions) -> OutputHead:
-        """Return the synthetic output head, which predicts the answers' tokens from the synthetic hidden states."""
+        """Return the synthetic output head; with it, the synthetic hidden states predict the answers' tokens."""
         import torch
 
         weight = torch.from_numpy(data.output_head)

@@ -1,6 +1,7 @@
-"""`Worker`, which locks a shard, runs the model's forward passes on it, and writes answers and signals to the store.
+"""`Worker`: locks a shard, runs the model's forward passes on it, and writes answers and signals to the store.
 
-Its input, a `ShardTask`, has token ids and names of signals. A worker process needs neither tasks nor plugins.
+Its input is a `ShardTask`, which has token ids and names of signals. So a process with a worker needs neither tasks nor
+plugins.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from bench.model.specs import ModelSpec
 
 _PACKAGES = ("torch", "transformers", "numpy", "peft", "deepspeed")
-"""Packages besides confbench on whose versions the exact bits of signals and adapters depend."""
+"""Packages, besides confbench, whose versions can change the bits of signals and adapters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,8 @@ class ShardTask:
     kind: str
     """Folder of the store with the shard's entries, e.g. `readings/<digest>`."""
     held: tuple[str, ...] | None
-    """Keys of the shard's store entries when this task was made. If the store has other keys later, another run has
-    written entries, and nothing is computed. None: compute in any case."""
+    """Keys of the shard's store entries when this task was made. If the store has other keys when the task is run,
+    another run has written entries, and nothing is computed. None: the signals are computed in any case."""
     items: Sequence[ModelInput]
     settings: PromptSettings
     names: Mapping[Signal, str]
@@ -53,9 +54,10 @@ class ShardTask:
     seed: int
     """Seed of the samples."""
     stage: str | None = None
-    """Name under which all costs are counted, e.g. `adapter_predictions`; None: costs are counted by stage."""
+    """Name of a stage to which all costs are added, e.g. `adapter_predictions`; None if each stage has its own
+    costs."""
     adapter: AdapterRef | None = None
-    """Adapter that is active in the forward passes."""
+    """Adapter with which the model runs; None without one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,18 +65,20 @@ class TaskResult:
     """Outcome of a `ShardTask`; the computed arrays are in the store."""
 
     key: str | None = None
-    """Key of the written store entry; None if nothing was computed, e.g. since another run has written entries."""
+    """Key of the store entry that was written; None if nothing was computed, e.g. since another run had written
+    entries."""
     entry: Entry | None = None
-    """The written store entry; None if nothing or another process wrote it."""
+    """The store entry that was written; None if there is none, or if it was written by another process."""
     forward_tokens: int = 0
     """Number of token positions that this task fed to the model."""
     peak_memory_mb: float = 0.0
     """Peak memory of the worker process so far, in MB; 0 if the task ran in the main process."""
     started: float = 0.0
-    """Unix time in seconds at which the task started, on the worker's machine; `ended` is when it ended."""
+    """Unix time in seconds at which the task started, by the clock of the worker's machine. `ended` is when it
+    ended."""
     ended: float = 0.0
     is_claimed: bool = False
-    """Whether another run is computing the shard, so that this task was not run."""
+    """Whether this task was not run, because another run is computing the shard."""
 
 
 Outcomes = Generator[tuple[ShardTask, TaskResult], None, None]
@@ -91,17 +95,18 @@ class Engine(Protocol):
         """
 
     def rest(self) -> None:
-        """Release what the workers hold on the devices, e.g. an adapter; the next task loads it again."""
+        """Release what the workers hold on the devices, e.g. an adapter; the next task loads again what it needs."""
 
     def close(self) -> None:
         """Stop all workers."""
 
 
 def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks: Iterable[ShardTask]) -> Outcomes:
-    """Run tasks; if another run is computing a task's shard, wait for it only after all other tasks.
+    """Run tasks. Those whose shards another run is computing come last: only then is that run waited for.
 
     Args:
-        run: function that runs tasks; with `wait=True` it waits for other runs, else it skips the shards they compute.
+        run: function that runs tasks. With `wait=True` it waits for other runs; otherwise it skips shards that they are
+            computing.
         tasks: all tasks.
     """
     busy_tasks = []
@@ -118,12 +123,12 @@ def busy_last(run: Callable[..., Iterator[tuple[ShardTask, TaskResult]]], tasks:
 
 @dataclass
 class Worker:
-    """Computes shards on one model, one after the other. In the main process it is the engine `local`."""
+    """Computes the shards of one model, one after the other. In the main process a worker is the engine `local`."""
 
     lm: LanguageModel
     store: Store
     waits: Callable[[ShardTask, str], None] = lambda _task, _whom: None
-    """Function called with a task whose shard another run is computing, and with the name of that run's process."""
+    """Called before waiting for another run, with the task whose shard that run is computing, and the run's process."""
     _adapter_stack: ExitStack = field(default_factory=ExitStack, init=False)
     _adapter: AdapterRef | None = field(default=None, init=False)
 
@@ -175,9 +180,9 @@ class Worker:
         return replace(result, started=started, ended=time.time())
 
     def do_for_remote(self, task: ShardTask, *, wait: bool) -> TaskResult:
-        """Run a task as `do` does, and return a result without the store entry.
+        """Run a task as `do` does, but return a result without the store entry.
 
-        The process that gets the result loads the entry from the store by its key.
+        The process that receives the result loads the entry from the store by its key.
         """
         result = self.do(task, wait=wait)
         release_free_memory()
@@ -231,11 +236,12 @@ class WorkerSpec:
     cache: Path
     """Folder of the store, which all workers share."""
     threads: int
-    """CPU threads of a forward pass; they affect the last bits of its results."""
+    """CPU threads of a forward pass; their number changes the last bits of its results."""
     expected: Mapping[str, str]
-    """Software and hardware of the run's main process, which a worker's must equal: see `describe_environment`."""
+    """Software and hardware of the run's main process (see `describe_environment`). A worker's must be the same."""
     witness: str = ""
-    """Name of a file in the run's store; a worker that doesn't find it sees another store. Empty: not checked."""
+    """Name of a file in the run's store. A worker that doesn't find it has another store. Empty if this is not
+    checked."""
 
     @classmethod
     def of(cls, lm: LanguageModel, store: Store, threads: int, witness: str = "") -> WorkerSpec:
@@ -269,13 +275,13 @@ class WorkerSpec:
 
 
 def describe_environment(lm: LanguageModel) -> dict[str, str]:
-    """Return package versions, model, dtype and device, on which the exact bits of signals depend."""
+    """Return what the exact bits of signals depend on: package versions, model, dtype and device."""
     device = "any" if str(lm.dtype) == "torch.float32" else device_class(*lm.devices)
     return {**_versions(), "model": lm.fingerprint, "dtype": str(lm.dtype), "device": device}
 
 
 def _versions() -> dict[str, str]:
-    """Return package versions; for confbench also a digest of its sources, which can differ within a version."""
+    """Return package versions; for confbench also a digest of its sources, which may change within one version."""
     versions = {}
     for name in ("confbench", *_PACKAGES):
         try:

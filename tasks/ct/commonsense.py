@@ -133,7 +133,8 @@ NOT_ONE_BLANK = FilterVerdict(keep=False, why="sentences without exactly one bla
 def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
     """Build a filter of WinoGrande's rows by the number of blanks (`_`) in the sentence.
 
-    It keeps rows without a label, and those whose number of blanks `fits`. The verdict on other rows is `why`.
+    The filter keeps a row if `fits` is true of its number of blanks, or if the row has no label. On other rows its
+    verdict is `why`.
     """
 
     def judge(row: Row) -> FilterVerdict:

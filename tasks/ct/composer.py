@@ -1,7 +1,7 @@
 """The training corpora CT-CHOICE and CT-OE (collection of Kapoor et al., arXiv:2406.08391), and a small part of them.
 
-A corpus joins the first train rows of each data set that pass the data set's filter. How many rows are taken follows
-from the paper's row counts: 18 · 1,000 + 250 + 400 for CT-CHOICE and 17 · 1,052 + 250 + 400 for CT-OE
+A corpus joins the first train rows of each data set that pass the data set's filter. The numbers of rows follow
+from the paper's totals: 18 · 1,000 + 250 + 400 for CT-CHOICE and 17 · 1,052 + 250 + 400 for CT-OE
 (docs/methods.md §1.2).
 """
 
@@ -20,11 +20,11 @@ from tasks.ct import commonsense, comprehension, entailment, knowledge
 from tasks.ct.data_set import DataSet, ReadOptions, SplitQuestions
 
 ROWS = 20_000
-"""Total number of rows, divided equally among the data sets. What a small data set lacks is not replaced."""
+"""Total number of rows, divided equally among the data sets. If a data set has fewer rows, no others replace them."""
 VALIDATION = 2_000
 PUBLISHED_BEHIND = 817 + 1_571
-"""Validation rows of TruthfulQA and StoryCloze. They count in the published proportions of data sets, but no such row
-is used."""
+"""Numbers of validation rows of TruthfulQA and StoryCloze. Their rows are not used, but count when the published
+validation set is divided among the data sets."""
 
 CHOICE_SETS = (
     entailment.ANLI_R1, entailment.ANLI_R2, entailment.ANLI_R3, knowledge.ARC, knowledge.ARC_CHALLENGE,
@@ -32,7 +32,7 @@ CHOICE_SETS = (
     commonsense.HELLASWAG, knowledge.MATH_QA, comprehension.MULTIRC, knowledge.OBQA, commonsense.PIQA, knowledge.SCIQ,
     comprehension.SIQA, entailment.SNLI, knowledge.TREC, commonsense.WINOGRANDE,
 )  # fmt: skip
-"""Data sets of CT-CHOICE in alphabetical order, which is their published order."""
+"""Data sets of CT-CHOICE in alphabetical order, the order in which they are published."""
 OPEN_SETS = tuple(data_set for data_set in CHOICE_SETS if data_set.open is not None)
 LOCAL_SETS = (knowledge.ARC, knowledge.ARC_CHALLENGE, entailment.CB, knowledge.OBQA, knowledge.TREC)
 
@@ -44,7 +44,8 @@ class CtCorpus(Task):
     quota: ClassVar[int]
     """Largest number of train rows taken from each data set."""
     style = knowledge.ARC.style(Format.CHOICE)
-    """Prompt style of ARC, for code that needs a single style. `style_of` returns the style of each question."""
+    """Prompt style of ARC, for code that needs one style for the task; `style_of` returns the style of each
+    question."""
     draws_exemplars = True
     prompt_tokens = 1600
     is_published = False
@@ -65,7 +66,7 @@ class CtCorpus(Task):
         return iter(self._published_validation() if self._as_published else self._stratified_validation())
 
     def pools(self) -> Mapping[str, Sequence[Question]]:
-        """Exemplar pools: data set -> all its train questions; for ANLI the dev questions (docs/methods.md §1.4)."""
+        """Return data set -> exemplar pool: its train questions; for ANLI its dev questions (docs/methods.md §1.4)."""
         return {each.name: self._questions(each, each.pool) for each in self._sets}
 
     def style_of(self, question: Question) -> PromptStyle:
@@ -73,13 +74,14 @@ class CtCorpus(Task):
         return next(each for each in self._sets if each.name == question.subject).style(self.format)
 
     def origins(self, split: Split) -> Sequence[tuple[DataCard, Split]]:
-        """Return the cards of the data sets, each with a split from which the split's questions or exemplars come."""
+        """Return the cards of the data sets, each with a split from which questions or exemplars come."""
         return [(each.card, origin) for each, used in self._parts(split) for origin in dict.fromkeys((used, each.pool))]
 
     def _parts(self, split: Split) -> list[tuple[DataSet, Split]]:
-        """Return the data sets of a split, each with the data set's own split that its questions come from.
+        """Return the data sets of a split of the corpus, each with the split of its own that questions come from.
 
-        Validation questions come from train if a data set has no validation split, or if its file is missing.
+        If a data set has no validation split, or if the file of that split is missing, its validation questions come
+        from train.
         """
         if split == "train":
             return [(each, "train") for each in self._sets]
@@ -112,9 +114,9 @@ class CtCorpus(Task):
     # --- validation ---------------------------------------------------------------------------------------------------
 
     def _stratified_validation(self) -> Iterator[Question]:
-        """Yield validation questions of each data set, in proportion to its train questions.
+        """Yield validation questions of each data set, in proportion to the number of its train questions.
 
-        They are sampled with `split_seed` and yielded in row order.
+        They are sampled with `split_seed`, and yielded in the order of their rows.
         """
         train_counts = [self._questions(each, "train").count_up_to(self.quota) for each in self._sets]
         shares = proportional(self.card.sizes["validation"], train_counts)
@@ -133,8 +135,8 @@ class CtCorpus(Task):
         """Return the published validation set: the first rows of each validation split, in proportion to its size.
 
         The rows are joined, cut to 2,000 and permuted. About 70 % are from BoolQ, and most data sets have none
-        (docs/methods.md §1.2). As in the official code, a question's row number in its split seeds the choice of its
-        exemplars.
+        (docs/methods.md §1.2). The choice of a question's exemplars is seeded with its row number in its split, as in
+        the official code.
         """
         splits = [self._questions(each, origin) for each, origin in self._parts("validation")]
         sizes = [len(pool) for pool in splits]
@@ -147,7 +149,7 @@ class CtCorpus(Task):
 
 
 def proportional(total: int, sizes: Sequence[int]) -> list[int]:
-    """Divide `total` in proportion to sizes by the largest-remainder method; on ties earlier sizes come first.
+    """Divide `total` in proportion to sizes by the largest-remainder method; if remainders are equal, earlier ones win.
 
     >>> proportional(10, [100, 100, 25])
     [5, 4, 1]
@@ -178,7 +180,7 @@ VALIDATION_WHY = (
 
 @task("ct-choice")
 class CTChoice(CtCorpus):
-    """20 data sets with lettered options, to learn from: 1,000 rows of each, of CB 250, of COPA 400."""
+    """20 data sets with lettered options, to learn from: 1,000 rows of each, but 250 of CB and 400 of COPA."""
 
     format = Format.CHOICE
     sets = CHOICE_SETS
@@ -189,11 +191,10 @@ class CTChoice(CtCorpus):
 
 @task("ct-oe")
 class CTOpen(CtCorpus):
-    """19 data sets without options, to learn from: 1,052 rows of each, of CB 250, of COPA 400; HellaSwag is left out.
+    """19 data sets without options (no HellaSwag), to learn from: 1,052 rows of each, but 250 of CB and 400 of COPA.
 
-    Under the validation rule `published`, data sets are taken in the order of their names. The authors' code took them
-    in the order of a hash table, which differs from run to run. So the rows of the published validation set are
-    unknown.
+    Under the validation rule `published`, data sets are taken in the order of their names. In the authors' code the
+    order differs from run to run, so the rows of the published validation set are unknown.
     """
 
     format = Format.OPEN
@@ -219,7 +220,7 @@ LOCAL_WHY = (
 
 @task("ct-local-choice")
 class CTLocalChoice(CtCorpus):
-    """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, of CB 250."""
+    """ARC, CB, OpenBookQA and TREC out of ct-choice: 1,000 rows of each, but 250 of CB."""
 
     format = Format.CHOICE
     sets = LOCAL_SETS
@@ -229,7 +230,7 @@ class CTLocalChoice(CtCorpus):
 
 @task("ct-local-oe")
 class CTLocalOpen(CtCorpus):
-    """The rows of ct-local-choice without options."""
+    """The questions of ct-local-choice without their options."""
 
     format = Format.OPEN
     sets = LOCAL_SETS

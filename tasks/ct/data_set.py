@@ -43,11 +43,11 @@ Reader = Callable[[Row, ReadOptions], DraftQuestion]
 
 
 class FilterVerdict(NamedTuple):
-    """Decision of a filter: whether a row is kept, and under which reason it is counted."""
+    """Decision of a filter: whether a row is kept, and the reason under which it is counted, if it is."""
 
     keep: bool
     why: str = ""
-    """Reason under which the row is counted; empty: the row is not counted."""
+    """Reason under which the row is counted; empty if it is not counted."""
 
 
 KEEP = FilterVerdict(keep=True)
@@ -57,7 +57,7 @@ KEEP = FilterVerdict(keep=True)
 class Filter:
     """Decides which rows of a data set become questions (docs/methods.md §1.2).
 
-    A filter raises no error for an invalid row, but keeps it; the reader then raises the error.
+    A filter keeps invalid rows; reading them then raises the error.
     """
 
     columns: tuple[str, ...]
@@ -80,7 +80,8 @@ class DataSet:
     pool: Split = "train"
     """Split of the data set from which exemplars come."""
     published: DataSet | None = None
-    """The same data set with the filter and reader of the published corpus; None if they are the same."""
+    """The same data set with the filter and reader of the published corpus; None if these are the filter and reader
+    here."""
 
     def style(self, fmt: Format) -> PromptStyle:
         """Return the prompt style of the data set's questions in a format.
@@ -110,8 +111,8 @@ def card_of(
         config: name of the configuration.
         revision: commit of the repository.
         license: license of the rows.
-        splits: name of a split in confbench -> its name in the source; None: train and validation have these names
-            there.
+        splits: name of a split in confbench -> its name in the source; None if the names are the same, `train` and
+            `validation`.
         is_script: whether the data set is a script on the Hub. Then its files come from the Hub's Parquet branch.
     """
     return DataCard(
@@ -128,13 +129,13 @@ def card_of(
 class SplitQuestions(Sequence[Question]):
     """Lazy sequence of the questions of one split of a data set, in row order, without filtered rows.
 
-    Questions are built on access, and rows are filtered only as far as needed: SNLI has 550,000.
+    Questions are built on access. Rows are filtered only as far as needed, since SNLI has 550,000.
 
     Args:
         source: provides the rows.
         data_set: the data set.
         split: a split that the data set's card lists.
-        how: format of the questions, and a seed; reading question i uses the seed plus i.
+        how: format of the questions, and a seed. Question i is read with this seed plus i.
         counts: reason -> number of rows that were filtered out or are unusual; updated as rows are read.
     """
 
@@ -210,7 +211,7 @@ class SplitQuestions(Sequence[Question]):
 
 
 def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]], *parts: str) -> Reader:
-    """Build a reader of rows whose question is the text of one column.
+    """Build a function that reads a row whose question is the text of one column.
 
     Args:
         question: name of the question's column.
@@ -228,7 +229,7 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
 
 
 HIDDEN = ("", "-1", "None")
-"""Values of a label column that mean: the true label is not published."""
+"""Values in a label column which mean that the true label is not published."""
 
 
 def column_text(row: Row, column: str) -> str:
@@ -249,7 +250,7 @@ def column_options(row: Row, *columns: str) -> tuple[str, ...]:
 
 
 def label(row: Row, column: str, labels: str) -> int:
-    """Return the index of the right option, which a column names by one character of `labels`.
+    """Return the index of the right option, for which a column has one character of `labels`.
 
     The column's value may be a text or a number.
     """
@@ -263,7 +264,11 @@ def label(row: Row, column: str, labels: str) -> int:
 
 
 def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
-    """Return a list of `least` to `most` options as a tuple of texts, and raise a `UserError` for any other value."""
+    """Return a list of `least` to `most` options as a tuple of texts.
+
+    Raises:
+        UserError: the value is no such list; the message names row and column.
+    """
     if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
         raise column_error(row, column, "a list of texts", value)
     if not least <= len(value) <= most:
@@ -277,8 +282,7 @@ def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[
 def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
     """Return a row's options and the index of the right one.
 
-    The options are the texts in the column `choices`. The column `answerKey` has the label of the right option, and
-    `choices` the labels of all.
+    The column `choices` has the texts and the labels of all options; `answerKey` has the label of the right one.
     """
     choices, key = row.values["choices"], column_text(row, "answerKey").strip()
     if not isinstance(choices, dict) or not {"text", "label"} <= set(choices):
@@ -316,7 +320,7 @@ def keep_distinct_columns(*columns: str) -> Filter:
 
 
 def keep_differing(options: object) -> FilterVerdict:
-    """Return the verdict that keeps a row if its options differ; invalid lists are kept, for the reader to refuse."""
+    """Return the verdict of a filter that keeps rows whose options differ, and invalid rows, which fail later."""
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         return KEEP
     return KEEP if len(set(options)) == len(options) else REPEATED

@@ -59,7 +59,7 @@ SNLI = DataSet(
 def _anli(n: int) -> DataSet:
     """Build the data set of round n of ANLI.
 
-    Exemplars come from its dev split, which therefore can't be a validation split.
+    Its exemplars come from the dev split, so that this split can't be its validation split.
     """
     return DataSet(
         name=f"anli_r{n}",

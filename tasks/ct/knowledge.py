@@ -1,8 +1,8 @@
 """Science and mathematics, and kinds of questions: ARC, OpenBookQA, SciQ, MathQA and TREC.
 
 A row of ARC: {"question": "Which of these melts?", "choices": {"text": [...], "label": ["A", "B", "C", "D"]},
-"answerKey": "B"}; some rows have 3 or 5 options, or the labels 1 to 4. SciQ has one column per option, which are
-permuted. MathQA has all options in one text.
+"answerKey": "B"}; some rows have 3 or 5 options, or the labels 1 to 4. SciQ has one column per option; its options
+are shuffled. MathQA has all options in one text.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ OBQA = DataSet(
 # --- SciQ -------------------------------------------------------------------------------------------------------------
 
 SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
-"""Columns of SciQ's options, in the order to which a random permutation is applied. The file has `distractor3`
-first."""
+"""Columns of SciQ's options, in the order that is then permuted at random. In the file `distractor3` comes first."""
 
 
 def _sciq(row: Row, how: ReadOptions) -> DraftQuestion:
@@ -105,8 +104,8 @@ SCIQ = DataSet(
 
 MATH_OPTIONS = 5
 ENTRIES = re.compile(",".join(rf"\s*['\"]?\s*{letter}\s*\)(.*?)" for letter in "abcde"), re.DOTALL)
-"""Matches MathQA's five options, like `a ) 1,200 , b ) 38 ...`: the text after each letter, up to the next letter. In
-some rows the options are quoted and in a list."""
+"""Matches MathQA's five options, like `a ) 1,200 , b ) 38 ...`. A group is the text after a letter, up to the next
+letter. In some rows the options are quoted and in a list."""
 
 UNREADABLE = FilterVerdict(keep=False, why="rows whose options can't be read as five, left out")
 NOT_AMONG = FilterVerdict(keep=False, why="rows whose right option is not among those that commas give, left out")
@@ -128,7 +127,7 @@ def by_letters(options: str) -> list[str]:
 
 
 def by_commas(options: str) -> list[str]:
-    """Return MathQA's options as the official code does: split at commas, the text after the last bracket.
+    """Return MathQA's options as in the official code: split at commas, of each part the text after its last bracket.
 
     >>> by_commas("a ) 1,200 , b ) ( 3 ) x")
     ['1', '200', 'x']
@@ -141,9 +140,9 @@ def _math(
 ) -> tuple[Reader, Filter]:
     """Build a reader of MathQA that splits the text of the options by `split`, and a filter for this reader.
 
-    The filter's verdict is `unfit` on a row whose options can't be split, and `odd` on a row that the function `other`
-    splits differently. Split at commas, options with commas in numbers become more than five; the official code keeps
-    such rows.
+    The filter gives the verdict `unfit` on rows whose options can't be split, and `odd` on rows that `other` splits
+    differently. Splitting at commas makes more than five options if options have commas in numbers; the official code
+    keeps such rows.
     """
 
     def judge(row: Row) -> FilterVerdict:
@@ -189,7 +188,7 @@ MATH_QA = replace(_MATH_QA, published=replace(_MATH_QA, read=_READ_PUBLISHED, fi
 KINDS = (
     "Abbreviation", "Entity", "Description and abstract concept", "Human being", "Location", "Numeric value",
 )  # fmt: skip
-"""Names of TREC's kinds of questions by `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column
+"""Names of TREC's kinds of questions in the order of `coarse_label`: ABBR, ENTY, DESC, HUM, LOC, NUM. The older column
 `label-coarse` has another order."""
 
 

@@ -1,8 +1,8 @@
 """Check of result files for the leaderboard (`bench check --results`): complete, consistent, from committed code.
 
-Numbers must follow from the values per question, labels from the questions; metadata must match the registered methods
-and tasks. Only JSON and Parquet files are read. Only built-in methods and tasks are imported, never code that a file
-names.
+The numbers are recomputed from the values per question, and the labels from the questions. The metadata must match the
+registered methods and tasks. Only JSON and Parquet files are read. Only built-in methods and tasks are imported, never
+code that a file names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from bench.results.submissions.question_checks import Questions
 from bench.results.transfer import FOLDER, MATRIX
 
 ONLY_A_RUN = "only a run can tell whether its method does that (--rerun)"
-"""End of the message of a problem that can only be refuted by running the cell again (`bench.run.rerun`)."""
+"""End of the message about a problem which may be no problem, as running the cell again would show
+(`bench.run.rerun`)."""
 LONGEST = 400
-"""Largest number of characters of a finding that are shown."""
+"""Largest number of characters of a finding that the command shows."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class _Check:
     question_sets: dict[tuple[str, int], Questions] = field(default_factory=dict)
 
     def verdicts(self, files: Iterable[Path]) -> list[SubmissionVerdict]:
-        """Return verdicts on JSON files, on Parquet files without a JSON file, and on files with question texts."""
+        """Return verdicts on JSON files, on Parquet files that lack their JSON file, and on files of question texts."""
         findings: dict[Path, list[Finding]] = defaultdict(list)
         for path in files:
             findings[path] = list(self._file_findings(path))
@@ -157,6 +158,6 @@ class _Check:
 
 
 def _printable(text: str) -> str:
-    """Escape control characters in untrusted text, so that a terminal can show it, and shorten it."""
+    """Make untrusted text safe for a terminal: escape control characters, and shorten it."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"

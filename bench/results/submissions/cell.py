@@ -24,7 +24,7 @@ DIGITS = 4
 
 
 class SkippedCheck(str):
-    """A finding that a check could not be made, with the reason; all other findings are problems."""
+    """A finding that a check could not be made, with the reason. Every other finding is a problem."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class SubmittedCell:
 
     @property
     def confidences_digest(self) -> str:
-        """Digest of ids and rounded confidences (or scores). Rounding reveals copies to which small noise was added."""
+        """Digest of ids and confidences (or scores), rounded so that a copy with a little noise has the same digest."""
         rounded = np.round(self.records.ranking_values, DIGITS) + 0.0
         return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
 
@@ -82,10 +82,7 @@ class BuiltIns:
     tasks: Registry[Task]
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
-        """Return the class of a built-in method; `name` may include a recalibration.
-
-        None if there is no such method.
-        """
+        """Return the class of a built-in method, whose name may include a recalibration; None if there is none."""
         with suppress(UserError):
             return self.methods.get(base_of(name))
         return None
@@ -104,7 +101,7 @@ def is_stochastic(method: type[ConfidenceMethod]) -> bool:
 
 
 def protocol_of(preset: str, deviations: Mapping[str, object]) -> Protocol:
-    """Build the protocol of a result: its preset, with the fields that deviations named `protocol.FIELD` change.
+    """Build the protocol of a result: that of its preset, changed by the deviations named `protocol.FIELD`.
 
     Raises:
         UserError: there is no such preset or field, or a value is invalid.

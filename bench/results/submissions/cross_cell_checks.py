@@ -16,13 +16,13 @@ from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, Subm
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
-"""Smallest number of distinct confidences for which two results with equal confidences count as copies."""
+"""Two results with equal confidences count as copies only if these have at least this many distinct values."""
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Summary of a result for checks across results, without values per question."""
+    """What the checks across results need of one result; without its values per question."""
 
     path: Path
     row: ResultRow
@@ -99,7 +99,7 @@ def _grouped(traces: Iterable[Trace], key: Callable[[Trace], object]) -> Mapping
 
 
 def _answer_key(cell: Trace) -> object:
-    """Return a grouping key: results with the same key must have the same answers."""
+    """Return a key of the result. Results with equal keys must have the same answers."""
     row = cell.row
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
@@ -109,7 +109,7 @@ def _answer_key(cell: Trace) -> object:
 
 
 def _method_key(cell: Trace) -> object:
-    """Return a grouping key: results with the same key differ only in the seed."""
+    """Return a key of the result. Results with equal keys differ only in the seed."""
     row = cell.row
     return row.model, row.task, row.task_version, row.preset, row.method, row.limit, str(sorted(row.config.items()))
 
@@ -118,7 +118,7 @@ def _method_key(cell: Trace) -> object:
 
 
 def score_findings(cell: SubmittedCell, built_in: BuiltIns) -> Iterator[str]:
-    """Check that a result has scores exactly if its method gives scores, and that confidences rise with scores."""
+    """Check a result's scores: it has them exactly if its method gives scores, and confidences rise with them."""
     method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:

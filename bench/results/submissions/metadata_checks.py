@@ -27,9 +27,9 @@ OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
     "train_on", "tune", LEAVE_OUT,
 })  # fmt: skip
-"""Keys of `ResultRow.config` that are options of the run, not constants that deviate from a preset."""
+"""Keys of `ResultRow.config` that are options of the run; the other keys are constants that deviate from the preset."""
 _ROUNDING = 1e-4
-"""Relative tolerance between two fields of a result that both have the loss at the kept training step."""
+"""Relative tolerance between two fields of a result that both have the loss at the training step that was kept."""
 
 
 def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def findings(row: ResultRow, built_in: BuiltIns) -> Iterator[Finding]:
 
 
 def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> Iterator[str]:
-    """Check that `deviations` and `config` of a result agree; the digest of `config` is part of the file name."""
+    """Check that `deviations` and `config` of a result agree; a digest of `config` is part of the file name."""
     settings = {key: value for key, value in row.config.items() if key not in OPTIONS}
     for key in sorted(settings.keys() | row.deviations.keys()):
         if key not in settings:
@@ -132,7 +132,7 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
 def _split_findings(
     row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: BuiltIns
 ) -> Iterator[str]:
-    """Check the split that a result was trained on, and that its label counts don't exceed the size of the split."""
+    """Check the split that a result was trained on; and that no more labels were read than the split has."""
     if not method.trains():
         if row.train_on is not None:
             yield f"it learned on {row.train_on}, but its method learns nothing"
@@ -170,7 +170,7 @@ def _format_labels(row: ResultRow) -> str:
 
 
 def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[str]:
-    """Check the counts of a result: only trained methods have parameters, and tokens are within their bounds."""
+    """Check the counts of a result: only trained methods have parameters; tokens are neither too few nor too many."""
     if row.n_parameters and not method.trains():
         yield f"its method learns nothing, but has {row.n_parameters:,} trained parameters"
     for stage, cost in row.cost.items():
@@ -304,6 +304,6 @@ def code_findings(row: ResultRow, folder: Path) -> Iterator[Finding]:
 
 @cache
 def _has_commit(folder: Path, sha: str) -> bool | None:
-    """Return whether the git repository of this code or of the results has a commit; None if that is unknown."""
+    """Return whether a commit is in the git repository of this code or of the results; None if that is unknown."""
     answers = [provenance.has_commit(place, sha) for place in (Path(__file__).parent, folder)]
     return any(answers) if any(answers) or False in answers else None

@@ -1,4 +1,4 @@
-"""Check of a result's ids, answers and labels against the stored questions, and of these against the task."""
+"""Check of a result's ids, answers and labels against the stored questions, and of these against the task's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = re.compile(rf"(?P<task>.+){SEPARATOR}v(?P<version>[0-9]{{1,9}})\.parquet"
 
 @dataclass(frozen=True)
 class Questions:
-    """Question texts of one version of a task: those stored in the results folder, and those the task itself gives."""
+    """Question texts of one version of a task: those stored in the results folder, and those that the task yields."""
 
     folder: Path
     """The results folder."""
@@ -37,7 +37,7 @@ class Questions:
 
     @cached_property
     def stored(self) -> Mapping[str, QuestionText] | str:
-        """Stored questions, id -> text: empty without a file, and an error message if the file can't be read."""
+        """Stored questions, id -> text, empty if there is no file; or an error message if the file can't be read."""
         try:
             return question_texts.read(self.folder, self.task, self.version)
         except UserError as error:
@@ -45,7 +45,7 @@ class Questions:
 
     @cached_property
     def official(self) -> Mapping[str, QuestionText] | str:
-        """Questions of the task itself, id -> text; a sentence that says why if they need network to load."""
+        """Questions that the task yields, id -> text; or a text that says why, if loading them needs network."""
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)
@@ -59,10 +59,7 @@ class Questions:
 
     @property
     def reference(self) -> Mapping[str, QuestionText]:
-        """Questions to check results against: those of the task itself, or else the stored ones.
-
-        Empty if both are missing.
-        """
+        """Questions to check results against: those that the task yields, or else the stored ones; may be empty."""
         return next((texts for texts in (self.official, self.stored) if not isinstance(texts, str)), {})
 
     @cached_property
@@ -71,7 +68,7 @@ class Questions:
         return question_texts.digest(self.reference.values())
 
     def findings(self) -> Iterator[Finding]:
-        """Check the stored questions against those of the task itself; yield the problems."""
+        """Check the stored questions against those that the task yields; yield the problems."""
         if isinstance(self.stored, str):
             yield self.stored
         elif isinstance(self.official, str):
@@ -88,7 +85,7 @@ class Questions:
 
 
 def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
-    """Check a result's ids, subjects and digest against the questions; check its labels by grading answers again."""
+    """Check a result against the questions: ids, subjects, digest, and labels, for which answers are graded again."""
     row = cell.row
     if row.answers_source != "generate":
         yield SkippedCheck("its answers and labels are a release's: they are compared with other cells only")
@@ -123,7 +120,7 @@ def findings(cell: SubmittedCell, questions: Questions) -> Iterator[Finding]:
 
 
 def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], protocol: Protocol) -> Iterator[str]:
-    """Grade answers again and compare the labels; open answers only if the judge was `match`."""
+    """Grade answers again and compare the labels. Open answers are graded only if their judge was `match`."""
     answers = [(key, *values) for key, values in cell.answered.items() if key in reference]
     wrong, misread = [], []
     for key, _, correct, answer, parsed in answers:

@@ -18,7 +18,7 @@ from bench.results.submissions.cell import protocol_of
 
 TOLERANCE = 1e-9
 _MIN_CLASS = 10
-"""Smallest number of answers of each class (right and wrong) for which perfect separation by confidence is
+"""If at least this many answers are right and as many wrong, confidences that separate them perfectly are
 suspicious."""
 
 
@@ -75,9 +75,9 @@ def differs(name: str, reported: Any, recomputed: float | None) -> Iterator[str]
 
 
 def too_good_reason(records: QuestionRecords) -> str | None:
-    """Return why confidences are implausibly good; None if they are plausible.
+    """Return the reason why confidences are implausibly good; None if they are plausible.
 
-    Only running the method again (`--rerun`) can refute the suspicion.
+    Whether they are wrong can only be found out by running the method again (`--rerun`).
     """
     right, wrong = records.ranking_values[records.correct], records.ranking_values[~records.correct]
     if not right.size or not wrong.size:
