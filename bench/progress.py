@@ -26,9 +26,9 @@ _QUIET_SECONDS = 2.0
 _LINE_SECONDS = 10.0
 """Minimum number of seconds between two plain lines."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Pattern of the characters that `visible` escapes: control characters, bidirectional overrides, lone surrogates.
+"""Pattern of the characters that `visible` escapes: control characters, marks of text direction, lone surrogates.
 
-Joiners and direction marks are not escaped: Arabic, Persian, Hebrew and composed emoji need them.
+Joiners are not escaped, because Persian and composed emoji need them.
 """
 
 

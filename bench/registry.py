@@ -40,7 +40,7 @@ class PluginKind:
     """One of the two kinds of plugin, method or task, with what is needed to load plugins of this kind."""
 
     word: str
-    """The word `method` or `task`, as in `Unknown method ...` and in `Declaration.kind`."""
+    """The word `method` or `task`, as in messages and in `PendingRegistration.kind`."""
     base: type
     required: tuple[str, ...]
     """Class attributes that a plugin of this kind must set."""

@@ -29,8 +29,8 @@ class CoCoA(SampledMethod):
     output = "score"
 
     uncertainty: Literal["probability", "perplexity", "entropy"] = "probability"
-    """Uncertainty of the answer: its negative log-probability, that per token, or the mean token entropy.
-    CHOSEN: the first of the three that LM-Polygraph 0.7.0 has."""
+    """Uncertainty of the answer: its negative log-probability, the same per token (`perplexity`), or the mean token
+    entropy. CHOSEN: probability, the first of LM-Polygraph 0.7.0's three variants."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative product of uncertainty and mean dissimilarity, `(n,)` float64, at most 0."""

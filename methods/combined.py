@@ -51,8 +51,8 @@ class Combined(PenalisedMethod):
 def features(batch: Batch) -> FloatArray:
     """Compute the eight features of each answer that `FEATURES` names, `(n, 8)` float64, in nats but for the length.
 
-    Columns are the means over tokens of log p, minus entropy, and gap between the two largest log p. Then come the
-    least values of these three, the number of tokens, and the log odds of P(True).
+    Each token gives three numbers: its log p, its negative entropy, and the gap between the two largest log p. Columns
+    are their means over tokens, their smallest values, the number of tokens, and the log odds of P(True).
     """
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
     tokens, offsets, top = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]

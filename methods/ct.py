@@ -1,4 +1,4 @@
-"""CT: LoRA tuning to judge the own answer, regularised towards the frozen model's answers.
+"""CT: LoRA tuning to judge the model's own answer, regularised towards the frozen model's answers.
 
 Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't Know", arXiv:2406.08391;
 docs/methods.md §2.6. The frozen model gives the answers. The adapter is active only when the self-check query is read.
@@ -31,7 +31,7 @@ class CT(LoraMethod):
     }
 
     divergence: Literal["jsd", "forward_kl", "reverse_kl"] = "jsd"
-    """Divergence from the frozen model, on gold tokens. Code: kl_type (docs/methods.md §6 #56)."""
+    """Divergence from the frozen model, at the tokens of the gold answer. Code: kl_type (docs/methods.md §6 #56)."""
     divergence_weight: float = 1.0
     """Factor lambda of the divergence in the loss. Code: README (its default is 0); the paper names none
     (docs/methods.md §6 #56)."""

@@ -30,7 +30,7 @@ class EigenScore(SampledMethod):
     output = "score"
 
     alpha: float = 0.001
-    """Added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""
+    """Number added to each eigenvalue. arXiv:2402.03744 and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative mean log-eigenvalue of the covariance of samples' end states, `(n,)` float64."""

@@ -1,4 +1,4 @@
-"""IT: LoRA tuning to judge the own answer, by next-token cross-entropy on the verdict.
+"""IT: LoRA tuning to judge the model's own answer, by next-token cross-entropy on the verdict.
 
 The instruction-tuning baseline of Kapoor et al., 2024, "Large Language Models Must Be Taught to Know What They Don't
 Know", arXiv:2406.08391; docs/methods.md §2.5. The frozen model gives the answers. The adapter is active only when the

@@ -59,19 +59,19 @@ class LTS(ConfidenceMethod):
     }
 
     lowest: float = 0.05
-    """Lowest temperature. CHOSEN: the paper says only that it is positive; at 0.01 the softmax ties
+    """Lowest temperature. CHOSEN: the paper says only that it is positive; at 0.01 many confidences would be equal
     (docs/methods.md §0.10)."""
     highest: float = 100.0
-    """Highest temperature. CHOSEN: there all confidences are near a half (docs/methods.md §0.10)."""
+    """Highest temperature. CHOSEN: at this temperature all confidences are near one half (docs/methods.md §0.10)."""
     solver: Literal["exact", "descent"] = "exact"
-    """Way to the minimum. CHOSEN: exact, as the paper names none. Code: descent on the log temperature from 0, whose
-    steps add up to 1, so that it ends between about 0.4 and 2.2 wherever the minimum is (docs/methods.md §2.2)."""
+    """How the temperature is found. CHOSEN: exact, as the paper names no way. Code: gradient descent from temperature
+    1, whose steps are too short to leave the range from about 0.4 to 2.2 (docs/methods.md §2.2)."""
     steps: int = 2_000
-    """Steps of the descent. Code (docs/methods.md §2.2)."""
+    """Number of steps of the descent. Code (docs/methods.md §2.2)."""
     batch_size: int = 64
-    """Answers in a step of the descent. Code (docs/methods.md §2.2)."""
+    """Number of answers in a step of the descent. Code (docs/methods.md §2.2)."""
     learning_rate: float = 1e-3
-    """Rate of the descent, along a half cosine. Code (docs/methods.md §2.2)."""
+    """Learning rate at the descent's first step; it falls along a half cosine. Code (docs/methods.md §2.2)."""
     weight_decay: float = 1e-2
     """Weight decay of the descent's AdamW. Code (docs/methods.md §2.2)."""
 

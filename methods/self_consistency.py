@@ -31,9 +31,9 @@ class SelfConsistency(ConfidenceMethod):
     }
 
     n: int = 10
-    """Samples of a question. CHOSEN: as the related baseline of Kapoor et al. (docs/methods.md §2.14)."""
+    """Number of samples per question. CHOSEN: as in the related baseline of Kapoor et al. (docs/methods.md §2.14)."""
     temperature: float = 1.0
-    """Divides the logits. CHOSEN: the model's own distribution (docs/methods.md §0.8)."""
+    """Sampling temperature. CHOSEN: 1, the model's own distribution (docs/methods.md §0.8)."""
     top_p: float = 1.0
     """Probability mass of nucleus sampling. CHOSEN: all of it (docs/methods.md §0.8); Kapoor et al. use 0.95."""
 

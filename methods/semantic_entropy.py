@@ -19,7 +19,7 @@ from methods._shared.sampled import DIGITS, SampledMethod, sample_log_probabilit
 @method("semantic-entropy")
 @dataclass(kw_only=True, eq=False)
 class SemanticEntropy(SampledMethod):
-    """Negative entropy of the samples' meanings; samples that entail each other share one; learns nothing.
+    """Negative entropy of the samples' meanings; samples that entail each other have one meaning; learns nothing.
 
     Kuhn, Gal and Farquhar, 2023, "Semantic Uncertainty"; the weighting `count` is the discrete variant of Farquhar et
     al., 2024, doi:10.1038/s41586-024-07421-0. With both weightings values are those of LM-Polygraph 0.7.0, but for two
@@ -31,8 +31,8 @@ class SemanticEntropy(SampledMethod):
     output = "score"
 
     weighting: Literal["count", "likelihood"] = "count"
-    """Weight of a meaning: the share of samples that have it, or the sum of their probabilities. CHOSEN: the first,
-    of which Farquhar's code and LM-Polygraph give the same value."""
+    """Weight of a meaning: the share of samples that have it, or the sum of their probabilities. CHOSEN: count, for
+    which Farquhar's code and LM-Polygraph give the same value."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative entropy in nats, `(n,)` float64; above 0 only if the samples' probabilities sum to more than 1."""

@@ -1,4 +1,4 @@
-"""Sentence SAR: log-probabilities of samples, raised by those of similar samples (docs/methods.md §2.24).
+"""Sentence SAR: probabilities of samples, plus a share of those of similar samples (docs/methods.md §2.24).
 
 Example: two samples of probability 0.5 and similarity 0.2 score log(0.5 + 0.5 * 0.2 / 0.001) = 4.61.
 """
@@ -16,11 +16,10 @@ from methods._shared.sampled import SampledMethod, sample_log_probabilities
 @method("sentence-sar")
 @dataclass(kw_only=True, eq=False)
 class SentenceSAR(SampledMethod):
-    """Mean log-probability of samples, each raised by similar samples; learns nothing.
+    """Mean log of the samples' probabilities, to each of which similar samples add theirs; learns nothing.
 
     The sentence level of Duan et al., 2023, "Shifting Attention to Relevance". The value is that of LM-Polygraph 0.7.0,
-    except that the end-of-sequence token is not counted. Full SAR has a token level, too. That needs the similarity of
-    a text to itself without one token, for which there is no signal.
+    except that the end-of-sequence token is not counted. The token level of SAR is left out.
     """
 
     reference = "arXiv:2307.01379"
@@ -28,7 +27,8 @@ class SentenceSAR(SampledMethod):
     output = "score"
 
     t: float = 0.001
-    """Temperature that divides what similar samples add. arXiv:2307.01379 and LM-Polygraph 0.7.0."""
+    """Temperature t, by which the probabilities of similar samples are divided before they are added. arXiv:2307.01379
+    and LM-Polygraph 0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean over samples i of log(p_i + sum of s_ij p_j / t), `(n,)` float64; p: probabilities, s: similarities."""

@@ -26,8 +26,8 @@ class SequenceProbability(ConfidenceMethod):
     needs = Needs(predict=frozenset({TokenScores()}))
 
     length_normalised: bool = True
-    """Take the root of the product, of the order of the answer's length; False: the product itself, which falls with
-    every token. CHOSEN: as arXiv:2002.07650, which makes answers of different lengths comparable."""
+    """Whether the geometric mean is taken, not the product, which falls with every token. CHOSEN: as in
+    arXiv:2002.07650; answers of different lengths are then comparable."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability of the answer, shape (n,), float64."""

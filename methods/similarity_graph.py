@@ -53,7 +53,8 @@ class Eccentricity(_Graph):
     """Negative distance of samples from their centre, in the eigenvectors of small eigenvalues (Lin et al., 2023)."""
 
     threshold: float = 0.9
-    """Eigenvalues below this are used. Official code of arXiv:2305.19187, and LM-Polygraph 0.7.0."""
+    """Only eigenvectors whose eigenvalue is below this are used. Official code of arXiv:2305.19187, and LM-Polygraph
+    0.7.0."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative distance of samples from their centre, `(n,)` float64, at most 0."""
@@ -65,7 +66,7 @@ class Eccentricity(_Graph):
 
 @method("eigenvalues")
 class Eigenvalues(_Graph):
-    """Negative sum of 1 - eigenvalue, a continuous number of clusters (Lin et al., 2023)."""
+    """Negative sum of max(0, 1 - eigenvalue), which is minus a continuous number of clusters (Lin et al., 2023)."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Negative number of clusters, `(n,)` float64, at most 0; -1 where all samples say the same."""

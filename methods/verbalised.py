@@ -34,7 +34,7 @@ class Verbalised(ConfidenceMethod):
     needs = Needs(predict=frozenset({_REPLY}))
 
     unparsed: float = 0.5
-    """Confidence if the reply names no probability. CHOSEN: neither right nor wrong is favoured."""
+    """Confidence if the reply names no probability. CHOSEN: one half, which favours neither right nor wrong."""
 
     def predict(self, batch: Batch) -> FloatArray:
         """Probability that each reply states, `(n,)` float64; `unparsed` for a reply without one."""

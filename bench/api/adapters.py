@@ -21,8 +21,8 @@ class AdapterRef:
 
     folder: Path
     fingerprint: str
-    """Digest of the adapter's weights and configuration. Signals computed with the adapter have it in their key in the
-    store."""
+    """Digest of the adapter's weights and configuration. It is part of the store's key of each signal that is computed
+    with the adapter."""
 
 
 class AdapterModel(Protocol):

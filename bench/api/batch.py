@@ -251,7 +251,7 @@ def copied(column: Column) -> Column:
 def _read_only(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Make a new array read-only and return it.
 
-    The array itself is locked, not a view of it: through the `base` of a read-only view a method could still write.
+    A read-only view of the array would not be enough: a method could write to the array through the view's `base`.
     """
     fresh.flags.writeable = False
     return fresh
@@ -286,8 +286,8 @@ class Batch:
     def own(self) -> Self:
         """Return a copy with writable arrays; the output head is not copied.
 
-        A plugin gets a fresh copy in each call. So torch can wrap the arrays, and what the plugin writes changes
-        nothing else.
+        Each call of a plugin gets its own copy, so that torch can wrap the arrays, and writes to them change nothing
+        else.
         """
         batch = copy.copy(self)
         vars(batch).update(_columns=dict(self._columns))

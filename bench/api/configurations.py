@@ -17,8 +17,8 @@ from bench.api.search import Search, Times
 def search_fields(method: ConfidenceMethod, fixed: Mapping[str, object]) -> dict[str, Search]:
     """Return name -> search space of the constants of a method that are searched.
 
-    Of the fields in the method's `search`, two kinds are left out: constants that the user set, and constants whose
-    preset value is 0 where the search space is a multiple (`Times`) of that value.
+    Two kinds of constants in the method's `search` are left out: those that the user set, and those with preset value 0
+    whose search space multiplies the preset value (`Times`).
 
     Args:
         method: the method with its preset's constants.

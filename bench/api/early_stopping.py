@@ -84,7 +84,7 @@ class TrainingStage:
 class EarlyStopping:
     """Iterator over the steps of one training; it ends early when the validation loss no longer falls.
 
-    Without validation answers (presets that keep the last step) all steps run, and the weights of the last are kept.
+    Without validation answers, all steps run, and the weights of the last step are kept.
     """
 
     def __init__(

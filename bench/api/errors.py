@@ -46,7 +46,7 @@ class ContractError(Exception):
 
 
 class PluginError(Exception):
-    """Stands for an exception of a plugin; its message names type, message and the plugin's line of that exception."""
+    """Replaces an exception of a plugin; its message has that exception's type, its message, and the plugin's line."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -66,7 +66,7 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
 
     Args:
         error: the exception.
-        home: file or folder of the plugin; of the traceback, the innermost line within `home` is named.
+        home: file or folder of the plugin; the message names the innermost line of the traceback that is in it.
     """
     try:
         text = " ".join(str(error).split())
@@ -147,8 +147,8 @@ def plugin_errors(who: str) -> Iterator[None]:
 def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
     """Call `work` and return its result, or the exception that it raised: a plugin's exception can't end the run.
 
-    The exception is returned without traceback and cause, whose frames would keep a failed method's arrays in memory.
-    Before that, the traceback is logged to `PLUGINS`; exceptions of the harness's own classes are not logged.
+    The exception is returned without traceback and cause, as they would keep a failed method's arrays in memory. Its
+    traceback is logged to `PLUGINS`, unless its class is one of the harness's own.
     """
     try:
         return work(*args, **kwargs)

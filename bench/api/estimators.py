@@ -27,7 +27,7 @@ Convert = Callable[[Any, str], Any]
 
 
 def is_part(value: object) -> bool:
-    """Return whether a value is a scikit-learn object, or a `RandomState` as such objects contain."""
+    """Return whether a value is a scikit-learn object, or a numpy `RandomState`, which such objects may contain."""
     return type(value).__module__.partition(".")[0] == _PACKAGE or isinstance(value, np.random.RandomState)
 
 

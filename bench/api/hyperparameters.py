@@ -36,7 +36,7 @@ def constants(cls: type[ConfidenceMethod]) -> list[dict[str, Any]]:
 
 
 def sources(cls: type[ConfidenceMethod]) -> dict[str, str]:
-    """Return field name -> docstring under the field; a field of the class goes before one of its base classes."""
+    """Return field name -> docstring under the field; fields of the class replace those of its base classes."""
     docstring_of_field: dict[str, str] = {}
     for base in cls.__mro__[::-1]:
         path = getattr(sys.modules.get(base.__module__), "__file__", None) or ""

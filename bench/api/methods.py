@@ -200,8 +200,8 @@ class ConfidenceMethod(ABC):
         """Learn from labelled answers and return self; the default learns nothing.
 
         Raises:
-            UntrainableError: the method can't learn from these answers; its result is skipped with this reason. The
-                harness itself checks before whether all answers are right, or all wrong.
+            UntrainableError: the method can't learn from these answers; its result is skipped with this reason. Answers
+                that are all right or all wrong are refused before this call, unless `takes_one_class` is set.
         """
         del train, ctx
         return self

@@ -1,6 +1,6 @@
 """Options of a command as fields of a dataclass: their annotations, and conversion from and to the command line.
 
-Keywords are the arguments of the Python function that does the same as the command, e.g. `bench.run()`.
+The Python function that does the same as the command, e.g. `bench.run()`, takes the fields as keyword arguments.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
 
     Args:
         name: name of the field.
-        marks: annotations of the field; an `OptionName` among them decides.
+        marks: annotations of the field; if one is an `OptionName`, it gives the option's name.
         several: whether the field takes several values; then a final "s" of its name is dropped.
     """
     flag = next((mark.name for mark in marks if isinstance(mark, OptionName)), None)

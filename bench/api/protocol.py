@@ -13,9 +13,10 @@ from typing import Any
 from bench.api.errors import UserError, did_you_mean
 
 NLL_CLIP = 2.0**-24
-"""Smallest probability in a log loss; smaller ones are raised to it: the gap between 1 and the largest float32 below 1.
+"""Smallest probability in a log loss; smaller probabilities are raised to it.
 
-A float32 softmax has no value between 1 - 2^-24 and 1. A method that returns float64 must not pay more for 1.
+2^-24 is the difference between 1 and the largest float32 below 1. So a mistake at confidence 1 costs no more than a
+mistake at that float32.
 """
 
 

@@ -112,8 +112,9 @@ class Samples(Signal):
     - `log_probability`, float32, in nats: of the token by the model itself, at temperature 1 and without `top_p`.
     - `ended`, bool: whether the sample ended with an end token rather than at the length limit; true of an empty one.
 
-    A generator keyed by (seed, question id, sample) draws each sample, so that batching and resuming change nothing.
-    All signals with the same n, temperature and `top_p` use the same samples.
+    Each sample has its own random generator, seeded by the run's seed, the question id and the index of the sample. So
+    samples depend neither on batches nor on interruptions of a run. All signals with the same n, temperature and
+    `top_p` use the same samples.
     """
 
     n: int = 10

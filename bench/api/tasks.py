@@ -137,9 +137,6 @@ class Task(ABC):
         return [(self.card, split)] if self.card.hub is not None else []
 
     def provenance(self, split: Split) -> Mapping[str, str]:
-        """Return further facts on the origin of a split's rows to record in results, e.g.
-
-        a file's digest; by default none.
-        """
+        """Return further facts on the origin of a split's rows for results, e.g. a file's digest; by default none."""
         del split
         return {}

@@ -62,7 +62,7 @@ def analyze(
     request: AnalysisRequest,
     *,
     method: Annotated[str, typer.Argument(help="A method that has analyses, e.g. ccps.")],
-    analysis: Annotated[str | None, typer.Argument(help="One of them. Default: list them.")] = None,
+    analysis: Annotated[str | None, typer.Argument(help="One of its analyses. Default: list them.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +76,10 @@ def analyze(
     ] = None,
     format_: Format = OutFormat.TERMINAL,
 ) -> None:
-    """List a method's analyses, or run one: variants trained again and compared, or measures of the trained method.
+    """List a method's analyses, or run one of them.
+
+    An analysis either trains variants of the method again and compares them, or measures something of the trained
+    method.
 
     Example: bench analyze ccps features --model tiny --task atlas-choice
     """
@@ -105,10 +108,10 @@ def analyze(
 @app.command("transfer", cls=GroupedHelp)
 @options_from(TransferConfig, without=("cache",), each="seed")
 def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> None:
-    """Train every method on each of several corpora, test it on all, and price the shift.
+    """Train every method on each of several corpora, test it on all, and say what a change of corpus costs.
 
     Signals are taken from the store: after an ordinary run the model reads nothing more. Results, tables (md, csv,
-    json) and a figure are written below --out, which tables of ordinary results leave out.
+    json) and a figure are written below --out; tables of ordinary results don't show these results.
 
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
@@ -125,7 +128,7 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
 @app.command("labels", cls=GroupedHelp)
 @options_from(LabelsConfig, without=("cache",))
 def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
-    """Train methods on 20, 50, ... labelled questions, and say from how many on they beat what needs no training.
+    """Train methods on 20, 50, ... labelled questions, and say from how many on they beat untrained methods.
 
     Signals are taken from the store: after an ordinary run the model reads nothing more. Tables (md, csv, json) and a
     figure for each task are written below --out.
@@ -148,8 +151,8 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     """Analyse a table under every choice that costs no forward pass, and say which of its claims survive.
 
     Result files are read and no model is run. Choices are definitions of calibration and discrimination, averages,
-    seeds, gradings, and whatever presets, tunings, judges and recalibrations there are results of. Tables (md, csv,
-    json) and figures (svg, png) are written below --out.
+    seeds, gradings, and all presets, tunings, judges and recalibrations that have results. Tables (md, csv, json) and
+    figures (svg, png) are written below --out.
 
     Example: bench analyze multiverse --model tiny --task atlas-oe
     """

@@ -78,7 +78,7 @@ def list_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be named on the command line. In a pipe: a line each, with tabs between its columns."""
+    """List the methods, models or tasks that commands can name; in a pipe, one tab-separated line for each."""
     from bench.cli.describe import list_records
 
     records = list_records(kind, plugin or ())
@@ -120,7 +120,9 @@ def params(
     model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.", autocompletion=MODEL)],
     plugin: Plugins = None,
     *,
-    memory: Annotated[bool, typer.Option("--memory", help="Show what reading and fits take on a device.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show the device memory that reading and fits take.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
@@ -186,10 +188,10 @@ def report(
 def import_(
     tool: Annotated[Tool, typer.Argument(help="lm-eval (samples_*.jsonl) or inspect (.eval or .json).")],
     log: Annotated[Path, typer.Argument(help="The log.")],
-    task: Annotated[str | None, typer.Option(help="Task whose questions it answers.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task whose questions the log answers.")] = None,
     *,
-    task_file: Annotated[Path | None, typer.Option(help="File of these questions.")] = None,
-    split: Annotated[str, typer.Option(help="Split of these questions.")] = "test",
+    task_file: Annotated[Path | None, typer.Option(help="File of the questions that the log answers.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the questions.")] = "test",
     out: Annotated[Path | None, typer.Option(help="File to write. Default: LOG.answers.jsonl, here.")] = None,
     data_dir: DataDir = None,
     plugin: Plugins = None,
@@ -246,7 +248,7 @@ def check(
         Path | None, typer.Option(help="Also run this cell of --results again, named by its JSON file, and compare.")
     ] = None,
     data_dir: DataDir = None,
-    timeout: Annotated[float, typer.Option(help="Seconds that one rule may take with a file.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that each rule may take, for a file.")] = 300.0,
     *,
     as_json: AsJson = False,
 ) -> None:

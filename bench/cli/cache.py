@@ -49,19 +49,19 @@ app = Commands(callback=with_verbosity(show), invoke_without_command=True)
 def prune(
     *,
     model: Annotated[
-        str | None, typer.Option(help="What is kept of this model, as bench cache names it.", autocompletion=MODEL)
+        str | None, typer.Option(help="Only entries of this model, as bench cache names it.", autocompletion=MODEL)
     ] = None,
-    older_than: Annotated[str | None, typer.Option(help="What was written before so long, e.g. 12h, 30d, 8w.")] = None,
-    fits: Annotated[bool, typer.Option("--fits", help="Fitted methods and adapters alone.")] = False,
+    older_than: Annotated[str | None, typer.Option(help="Only what is older than this, e.g. 12h, 30d, 8w.")] = None,
+    fits: Annotated[bool, typer.Option("--fits", help="Only fitted methods and adapters.")] = False,
     signals: Annotated[
-        bool, typer.Option("--signals", help="What was read of a model alone: signals, and the answers beside them.")
+        bool, typer.Option("--signals", help="Only what was read of a model: signals, and the answers beside them.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be freed and stop.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
     """Free space: answers, signals, fits and adapters; a run computes again what it needs.
 
-    What a running process reads or makes stays, and so do verdicts of judges, logs and results.
+    What a running process reads or writes is kept, and so are judges' verdicts, logs and results.
     """
     from bench.api.errors import did_you_mean
     from bench.cli.printing import print_line, print_records
@@ -112,7 +112,7 @@ def _count_text(rows: Sequence[UsageRow]) -> str:
 def _records(rows: Iterable[UsageRow]) -> list[dict[str, Any]]:
     """Sum up entries and bytes of the store by kind, model and task.
 
-    Bytes that were stored by passes over a model are split into answers and signals.
+    An entry of a pass over a model has answers and signals; their bytes are counted separately.
     """
     from bench.store.usage import ENTRIES, READINGS
 

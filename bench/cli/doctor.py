@@ -91,7 +91,7 @@ Results = Annotated[Path, typer.Option("--out", help="Folder of results that run
 
 
 def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
-    """Say whether a run can start on this machine, and what to mend. Exit code 1 where it can't."""
+    """Say whether a run can start on this machine, and what to mend; the exit code is 1 if no run can start."""
     from bench.cli.printing import print_json, print_line
 
     findings = run_checks(out)

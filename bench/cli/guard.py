@@ -20,8 +20,8 @@ def guard(
     head: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of a head of one of these results: write its threshold into the head's card, by which bench"
-            " score then says which answers are trusted.",
+            help="Folder of a head that was saved with one of these results: the threshold is written into the head's"
+            " card, and bench score then says which answers are trusted.",
             rich_help_panel="Where",
         ),
     ] = None,
@@ -31,9 +31,9 @@ def guard(
 ) -> None:
     """Say from which confidence on answers can be trusted: no more than --risk of them wrong.
 
-    Result files are read and no model is run. For each method and seed, thresholds are tested on a share of the test's
-    questions, from the strictest down; the others show what the threshold keeps. That no threshold can keep the risk is
-    an answer too, and says what it would take.
+    Result files are read and no model is run. For each method and seed, thresholds are tested on a share of the test
+    questions, from the strictest down. The other test questions show how many answers are above the chosen threshold,
+    and how many of these are wrong. If no threshold keeps the risk, the output says what would be needed.
 
     Example: bench guard --risk 0.1 --method ccps
     """

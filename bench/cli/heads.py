@@ -65,8 +65,9 @@ def score(
     """Say how sure a method is of your own answers: one line of JSON for each question.
 
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
-    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After
-    bench guard --head, each line also says whether the answer is trusted, and by which guard; null of given answers.
+    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After bench
+    guard --head, each line also says whether the answer is trusted, and by which guard; trusted is null for answers
+    that you give.
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
@@ -137,12 +138,12 @@ def check(
         str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")
     ] = None,
     dtype: Dtype = None,
-    attention: Annotated[Attention | None, typer.Option(help="Implementation. Default: the model's.")] = None,
+    attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: the model's.")] = None,
     device: Device = None,
     token_budget: Budget = None,
-    tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that is all right.")] = 0.02,
+    tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that passes.")] = 0.02,
     state_tolerance: Annotated[
-        float, typer.Option(help="Largest mean relative difference of hidden states that is all right.")
+        float, typer.Option(help="Largest mean relative difference of hidden states that passes.")
     ] = 0.02,
     plugin: Plugins = None,
     *,
@@ -150,11 +151,11 @@ def check(
     trust_remote_code: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a model in some setting still says what it said when the head was made.
+    """Check whether a model, in the setting that you name, still says what it said when the head was made.
 
-    The head keeps up to 64 test questions with the model's answers, hidden states and confidences. They are read again
-    through the setting that you name; the check says how far all of it moved, and ends with exit code 1 beyond the
-    tolerances.
+    The head keeps up to 64 test questions with the model's answers, hidden states and confidences. The model reads
+    these questions again. The check prints how far the numbers moved, and ends with exit code 1 if one moved by more
+    than its tolerance.
 
     Example: bench head check heads/lts --dtype bfloat16
     """

@@ -32,7 +32,10 @@ def method(
     out: Out = None,
     *,
     trained: Annotated[
-        bool, typer.Option("--trained/--untrained", help="A probe on a hidden state, or an entropy of tokens.")
+        bool,
+        typer.Option(
+            "--trained/--untrained", help="Begin with a probe on a hidden state, or with an entropy of tokens."
+        ),
     ] = False,
 ) -> None:
     """Write a method and its tests."""
@@ -48,9 +51,7 @@ def task(
     name: Name,
     out: Out = None,
     *,
-    choice: Annotated[
-        bool, typer.Option("--choice/--open", help="Questions with lettered options, or without.")
-    ] = True,
+    choice: Annotated[bool, typer.Option("--choice/--open", help="Begin with lettered options, or with none.")] = True,
 ) -> None:
     """Write a task and its tests."""
     path = write("task", name, "choice" if choice else "open", out)

@@ -118,14 +118,14 @@ def options_from(
 ) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator of commands: each field of the dataclass `cls` becomes an option.
 
-    The command's first parameter is then the object of `cls` that the options give.
+    The command's first argument is then an object of `cls`, built from the options.
 
     Args:
         cls: a dataclass; the docstrings under its fields are the options' help. A field that is a tuple becomes a
             repeatable option with the field's name in the singular. A tuple field whose default is None is None where
             the option is not given.
         without: names of fields that don't become options and keep their defaults.
-        each: name of an integer field whose option takes several values. The command's first parameter is then a tuple
+        each: name of an integer field whose option takes several values. The command's first argument is then a tuple
             with one object of `cls` for each value.
     """
     fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]

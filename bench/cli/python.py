@@ -64,18 +64,18 @@ def run(
     """Run methods on a model over tasks, score them and write the results: `bench run` in Python.
 
     Args:
-        methods: names and groups, one text or several, as on the command line; and classes with `@method`, which may
-            be typed into a notebook. Such a class runs in this process, and is fitted in every run.
+        methods: names and groups, one text or several, as on the command line; and classes with `@method`, which may be
+            typed into a notebook. Such a class runs in this process, and is fitted in every run.
         model: alias, Hub id, or folder.
         tasks: one or several; the model's own by default.
         quiet: print no progress.
         options: fields of `bench.run.config.RunConfig`, the options of `bench run`: `limit=50, seed=1, preset="fixed"`.
 
     Returns:
-        The results that this run has written, cells that failed or were skipped included, with tables and figures.
+        The results that this run has written, including cells that failed or were skipped, with tables and figures.
 
     Raises:
-        UserError: an argument or input is invalid; the message says what was expected. Nothing was computed for it.
+        UserError: an argument or input is invalid; the message says what was expected.
     """
     names: list[object] = []
     classes: list[type[ConfidenceMethod]] = []
@@ -111,7 +111,7 @@ def run(
 def load_results(
     folder: Text = "results", *, quiet: bool = False, cache: Text | None = None, **options: object
 ) -> Results:
-    """Load results from a folder, with the intervals and tests of its tables.
+    """Load results from a folder, with the intervals and tests that tables show.
 
     Args:
         folder: the results folder.

@@ -28,7 +28,9 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Method of the paper, e.g. ccps; further options go to each bench run.")],
     models: Annotated[str | None, typer.Option(help="These models of the paper only, separated by commas.")] = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what is left, its cost and the commands.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs that are left, their cost and commands.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
     """Repeat the comparison of a paper: all its methods, models and tasks."""

@@ -177,8 +177,8 @@ def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
 
     Args:
         configs: one configuration for each seed.
-        folder: the run file's folder; relative paths are made absolute if it is not the current one. None: the current
-            folder, so that paths stay.
+        folder: the run file's folder. If it is another than the current folder, relative paths are made absolute. None
+            stands for the current folder.
     """
     import tomli_w
 

@@ -40,8 +40,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     sum_i K_s(t, p_i) (p_i - o_i)|. As g falls when s grows, g(s) = s has one solution s, the result. Without bins, the
     result is continuous in the confidences.
 
-    Numerically, the residuals p_i - o_i are spread on a grid of 2,048 intervals and smoothed in the cosine basis: the
-    reflected kernel multiplies the coefficient of frequency m by exp(-(s pi m)^2 / 2). So g(s) is exact to 1e-4.
+    g(s) is computed on a grid of 2,048 intervals by a cosine transform, with an error of at most 1e-4.
 
     Args:
         confidence: shape (n,), float in [0, 1].
@@ -113,8 +112,8 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
 
     The result is the square root of sum over bins of n_j/n * (g_j^2 - s_j^2/n_j). n_j of the n answers are in bin j.
     g_j and s_j are the mean and the standard deviation (ddof 1), in bin j, of p - o, confidence minus correctness.
-    Kumar, Liang and Ma (2019) take the variance of the labels instead. The bracket estimates the square of the true gap
-    without bias: it is the mean of (p_i - o_i)(p_k - o_k) over pairs of different answers of the bin.
+    Kumar, Liang and Ma (2019) use the variance of the labels in place of s_j^2. The bracket estimates the square of the
+    true gap without bias: it is the mean of (p_i - o_i)(p_k - o_k) over pairs of different answers of the bin.
 
     The sum can be below 0; for calibrated confidences that happens half the time. The result then is minus the root of
     its absolute value. Bins are those of `ece_mass`, one for every ten answers, at most MASS_BINS; a bin of one answer
@@ -218,9 +217,10 @@ def log_losses(confidence: FloatArray, correct: BoolArray) -> FloatArray:
 
 
 def n_clipped(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> int:
-    """Number of answers whose loss `nll` clips at 24 ln 2 nats: mistakes at a confidence of almost 1, and the reverse.
+    """Number of answers whose loss `nll` clips at 24 ln 2 nats.
 
-    Arguments and errors are those of `accuracy`.
+    These are mistakes with a confidence of almost 1, and right answers with a confidence of almost 0. Arguments and
+    errors are those of `accuracy`.
 
     >>> n_clipped([1.0, 1.0, 0.0, 0.5], [True, False, True, False])
     2
@@ -273,7 +273,7 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
 
 
 def brier_mcb(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Miscalibration part of `brier`: what isotonic recalibration of these answers would take off (CORP).
+    """Miscalibration part of `brier`: how much isotonic recalibration of these answers lowers the score (CORP).
 
     Example: a constant confidence of 0.9, with one half of the answers right, has miscalibration (0.9 - 0.5)^2.
 
@@ -295,9 +295,9 @@ def brier_dsc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
 
 def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
-    """Uncertainty part of `brier`, that of a constant, which no method can change (CORP).
+    """Uncertainty part of `brier`: the score of a constant confidence that equals the share of right answers (CORP).
 
-    Example: one of four answers is right, which gives 1/4 * 3/4.
+    This part is the same for all methods. Example: one of four answers is right, which gives 1/4 * 3/4.
 
     >>> brier_unc([0.1, 0.2, 0.3, 0.4], [True, False, False, False])
     0.1875

@@ -12,8 +12,8 @@ from bench.api.protocol import ECE_BINS
 from bench.metrics.validation import THRESHOLD, average_ranks, bin_of, calibration_gap, chunk_sizes, top_label, validate
 
 FLOOR_DRAWS = 200
-"""Number of times that `ece_floor` redraws the labels. Its random error then is about 0.2 percentage points for one
-subject, and about 0.03 for the mean over 57 subjects."""
+"""Number of times that `ece_floor` redraws the labels. With this number, the random error of the floor is about 0.2
+percentage points for one subject, and about 0.03 for the mean over 57 subjects."""
 FLOOR_VALUES_AT_ONCE = 4_000_000
 """Largest number of uniform random numbers held in memory at a time; results do not depend on this limit."""
 
@@ -121,7 +121,7 @@ def ece_floor(
     """Expected `ece` of these confidences under perfect calibration: the mean over labels redrawn as Bernoulli(p).
 
     This is the part of an ECE that chance explains; it is large for small subjects (docs/methods.md §0.17). `correct`
-    is only validated. The result does not depend on the order of the answers.
+    is validated, but has no effect. The result does not depend on the order of the answers.
 
     Args:
         confidence: shape (n,), float in [0, 1].

@@ -136,8 +136,8 @@ class _Logistic(Recalibrator):
 class Platt(_Logistic):
     """Platt scaling of a confidence p to q = sigmoid(a * logit(p) + b) with a >= 0 (Platt, 1999).
 
-    The map is strictly increasing unless a is 0. But confidences are clipped to [2^-24, 1 - 2^-24] before, so that
-    those outside become equal.
+    The map is strictly increasing unless a is 0. Before that, confidences below 2^-24 are set to 2^-24, and those above
+    1 - 2^-24 to 1 - 2^-24.
     """
 
     names = ("a", "b")
@@ -152,8 +152,8 @@ class Beta(_Logistic):
     """Beta calibration of a confidence p to q = sigmoid(a * ln p - b * ln(1 - p) + c) with a, b >= 0.
 
     This is the three-parameter map of Kull, Silva Filho and Flach (2017), but with Platt's smoothed labels. The map is
-    strictly increasing unless a and b are 0. But confidences are clipped to [2^-24, 1 - 2^-24] before, so that those
-    outside become equal.
+    strictly increasing unless a and b are 0. Before that, confidences below 2^-24 are set to 2^-24, and those above 1 -
+    2^-24 to 1 - 2^-24.
     """
 
     names = ("a", "b", "c")
@@ -171,8 +171,8 @@ class Temperature(Recalibrator):
     limits t would be infinite if wrong answers have the higher confidences, and 0 if the threshold 0.5 separates right
     from wrong answers. If all confidences are 0.5, t can't be estimated and is set to 1.
 
-    The map is increasing with two exceptions. Confidences are clipped to [2^-24, 1 - 2^-24] before, so that those
-    outside become equal. With a small t, large confidences round to 1.
+    The map is increasing with two exceptions. Before scaling, confidences below 2^-24 are set to 2^-24, and those above
+    1 - 2^-24 to 1 - 2^-24. With a small t, large confidences round to 1.
     """
 
     temperature_: float

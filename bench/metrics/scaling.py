@@ -28,8 +28,8 @@ class Scale:
     - 1/4n.
 
     Labels are smoothed as by Platt (1999), so that the fit is finite even if the score separates right from wrong. The
-    slope is never negative: if wrong answers have the higher scores, the order is not reversed, as the order is up to
-    the method. p then is a constant, and also if all labelled scores are equal.
+    slope is never negative: if wrong answers have the higher scores, the slope is 0 and p is a constant. p is also a
+    constant if all labelled scores are equal.
     """
 
     labelled: FloatArray

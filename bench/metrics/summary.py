@@ -98,7 +98,7 @@ class Metric:
     def mean(self, values: Iterable[float]) -> float | None:
         """Return the mean of this metric's values in several subjects or seeds; None without values.
 
-        A root metric has the root of the mean square instead.
+        For a root metric (see `is_root`), the root of the mean square is returned instead.
 
         >>> METRICS["brier"].mean([0.1, 0.3]), METRICS["rmsce"].mean([0.7, -0.1])
         (0.2, 0.4898979485566356)

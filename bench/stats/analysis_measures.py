@@ -16,7 +16,7 @@ from bench.api.analyses import Kind, Value
 
 NUMBERS: frozenset[str] = frozenset(get_args(Kind)) - {"text"}
 _MARKS = 2
-"""Largest number of kinds of underlines in a page of coloured texts: as many as can be told without colour."""
+"""Largest number of kinds of underlines in a page of coloured texts: as many as can be told apart without colour."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ class Comparison(Generic[K]):
     clustered: Interval
     """Confidence interval of the difference for other subjects like the tested ones."""
     p: float | None
-    """Two-sided p value, uncorrected, of the null hypothesis of no difference. None without a test. The population is
-    other questions of the same subjects; trained seeds are fixed. The value is 1 if the difference does not vary or too
-    few questions differ."""
+    """Two-sided p value, uncorrected, of the null hypothesis of no difference. None without a test. The test is about
+    other questions of the same subjects, with the same training seeds. The p value is 1 if the difference does not vary
+    or too few questions differ."""
     p_corrected: float | None = None
     """The p value `p`, corrected for all pairs of methods in the block, a group of methods ranked together. If the two
     methods share no block, `p` is corrected for all pairs of methods."""
@@ -175,10 +175,8 @@ def max_t(
         settings: number of draws, their seed, and the level.
 
     Returns:
-        Corrected p values, each at least as large as the uncorrected one, and the critical absolute t of each
-            difference,
-        both (m,). The critical value is NaN where the standard error is 0, or if draws are too few for any
-            significance.
+        Corrected p values (m,), each at least as large as the uncorrected one. Critical absolute t values (m,).
+        A critical value is NaN if the standard error is 0, or if there are too few draws for any significance.
     """
     from scipy.special import ndtr, ndtri, stdtrit
 

@@ -154,8 +154,8 @@ class Feasible:
     least_risk: float
     """Smallest error rate that could be certified if confidences ranked all right answers before all wrong ones."""
     most: int
-    """Largest number of calibration answers that could be selected at the requested error rate, or 0. Confidences are
-    assumed to rank all right answers before all wrong ones."""
+    """Largest number of calibration answers that could be selected at the requested error rate; 0 if none could.
+    Confidences are assumed to rank all right answers before all wrong ones."""
 
 
 def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:
@@ -180,10 +180,10 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
     """Return the thresholds (k,) to test, strictest first: quantiles of the confidences of other, unlabelled answers.
 
     The calibration answers must not be among `values`, so that the grid is independent of the tests. The strictest
-    threshold is expected to select as many calibration answers as certify the error rate with `FORGIVEN` mistakes. If
-    that is more than half of them, fewer mistakes are tolerated. A threshold lies half-way between two neighbouring
-    values: so ties stay together, and rounding moves no answer across it. The last threshold is the floor, which
-    selects all answers.
+    threshold is chosen for a certificate despite `FORGIVEN` mistakes: it is expected to select just the number of
+    calibration answers that is needed. If more than half of the calibration answers would be needed, fewer mistakes are
+    planned for. Each threshold lies half-way between two neighbouring values, so that answers with equal values are
+    selected together. The last threshold is the floor, which selects all answers.
 
     Args:
         values: shape (r,), r > 0: confidences or scores of unlabelled answers; infinite scores are no thresholds.

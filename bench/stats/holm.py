@@ -37,7 +37,7 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 
 
 def with_holm(tests: Iterable[T], field: str = "p_holm") -> list[T]:
-    """Return copies of dataclass instances with their `p` corrected by Holm's method in the field named `field`.
+    """Return copies of dataclass instances whose field `field` has the p value `p` corrected by Holm's method.
 
     All instances in `tests` are corrected together, except those whose `p` is None: they are returned unchanged.
     """

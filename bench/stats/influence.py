@@ -32,8 +32,7 @@ class Influence(NamedTuple):
     value: float
     """The metric of the method. For a root metric this is its square, whose estimate may be below 0."""
     by_question: FloatArray
-    """Influence of each question, shape (n,); sums to 0. Over new samples of questions the sum varies as `value`
-    does."""
+    """Influence of each question on `value`, shape (n,); the influences sum to 0."""
     by_subject: FloatArray = np.empty(0)
     """The metric in each of S subjects, shape (S,), NaN where undefined; empty if the metric is pooled over all
     questions."""
@@ -41,8 +40,8 @@ class Influence(NamedTuple):
     """Variance term of second order, added to the variance from influences in the interval of one method. It is above 0
     for RMSCE only, see `_rmsce`."""
     inputs: FloatArray = np.empty(0)
-    """The number of each question from which the metric is computed, e.g. its confidence, shape (n,); empty if unknown.
-    Two methods differ on a question if these numbers differ."""
+    """What the metric is computed from, one number for each question, e.g. its confidence; shape (n,), empty if
+    unknown. Two methods differ on a question if these numbers differ."""
 
 
 def influence(
@@ -159,7 +158,7 @@ def _rmsce(p: FloatArray, o: BoolArray) -> Influence | None:
 
     Let w be a bin's share of the answers and v the variance of its gap. These influences give the bin a variance of 4
     w^2 g^2 v. For calibrated confidences that is twice the true variance on average, as observed gaps exceed true gaps.
-    But it is near 0 where g is near 0. So a bin's variance is at least the second-order term, 2 w^2 v^2.
+    But this variance is near 0 where g is near 0. So a bin's variance is at least the second-order term, 2 w^2 v^2.
     """
     bins = Bins.of(p, o)
     if bins is None:

@@ -66,9 +66,10 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Return the distance from the estimate `value` to the farther end, or to the upper end if the lower is 0.
+        """Return the distance from the estimate `value` to the farther end of the interval.
 
-        None where there is no interval or no value.
+        A lower end of 0 is not counted, as an interval may be cut off there. None where there is no interval or no
+        value.
         """
         if self.ends is None or value is None:
             return None
@@ -155,7 +156,7 @@ class Sampling:
     def _mean_freedom(self) -> float:
         """Degrees of freedom of a mean over subjects, computed as if all subjects had the same variance.
 
-        0 if the subjects below MIN_STRATUM have fewer than MIN_STRATUM questions together.
+        The result is 0 if subjects with fewer than MIN_STRATUM questions have fewer than MIN_STRATUM together.
         """
         small = self.strata.sizes < MIN_STRATUM
         n_small = int(self.strata.sizes[small].sum())
@@ -170,8 +171,8 @@ class Sampling:
 
         Let c and c' be the influences on two values. A stratum of m questions contributes the covariance m / (m - 1) *
         sum (c - mean c)(c' - mean c'), and the strata's contributions add up. Degrees of freedom are Satterthwaite's
-        (1946). For rank-based metrics a second count takes right and wrong answers as strata, because the rarer class
-        limits the precision; the smaller count is used.
+        (1946). For rank-based metrics, degrees of freedom are also computed with right and wrong answers as strata,
+        because the rarer class limits the precision; the smaller number is used.
 
         Args:
             metric: one of `bench.stats.influence.TESTED`.

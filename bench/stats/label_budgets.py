@@ -331,7 +331,8 @@ class _CurveEstimator(NamedTuple):
 def _lead_tests(gains: Sequence[GainOverUntrained]) -> Iterator[LeadTest]:
     """Yield a test for each trained method and number of labels: is it better than every untrained method?
 
-    The p value is the largest among its gains over untrained methods; a gain below 0 counts with p value 1.
+    The p value is the largest of the p values of the method's gains over untrained methods. Gains below 0 count as p
+    value 1.
     """
     for method, size in dict.fromkeys((gain.method, gain.size) for gain in gains):
         pairs = [gain for gain in gains if (gain.method, gain.size) == (method, size)]

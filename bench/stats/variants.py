@@ -196,8 +196,8 @@ class OverSeeds(NamedTuple):
     by_seed: FloatArray
     """Metric or difference for each seed, shape (seeds,)."""
     influences: FloatArray
-    """Influence of each question on the mean over seeds, (n,). Empty where unknown, and for a difference of two roots
-    of 0."""
+    """Influence of each question on the mean over seeds, (n,). Empty where unknown, and for a difference of two root
+    metrics that are both 0."""
 
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
@@ -320,7 +320,7 @@ class _VariantEstimator(NamedTuple):
         value = float(part.by_seed.mean() / whole.by_seed.mean())
 
         def acceptance(share: float) -> float:
-            """Return p value minus alpha for the null that the share has this value; positive if it is not rejected."""
+            """Return p value minus alpha for the null that the share has this value; positive if not rejected."""
             _, p = self._estimate(part.minus(share, whole), (-np.inf, np.inf))
             return (p or 0.0) - (1 - self.level)
 

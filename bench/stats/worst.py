@@ -72,8 +72,8 @@ class MethodCells(NamedTuple):
         """Rank methods: the rank is 1 plus the number of methods that are significantly better by their worst cell.
 
         A method is worse than another if one of its cells is significantly worse than every cell of the other method.
-        All pairs of cells are tested at one critical value. A false claim needs that cell to exceed the truly worst
-        cell of the other method by chance. So the family-wise error rate over all methods is at most 1 - LEVEL.
+        All pairs of cells are tested at one critical value. Such a claim is false only if the cell exceeds, by chance,
+        the truly worst cell of the other method. So the family-wise error rate over all methods is at most 1 - LEVEL.
         """
         from scipy.special import ndtr, stdtrit
 

@@ -66,7 +66,7 @@ class Check:
 
     body: Callable[[Any], str | None]
     expected_failure: str = ""
-    """Why the method may break the rule; empty for none. With a reason, the check fails if the rule is kept."""
+    """Why the method may break the rule; empty if it may not. With a reason, the check fails if the rule is kept."""
 
     @property
     def __name__(self) -> str:

@@ -99,7 +99,7 @@ def check_declarations(make: MakeMethod) -> None:
 def check_no_gold_in_predict(make: MakeMethod) -> None:
     """`predict` reads no signal that reveals the right answer, under any preset; `fit` may.
 
-    Whether signals reveal it is judged by what the method declares to read.
+    The signals that the method declares to read are checked.
     """
     made = [make.plugin(**arguments) for arguments in make.plugin.presets.values()] or [make()]
     for needs in (make.plugin.needs, *(method.reads() for method in made)):
@@ -310,7 +310,7 @@ def check_one_class(make: MakeMethod) -> None:
     """With `takes_one_class`: `fit` raises a UserError, or the confidences are constant or all on that label's side.
 
     `takes_one_class` declares that `fit` can learn from answers that are all right, or all wrong. Confidences are on
-    the label's side if they are at least 0.5 for right answers, and below 0.5 for wrong ones.
+    the label's side if they are at least 0.5 after a fit to right answers, or below 0.5 after a fit to wrong ones.
     """
     if not make.plugin.takes_one_class:
         return  # the harness does not fit such a method on one class

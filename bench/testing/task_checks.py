@@ -102,7 +102,8 @@ def check_gold(make: MakeTask) -> None:
 def check_letters(make: MakeTask) -> None:
     """Every letter is the right one in some question of the evaluated split.
 
-    Otherwise labels may be hidden, or indices of right options shifted. The split is `test`, or `train` without one.
+    If a letter never is, the right options may be missing or shifted by one. The evaluated split is `test`, or `train`
+    for a task without `test`.
     """
     if make.plugin.format is not Format.CHOICE:
         return

@@ -57,9 +57,10 @@ class PenalisedMethod(ConfidenceMethod):
     draws = False
 
     weakest: float = 1.0
-    """Smallest penalty. CHOSEN: as much as one row says of a standardised input (docs/methods.md §2.40)."""
+    """Smallest penalty. CHOSEN: 1, about the weight of one training row (docs/methods.md §2.40)."""
     points: int = 14
-    """Penalties that are tried, each half the one before it. CHOSEN: from 8,192 on (docs/methods.md §2.40)."""
+    """Number of penalties that are tried, each half the one before. CHOSEN: 14, from 8,192 down to 1 (docs/methods.md
+    §2.40)."""
 
     @abstractmethod
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
@@ -204,17 +205,18 @@ def calibrated(
     fit_on: Callable[[BoolArray], Callable[[float], Arrays]],
     score: Callable[[Arrays], FloatArray],
 ) -> Callable[[float], Arrays]:
-    """Return a function that fits a score with a given penalty, and a map from the score to a probability.
+    """Return a function that, given a penalty, fits a score and a map from scores to probabilities.
 
-    The function returns the arrays of the score, fitted on all rows, and those of the map under the name `map`. The map
-    is a logistic regression of the labels on held-out scores: each half of the rows is scored by a fit on the other
+    The function returns a dict: the arrays of the score, fitted on all rows, and under `map` the arrays of the map. The
+    map is a logistic regression of the labels on held-out scores: each half of the rows is scored by a fit on the other
     half. Scores of rows that took part in their own fit would separate right from wrong answers too well.
 
     Args:
         who: name of the method, for errors.
         strata: `(n,)` bool, the stratum of each row; both halves get the same share of each stratum.
         correct: `(n,)` labels.
-        fit_on: function from a mask `(n,)` of rows to a function from a penalty to the arrays fitted on these rows.
+        fit_on: function such that `fit_on(mask)(penalty)` fits the score on the rows in `mask` `(n,)` and returns its
+            arrays.
         score: function from the arrays of a fit to the scores `(n,)` of all rows.
 
     Raises:
@@ -240,5 +242,5 @@ def calibrated(
 
 
 def apply_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
-    """Return the probabilities `(n,)` to which the map that `calibrated` fitted takes scores `(n,)`."""
+    """Map scores `(n,)` to probabilities `(n,)`, by a map that `calibrated` fitted."""
     return probability(log_odds(who, arrays["map"], score[:, None]))

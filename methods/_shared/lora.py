@@ -173,36 +173,39 @@ class LoraMethod(ConfidenceMethod):
     }
 
     steps: int = 10_000
-    """Steps of the training. Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
+    """Number of training steps. Paper, Training Details; code: 5,000 (docs/methods.md §2.0, §6 #53)."""
     batch_size: int = 32
-    """Answers in a step, over all processes. Paper, Training Details; code: 4 on each device
+    """Number of answers per step, on all devices together. Paper, Training Details; code: 4 on each device
     (docs/methods.md §2.0, §6 #53)."""
     learning_rate: float = 1e-4
-    """Learning rate at the first step. Paper, Training Details; along a half cosine without warm-up, as the code
-    (docs/methods.md §0.8)."""
+    """Learning rate at the first step. Paper, Training Details. It falls along a half cosine, without warm-up, as in
+    the code (docs/methods.md §0.8)."""
     weight_decay: float = 0.1
     """Weight decay of AdamW. Paper, Training Details; code: 0.0 (docs/methods.md §6 #51)."""
     beta1: float = 0.9
     """First decay rate of AdamW. CHOSEN: torch's default, as the paper names none (docs/methods.md §0.8)."""
     beta2: float = 0.999
-    """Second decay rate of AdamW. CHOSEN: as beta1 (docs/methods.md §0.8)."""
+    """Second decay rate of AdamW. CHOSEN: torch's default, as for beta1 (docs/methods.md §0.8)."""
     clip: float = 0.0
-    """Norm to which a step's gradient is clipped; 0: not clipped. Paper: unspecified; code: the trainer's default, 1.0
+    """Largest norm of a step's gradient; 0: no limit. Paper: unspecified; code: the trainer's default, 1.0
     (docs/methods.md §2.6)."""
     rank: int = 8
-    """LoRA on query and value of every layer. Paper, parameter table; code: lora_rank (docs/methods.md §2.5, §2.6)."""
+    """Rank of the adapter, which changes query and value of every layer. Paper, parameter table; code: lora_rank
+    (docs/methods.md §2.5, §2.6)."""
     alpha: int = 32
     """LoRA's alpha: the adapter's product is multiplied by alpha / rank. Code: lora_alpha (docs/methods.md §2.5)."""
     dropout: float = 0.1
-    """Dropout on the adapter's input. Code: lora_dropout (docs/methods.md §2.5)."""
+    """Dropout rate on the adapter's input. Code: lora_dropout (docs/methods.md §2.5)."""
     target_modules: str = ""
-    """Last names of the layers to adapt, with commas between; CHOSEN: empty finds queries and values."""
+    """Names of the layers to adapt (last parts of module names), separated by commas. CHOSEN: empty, i.e. query and
+    value layers are found."""
     points: int = POINTS
-    """Number of evaluations on validation. As every method (docs/methods.md §0.20)."""
+    """Number of evaluations of the validation loss, the same for every method (docs/methods.md §0.20)."""
     published_steps: int = 10_000
     """Steps of the paper's training: with fewer, and a loss that still falls, the result is marked "cut short"."""
     deepspeed: bool = True
-    """ZeRO stage 2; off: plain torch does the same training. Paper, Training Details (docs/methods.md §6 #54)."""
+    """Whether to train with DeepSpeed's ZeRO stage 2; if not, plain torch does the same training. Paper, Training
+    Details (docs/methods.md §6 #54)."""
 
     def __post_init__(self) -> None:
         """Raise an error for settings with which nothing could be trained."""

@@ -171,16 +171,16 @@ class StateProbe(ConfidenceMethod):
     search: ClassVar[Mapping[str, Search]] = RATE_AND_DECAY
 
     steps: int = 10_000
-    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Largest number of training steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """Most rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Largest number of rows in a step. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     learning_rate: float = 1e-4
-    """Learning rate of AdamW. Paper, Training Details (docs/methods.md §2.0); its schedule is unspecified."""
+    """Learning rate of AdamW. Paper, Training Details (docs/methods.md §2.0), which names no schedule."""
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details (docs/methods.md §2.0, §6 #51)."""
     standardise: bool = True
-    """Inputs to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in fixed
-    (docs/methods.md §0.8)."""
+    """Whether inputs are scaled to mean 0 and deviation 1 over the training rows. Paper: not mentioned; on in preset
+    fixed (docs/methods.md §0.8)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the probe on the labels.

@@ -19,11 +19,11 @@ class SampledMethod(ConfidenceMethod):
     """Base class of methods that read samples; the class attribute `needs` names the signals at default arguments."""
 
     n: int = 10
-    """Samples of a question. CHOSEN: as self-consistency, so that all methods share their samples."""
+    """Number of samples per question. CHOSEN: as in self-consistency, so that all methods share their samples."""
     temperature: float = 1.0
-    """Divides the logits. CHOSEN: as self-consistency."""
+    """Sampling temperature. CHOSEN: as in self-consistency."""
     top_p: float = 1.0
-    """Probability mass of nucleus sampling. CHOSEN: as self-consistency."""
+    """Probability mass of nucleus sampling. CHOSEN: as in self-consistency."""
 
     @property
     def samples(self) -> Samples:

@@ -20,7 +20,8 @@ decade to either side for every method and constant, so that no method's range w
 (docs/methods.md §5.4)."""
 RATE_AND_DECAY: Mapping[str, Search] = {"learning_rate": AROUND, "weight_decay": AROUND}
 """Search space under `--tune` of a method with one training. CHOSEN: the two constants that every training by gradient
-steps has. Layers, steps and batches stay, so that neither size nor cost is chosen (docs/methods.md §5.4)."""
+steps has. Layers, steps and batches are not searched, so that all configurations have the same size and cost
+(docs/methods.md §5.4)."""
 
 _MANY_WEIGHTS = 1 << 18  # from which a matrix product gains from a second thread
 

@@ -58,8 +58,9 @@ class Variant:
     """Variants of feature definitions on which the paper and its official code differ (docs/methods.md §3, §6)."""
 
     js: Literal["true", "ref"] = "true"
-    """`true`: the Jensen-Shannon divergence. `ref`: as the official code, the mean of KL(m|P0) and KL(m|Ps), its two
-    halves with reversed arguments."""
+    """How the divergence between the distributions P0 and Ps is computed, with m = (P0 + Ps) / 2. `true`:
+    Jensen-Shannon, the mean of KL(P0|m) and KL(Ps|m). `ref`: the mean of KL(m|P0) and KL(m|Ps), as in the official
+    code."""
     eps_flip: Literal["grid", "exact"] = "grid"
     """How the smallest perturbation that changes the argmax is measured. `grid`: by the first step that does so.
     `exact`: computed, if it is within the radius."""

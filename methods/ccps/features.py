@@ -78,7 +78,7 @@ def perturbation_features(
         steps: number of equal steps up to the radius.
         variant: variant of the feature definitions.
         directions: `(t, d)` float directions of the perturbation, of any norm but 0; None: along the gradient. Step
-            lengths and the gradient's norm, a feature, are the same for all directions.
+            lengths, and the feature that is the gradient's norm, are the same with and without `directions`.
 
     Returns:
         `(t, 75)` float32 on the host. The distance at which the argmax changes is the radius if no step changes it.

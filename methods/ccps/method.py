@@ -121,31 +121,34 @@ class Ccps(ConfidenceMethod):
     steps: int = 5
     """Number S of equal steps up to the radius. Paper, Method (docs/methods.md §2.8)."""
     js: Literal["true", "ref"] = "true"
-    """Jensen-Shannon divergence. Paper, feature appendix; the code averages the reversed halves
-    (docs/methods.md §6 #27)."""
+    """Jensen-Shannon divergence: `true`, as defined (paper, feature appendix), or `ref`, with the two arguments of each
+    KL divergence exchanged (code; docs/methods.md §6 #27)."""
     eps_flip: Literal["grid", "exact"] = "grid"
-    """Search for epsilon-to-flip. Code: first grid point (docs/methods.md §6 #25)."""
+    """How the smallest perturbation that changes the argmax is found: `grid`, at the first step that changes it, or
+    `exact`. Code: first grid point (docs/methods.md §6 #25)."""
     eps_relative: bool = False
-    """Radius in units of the state's norm. Paper and code: no (docs/methods.md §2.8)."""
+    """Whether the radius is in units of the state's norm. Paper and code: no (docs/methods.md §2.8)."""
     entropy_epsilon: float = 0.0
-    """Added inside the entropy's logarithm. Paper, feature appendix: nothing; code: 1e-6
-    (docs/methods.md §3, column 6)."""
+    """Number added inside the logarithm of the entropy. Paper, feature appendix: nothing; code: 1e-6 (docs/methods.md
+    §3, column 6)."""
     unflipped_at_test: float | None = None
-    """Epsilon-to-flip of a single-token test answer that never flips; None: the radius, as in training. Code: 0
-    (docs/methods.md §6 #21)."""
+    """Epsilon-to-flip of a single-token test answer whose argmax no step changes. None: the radius, as in training.
+    Code: 0 (docs/methods.md §6 #21)."""
     max_tokens: int = 30
-    """Answer tokens an open answer is cut or padded to. Paper, architecture appendix (docs/methods.md §2.10)."""
+    """Number of tokens to which open answers are cut or padded. Paper, architecture appendix (docs/methods.md
+    §2.10)."""
     pool_mask: bool = False
-    """Keep padding out of the pool over tokens. Code: padding takes part (docs/methods.md §6 #70)."""
+    """Whether padding is left out of the maximum over tokens. Code: padding takes part (docs/methods.md §6 #70)."""
     encoder_channels: tuple[int, ...] = (64, 32)
-    """Convolutions of the open-ended encoder. Paper, architecture appendix; code: 64, 32, 16
-    (docs/methods.md §6 #14)."""
+    """Output channels of the convolutions in the encoder of open answers. Paper, architecture appendix; code: 64, 32,
+    16 (docs/methods.md §6 #14)."""
     contrastive_dropout: float = 0.0
-    """Dropout in the encoder, contrastive stage. Paper: none mentioned; code: 0.05 (docs/methods.md §2.12)."""
+    """Dropout in the encoder in the contrastive stage. Paper: none mentioned; code: 0.05 (docs/methods.md §2.12)."""
     classifier_dropout: float = 0.0
-    """Dropout in the encoder, classification stage. Paper: none mentioned; code: 0.1 (docs/methods.md §2.12)."""
+    """Dropout in the encoder in the classification stage, for single-token answers. Paper: none mentioned; code: 0.1
+    (docs/methods.md §2.12)."""
     classifier_dropout_open: float = 0.0
-    """Dropout in the encoder, classification stage, open answers. Paper: none mentioned; code: 0.2
+    """Dropout in the encoder in the classification stage, for open answers. Paper: none mentioned; code: 0.2
     (docs/methods.md §2.12)."""
     margin: float = 1.0
     """Margin gamma of the contrastive loss. Paper: unspecified; code: 1.0 (docs/methods.md §2.11)."""
@@ -162,17 +165,17 @@ class Ccps(ConfidenceMethod):
     """Learning rate of the contrastive stage, constant; open answers. Paper, Training Details; code: 1e-3
     (docs/methods.md §6 #13)."""
     batch_size: int = 32
-    """Answers in a step of the classification stage. Paper, Training Details (docs/methods.md §2.12)."""
+    """Number of answers in a step of the classification stage. Paper, Training Details (docs/methods.md §2.12)."""
     contrastive_batch_size: int = 32
-    """Pairs in a step of the contrastive stage, single-token answers. Paper, Training Details; code: 64
+    """Number of pairs in a step of the contrastive stage, for single-token answers. Paper, Training Details; code: 64
     (docs/methods.md §6 #12)."""
     contrastive_batch_size_open: int = 32
-    """Pairs in a step of the contrastive stage, open answers. Paper, Training Details; code: 32
+    """Number of pairs in a step of the contrastive stage, for open answers. Paper, Training Details; code: 32
     (docs/methods.md §2.12)."""
     contrastive_steps: int = 5000
-    """Most steps of the contrastive stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Largest number of steps of the contrastive stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
     classifier_steps: int = 5000
-    """Most steps of the classification stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
+    """Largest number of steps of the classification stage. Paper, Training Details (docs/methods.md §2.12, §0.19)."""
 
     def __post_init__(self) -> None:
         """Raise an error if a dropout or the radius is out of range."""

@@ -184,8 +184,8 @@ def contrastive_objective(splits: Splits, stage: StageSettings, seed: int) -> St
     """Return the contrastive stage's objective, which trains the encoder on pairs of rows.
 
     Embeddings of equal labels are pulled together, others pushed apart by at least the margin. A pair is an anchor and
-    a partner sampled from all other rows (docs/methods.md §2.11). The selected encoder has the smallest loss on pairs
-    of validation rows, which are sampled once, with each row as the anchor of one pair.
+    a partner sampled from all other rows (docs/methods.md §2.11). The encoder with the smallest loss on pairs of
+    validation rows is kept. These pairs are sampled once, one for each validation row as the anchor.
     """
     generator = torch.Generator().manual_seed(seed)
     train, validation = splits
@@ -249,8 +249,8 @@ def hadsell_loss(encoder: Callable[[Tensor], Tensor], data: Data, pairs: Tensor,
     """Mean of (1 - y) D^2 + y max(0, margin - D)^2 over pairs of rows `(2, n)`; y = 1 where their labels differ.
 
     D is the distance of a pair's embeddings. The two rows pass through the encoder separately. No distance depends on
-    the encoder's last bias, and so its gradients cancel exactly. In one pass rounding errors would remain, which Adam
-    scales up to full steps.
+    the encoder's last bias, so the gradients of this bias cancel exactly. If both rows passed together, rounding errors
+    would remain, which Adam would scale up to full steps.
     """
     first, second = (encoder(data.features[side]) for side in pairs)
     distance = functional.pairwise_distance(first, second)

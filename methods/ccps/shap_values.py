@@ -108,8 +108,7 @@ def kernel_values(logit: Logit, x: Tensor, background: Tensor, coalitions: int, 
 
     `l1_reg=False` keeps all columns; the explainer's default would set all but ten to 0. Coalitions are pairs of a set
     and its complement, sampled anew for each answer. The explainer gets a function of coalitions, with a row of zeros
-    as background and a row of ones to explain. So the mean over the real background is computed here, in batches. A
-    test compares the values to those of `link="logit"` on the background itself.
+    as background and a row of ones to explain. So the mean over the real background is computed here, in batches.
 
     Args:
         logit: the network's logit.

@@ -100,19 +100,20 @@ class LitCab(ConfidenceMethod):
     }
 
     relu_input: bool = False
-    """Give the layer ReLU(h) instead of h. Paper, baseline appendix: h; code: ReLU(h)
+    """Whether the layer gets ReLU(h) instead of the hidden state h. Paper, baseline appendix: h; code: ReLU(h)
     (docs/methods.md §2.7, §6 #60)."""
     cap: float = 3.0
-    """Mean cross-entropy in nats above which wrong answers are no longer pushed away. Code (docs/methods.md §2.7)."""
+    """Mean cross-entropy in nats above which wrong options are not made less likely any more. Code (docs/methods.md
+    §2.7)."""
     penalty: float = 0.01
     """Factor of the norm of the weights in the loss. Code (docs/methods.md §2.7)."""
     negatives: int | None = None
-    """Wrong options per question, sampled once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
+    """Number of wrong options per question, sampled once; None: all. CHOSEN: all (docs/methods.md §0.8); code: 3
     (docs/methods.md §2.7)."""
     steps: int = 10_000
-    """Most steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
+    """Largest number of training steps. Paper, Training Details (docs/methods.md §2.0, §0.19)."""
     batch_size: int = 32
-    """Questions per step at most. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
+    """Largest number of questions in a step. Paper, Training Details; code: at least 128 (docs/methods.md §2.7)."""
     learning_rate: float = 1e-4
     """Learning rate, constant. Paper, Training Details; code: 5e-6 (docs/methods.md §2.7)."""
     weight_decay: float = 0.1

@@ -1,4 +1,4 @@
-"""A method that learns: a probe on a hidden state, fitted to which answers of a train split were right."""
+"""A method that learns: a probe on a hidden state, fitted to the labels (right or wrong) of a train split's answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STATE = Hidden(1.0, At.ANSWER_END)  # which layer, as a share of the depth, and 
 @method("my-method")
 @dataclass(kw_only=True, eq=False)
 class MyMethod(ConfidenceMethod):
-    """Logistic regression on the last state of the answer's last token."""
+    """Logistic regression on the final hidden state of the answer's last token."""
 
     reference = "arXiv:1610.01644"  # where it is from: arXiv:... or doi:...
     needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))  # all that it reads: see docs/signals.md
     draws = False  # `fit` draws nothing at random; without this line two seeds must differ
 
     strength: float = 0.01
-    """C of the regression, 1 over the penalty. CHOSEN: few answers, many inputs."""  # where each value is from
+    """Inverse of the penalty (C). CHOSEN: few answers, many inputs."""  # where each value is from
 
     def fit(self, train: Batch, ctx: Context) -> MyMethod:
         """Fit the probe; names of learned attributes end in an underscore."""

@@ -1,4 +1,4 @@
-"""A method that learns nothing: it maps numbers that the model gave with an answer to one score for the answer."""
+"""A method that learns nothing: it turns the entropies of an answer's tokens into one score for the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MyMethod(ConfidenceMethod):
     output = "score"  # larger is surer, on no scale; without this line `predict` gives probabilities
 
     pool: str = "mean"
-    """Way from tokens to one number: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
+    """Mean or maximum over tokens: mean or max. CHOSEN: as most do."""  # each constant, and where its value is from
 
     def predict(self, batch: Batch) -> FloatArray:
         """Scores, shape (n,); the score of an answer may depend on no other answer of the batch."""
