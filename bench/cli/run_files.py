@@ -146,7 +146,7 @@ def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def dump(configs: Sequence[RunConfig], target: str) -> None:
-    """Write configurations that differ only in their seeds as one run file; if `target` is `-`, print it.
+    """Write the settings of runs that differ only in their seeds as one run file; if `target` is `-`, print it.
 
     Raises:
         UserError: the file exists or can't be written.

@@ -87,7 +87,7 @@ class Pool:
 
     group: WorkerGroup
     stop_when_idle: bool = False
-    """Whether `rest` ends the workers: they occupy devices that the run's own process then needs."""
+    """Whether the method `rest` ends the workers. True where they occupy devices that the run's own process needs."""
     devices_busy: Callable[[], bool] = lambda: False
     """Function that returns whether other work occupies the workers' devices. While it does, the pool waits for workers
     without a time limit."""

@@ -229,7 +229,12 @@ class ContinuationTree:
             yield path[::-1]
 
     def sequences(self, first: int, prompts: Sequence[Ids]) -> list[Ids]:
-        """Return for each path in `leaves(first)` the token ids of its prompt and the path; tree i has `prompts[i]`."""
+        """Return whole sequences: the ids of a prompt followed by the ids on the path from it to a leaf.
+
+        Args:
+            first: leaves with smaller node numbers are left out.
+            prompts: token ids of each tree's prompt.
+        """
         return [self._ids(path, prompts) for path in self.leaves(first)]
 
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:

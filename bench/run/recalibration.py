@@ -71,7 +71,7 @@ class Recalibration:
     def _validation_confidence(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
         """Return a method's confidences in m validation answers `(m,)`, their labels `(m,)`, and token counts.
 
-        The token counts are those of a run with this method alone that predicts the test and the validation split.
+        The token counts are of a run of this method alone. Recalibration makes it predict the validation split, too.
         """
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted

@@ -154,8 +154,8 @@ class Feasible:
     least_risk: float
     """Smallest error rate that could be certified if confidences ranked all right answers before all wrong ones."""
     most: int
-    """Largest number of calibration answers that could be selected at the requested error rate; 0 if none could.
-    Confidences are assumed to rank all right answers before all wrong ones."""
+    """Largest number of calibration answers above any threshold that passes, in the best case: if all right answers had
+    higher confidences than all wrong ones. 0 if no threshold could pass."""
 
 
 def feasible(n: int, right: int, *, risk: float, level: float) -> Feasible:

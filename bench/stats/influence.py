@@ -2,7 +2,8 @@
 
 Up to terms of order 1/n, a metric of n answers is its true value plus the sum of the questions' influences (Hampel,
 1974). So its standard error is that of a sum over questions. The same holds for a paired difference of two methods, and
-for a mean over seeds. Example: `influence("auroc", p, p, correct, strata, "questions").by_question.sum()` is 0.
+for a mean over seeds. Example: `influence("brier", p, p, correct, strata, "questions").value` is the Brier score of the
+confidences p.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class Gradients(NamedTuple):
     values: FloatArray
     """`(r, columns)` in logits; for open answers, summed over tokens."""
     gaps: FloatArray
-    """`(r,)` error of the quadrature: |sum of an answer's values - (its logit - mean logit of the background)|."""
+    """`(r,)` error of the numerical integration, for each of the r explained answers. It is the absolute difference
+    between the sum of the answer's values and its logit minus the background's mean logit."""
 
 
 class Kernel(NamedTuple):

@@ -260,7 +260,8 @@ def train_layer(
 ) -> None:
     """Train a layer, which starts at zeros, by AdamW; `callback` is called with the layer after each step.
 
-    `steps` yields the tokens of each step, and a bool mask `(t,)` of the tokens of wrong options.
+    Each item of `steps` is the batch of one step: t target tokens with the hidden states that predict them, and a bool
+    mask `(t,)` that is true for tokens of wrong options.
     """
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     adamw = torch.optim.AdamW(list(layer), lr=learning_rate, weight_decay=weight_decay, betas=(0.9, 0.999), fused=True)

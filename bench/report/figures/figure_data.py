@@ -108,7 +108,7 @@ class FigureData:
 
     @property
     def n_seeds(self) -> int:
-        """Largest number of seeds with a result that any method has on a model and task."""
+        """Number of seeds of the line that has most of them; seeds without a result do not count."""
         return max((len(line.ok_rows) for line in self.lines), default=0)
 
     def whisker(self, line: Line, metric: str) -> tuple[float, float] | None:
