@@ -182,5 +182,5 @@ class Bars:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Return a `Progress` that prints to this stream: bars on a terminal, plain lines elsewhere."""
+    """Return a `Progress`: bars on stderr if this stream is a terminal, otherwise plain lines on this stream."""
     return Bars() if stream.isatty() else Lines(stream)

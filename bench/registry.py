@@ -124,8 +124,8 @@ def methods(plugins: Sequence[Path] = (), made: Sequence[type[ConfidenceMethod]]
     """Load all methods: built-in methods, installed plugins, plugin files, and the classes in `made`.
 
     Raises:
-        UserError: a plugin file can't be used, two plugins share a name, another package named `methods` or `tasks`
-            shadows ours, or confbench is not installed.
+        UserError: a plugin file or a class in `made` can't be used, two plugins share a name, another package named
+            `methods` or `tasks` shadows ours, or confbench is not installed.
         ContractError: a built-in method breaks a rule of `bench.api`.
     """
     for cls in made:
@@ -374,7 +374,7 @@ def run_file(path: Path) -> str:
     """Execute a plugin file, unless this content was executed before; return the module's name in `sys.modules`.
 
     Raises:
-        UserError: the file can't be read, or executing it raises.
+        UserError: the file can't be read, its name does not end in .py, or executing it raises.
     """
     name, content = _read(path)
     spec = importlib.util.spec_from_file_location(name, path)

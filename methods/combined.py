@@ -1,4 +1,4 @@
-"""Combined: penalised logistic regression over all signals that need no sample, the baseline for a new method.
+"""Combined: penalised logistic regression over token scores and P(True), the baseline for a new method; no samples.
 
 Wolpert, 1992, "Stacked generalization", doi:10.1016/S0893-6080(05)80023-1; docs/methods.md §2.44.
 """
@@ -16,13 +16,13 @@ from methods._shared.logistic import Arrays, PenalisedMethod, log_odds, logistic
 _SCORES = TokenScores(top=2)
 FEATURES = (
     "mean log p",
-    "least log p",
-    "mean entropy",
-    "largest entropy",
+    "mean negative entropy",
     "mean gap",
+    "least log p",
+    "least negative entropy",
     "least gap",
     "length",
-    "P(True)",
+    "log odds of P(True)",
 )
 
 
@@ -49,10 +49,10 @@ class Combined(PenalisedMethod):
 
 
 def features(batch: Batch) -> FloatArray:
-    """Compute the eight features of each answer that `FEATURES` names, `(n, 8)` float64, in nats but for the length.
+    """Compute the eight features of each answer, in the order of `FEATURES`, `(n, 8)` float64.
 
-    Each token gives three numbers: its log p, its negative entropy, and the gap between the two largest log p. Columns
-    are their means over tokens, their smallest values, the number of tokens, and the log odds of P(True).
+    All but the length are in nats. Each token gives three numbers: its log p, its negative entropy, and the gap between
+    the two largest log p.
     """
     scores, query = batch[_SCORES], batch[QueryLogits()].astype(np.float64)
     tokens, offsets, top = scores.values, scores.offsets[:-1], scores.values["top_log_probabilities"]

@@ -76,10 +76,15 @@ class LTS(ConfidenceMethod):
     """Weight decay of the descent's AdamW. Code (docs/methods.md §2.2)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit the temperature with the smallest log loss; sets `temperature_` and `at_bound_`.
+        """Fit the temperature by the log loss; sets `temperature_` and `at_bound_`.
 
-        `at_bound_` is empty if the loss is smallest between the bounds `lowest` and `highest`. Otherwise a bound is
-        used, and `at_bound_` says which one and why. This is a property of the self-check, not an error.
+        With the solver `exact` the temperature is that of the smallest loss between `lowest` and `highest`. If it is a
+        bound, `at_bound_` says which one and why; else `at_bound_` is empty. This is a property of the self-check, not
+        an error. The solver `descent` ignores the bounds, may end elsewhere than at the smallest loss, and leaves
+        `at_bound_` empty.
+
+        All this holds for the solver `exact`. With the solver `descent`, the temperature is that after the last step,
+        the bounds have no effect, and `at_bound_` is empty.
 
         Raises:
             UserError: the bounds are not 0 < lowest < highest, the solver is unknown, or logits are not finite.

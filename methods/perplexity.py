@@ -13,7 +13,7 @@ from methods._shared.tokens import mean_of
 class Perplexity(ConfidenceMethod):
     """Negative logarithm of the answer's perplexity, the mean log-probability of its tokens; learns nothing.
 
-    `sequence-probability` ranks answers in the same order, but its values are probabilities.
+    By default `sequence-probability` ranks answers in the same order, but its values are probabilities.
     As in Fomicheva et al., 2020, "Unsupervised Quality Estimation for Neural Machine Translation". The
     end-of-sequence token is not counted, unlike in LM-Polygraph 0.7.0.
     """

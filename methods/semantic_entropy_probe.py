@@ -48,6 +48,9 @@ def entropy_threshold(who: str, entropy: FloatArray) -> float:
     """Return the threshold that splits entropies `(n,)` into low and high ones.
 
     It minimises the variance of the entropies within the two groups.
+
+    Raises:
+        UntrainableError: all entropies are equal.
     """
     cuts = np.unique(entropy)[:-1]
     if not len(cuts):

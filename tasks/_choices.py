@@ -50,7 +50,7 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
     Raises:
         UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; the message names
-            file, row and column.
+            file, row and column. Options from one column with a list may be empty texts.
     """
     if isinstance(fields.choices, str):
         options = row.values[fields.choices]
@@ -80,10 +80,11 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
 
 
 def require_unique_ids(questions: Iterable[tuple[Row, Question]]) -> Iterator[Question]:
-    """Yield the questions of (row, question) pairs in order, after a check that their ids differ.
+    """Yield the questions of (row, question) pairs in order; each is yielded if no earlier question has its id.
 
     Raises:
-        UserError: two rows have the same id; the message names both rows.
+        UserError: two rows have the same id; the message names both rows. The questions before the second of these rows
+            have been yielded by then.
     """
     first_rows: dict[str, str] = {}
     for row, question in questions:
@@ -100,7 +101,7 @@ def row_id(row: Row, column: str) -> str:
     """Return a row's id, read from a column, as text.
 
     Raises:
-        UserError: the value is neither a text nor a whole number.
+        UserError: the value is neither a text nor a whole number, or the text is blank.
     """
     value = row.values[column]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -114,7 +115,7 @@ def one_of(row: Row, column: str, names: Sequence[str]) -> str:
     """Return the text of a column that must be one of `names`.
 
     Raises:
-        UserError: the text is none of them; the message names the nearest one.
+        UserError: the value is not a text, or blank; or the text is none of `names`, and the message names the nearest.
     """
     value = text(row, column)
     if value not in names:

@@ -70,8 +70,8 @@ MISLED = 0.10
 DISPUTED = 0.12
 """Share of facts that are stated in the training corpus of `tiny` three times as often as they are contradicted."""
 RIVAL_SHOWN = 0.9
-"""If a fact is contradicted in the corpus, probability that the options of its question include the contradicting
-value."""
+"""If a fact is contradicted in the corpus, probability with which the contradicting value is put among the options of
+its question. If it is not put there, it may still be drawn, like any other value of the relation."""
 
 
 class Fact(NamedTuple):

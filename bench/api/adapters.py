@@ -39,7 +39,7 @@ class AdapterModel(Protocol):
     def logits(self, sequences: Ragged, last: IntArray, *, adapted: bool = True) -> torch.Tensor:
         """Return next-token logits at the last positions of each sequence; only these positions pass the output head.
 
-        A prefix that sequences of one call share is computed once.
+        A prefix that sequences of one call share is computed once, unless the model reads each sequence alone.
 
         Args:
             sequences: token ids.
@@ -90,4 +90,5 @@ class TrainAdapter(Protocol):
 
         Raises:
             UserError: training failed; the message has the end of its log.
+            ContractError: `settings` lack a field of the recipe that has no default.
         """

@@ -260,7 +260,7 @@ def _read_only(fresh: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class Batch:
     """Questions with their signals, as a method gets them; the labels can be read in `fit` only.
 
-    Arrays are read-only, except in a copy made by `own`.
+    Arrays are read-only, except in a batch made by `own` or `of_own`, and in what `take` selects from such a batch.
     """
 
     def __init__(
@@ -339,7 +339,10 @@ class Batch:
 
     @property
     def labels_read(self) -> bool:
-        """Whether a method read the labels of this batch or of a selection made by `take`; recorded in results."""
+        """Whether a method read the labels of this batch, or of a batch that `take` or `own` made of it.
+
+        Results record this.
+        """
         return bool(self._reads)
 
     @property

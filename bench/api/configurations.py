@@ -55,7 +55,8 @@ def refuse_search(who: str, plugin: type[ConfidenceMethod]) -> None:
     """Check that a method's search space names its constants, and that validation answers can choose their values.
 
     Raises:
-        ContractError: `search` is invalid, or the method has no `fit`, or the method trains on the validation split.
+        ContractError: `search` is invalid, or it is not empty although the method has no `fit` or trains on the
+            validation split.
     """
     if not isinstance(plugin.search, Mapping):
         raise ContractError(f"{who}: search: expected a mapping of fields to Times, Choice, …, got {plugin.search!r}")

@@ -25,7 +25,8 @@ Array = npt.NDArray[Any]
 PATIENCE = 2
 """Training ends when the validation loss has no new minimum at this many of its evaluations in a row (see `POINTS`)."""
 POINTS = 8
-"""Number of evaluations of the validation loss in one training: after limit / 128, limit / 64, ..., limit steps."""
+"""Largest number of evaluations of the validation loss in one training: after limit / 128, limit / 64, ..., limit
+steps."""
 
 
 def points_of(limit: int, points: int = POINTS) -> tuple[int, ...]:
@@ -73,8 +74,8 @@ class TrainingStage:
     epochs: float
     """Number of passes over the training rows up to the step whose weights were kept."""
     steps: tuple[int, ...] = ()
-    """Step numbers after which the validation loss was computed; empty if the weights of the last step are kept by
-    rule."""
+    """Step numbers after which the validation loss was computed; empty if the training had no validation answers, so
+    that the weights of the last step were kept."""
     losses: tuple[float | None, ...] = ()
     """Validation loss after each step in `steps`; None where it was not finite."""
     cut_short: bool = False
@@ -105,7 +106,7 @@ class EarlyStopping:
                 are kept.
             name: name of the training stage, where a method has several.
             published: number of steps of the published training, if `limit` is less; see `TrainingStage.cut_short`.
-            points: number of evaluations of the validation loss.
+            points: largest number of evaluations of the validation loss.
             epochs_per_step: batch size divided by the number of training rows, for the record.
 
         Raises:
@@ -122,10 +123,11 @@ class EarlyStopping:
         self.step = 0
         """Number of steps started so far, including the current one."""
         self.kept: Any = None
-        """What `keep` returned (usually the weights) at the smallest validation loss so far."""
+        """What `keep` returned (usually the weights) at the smallest validation loss so far. Without validation
+        answers, what it returned at the last call of `record`."""
         self.confidences: list[Array] = []
-        """Confidences `(n,)` for the validation answers, one array for each call of `record`; `record_loss` adds
-        none."""
+        """Confidences `(n,)` for the validation answers, one array for each call of `record`; `record_loss` adds none.
+        Empty without validation answers."""
         self._validation = validation
         self._points = points_of(limit, points) if validation is not None else (limit,)
         self._steps: list[int] = []
@@ -145,9 +147,14 @@ class EarlyStopping:
     def record(self, predict: Callable[[Any], Array], *, keep: Callable[[], Any]) -> None:
         """Compute and record the validation loss; keep the current weights if the loss is the smallest so far.
 
+        Without validation answers no loss is computed, and the current weights are kept.
+
         Args:
             predict: function that maps a batch to the method's confidences `(n,)` within [0, 1].
-            keep: function that returns the current weights, for `kept`; called only if the loss is the smallest so far.
+            keep: function that returns the current weights, for `kept`; called only if they are kept.
+
+        Raises:
+            ContractError: the confidences are invalid.
         """
 
         def loss(validation: Batch) -> float:
@@ -192,7 +199,10 @@ class EarlyStopping:
 
     @property
     def _best(self) -> int:
-        """Number of the step with the smallest validation loss, where NaN counts as infinite."""
+        """Number of the step with the smallest validation loss, where NaN counts as infinite.
+
+        The current step if there is no loss.
+        """
         return self._steps[best_point(self._losses)] if self._steps else self.step
 
     @property

@@ -87,7 +87,8 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
 def without_traceback(error: BaseException, home: Path | None = None) -> Exception:
     """Return an exception with the message of `reason_of` and no traceback.
 
-    `UserError`, `ContractError` and `UntrainableError` keep their type; every other type becomes `PluginError`.
+    `UserError`, `ContractError` and `UntrainableError` keep their type. Any other subclass of `UserError` becomes
+    `UserError`, every other type `PluginError`.
 
     Args:
         error: the exception of a plugin.
@@ -128,7 +129,9 @@ def require_text(text: str, where: str) -> None:
 
 @contextmanager
 def plugin_errors(who: str) -> Iterator[None]:
-    """Context manager that converts any exception of a plugin to a `UserError` that names the plugin.
+    """Context manager that converts an exception of a plugin to a `UserError` that names the plugin.
+
+    A `UserError` of the plugin and a `KeyboardInterrupt` pass unchanged.
 
     Args:
         who: the plugin and the called function, e.g. `task 'rivers', provenance`.
@@ -146,6 +149,8 @@ def plugin_errors(who: str) -> Iterator[None]:
 
 def capture(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
     """Call `work` and return its result, or the exception that it raised: a plugin's exception can't end the run.
+
+    Only `KeyboardInterrupt` is raised.
 
     The exception is returned without traceback and cause, as they would keep a failed method's arrays in memory. Its
     traceback is logged to `PLUGINS`, unless its class is one of the harness's own.

@@ -1,7 +1,8 @@
 """Serialisation of scikit-learn's estimators as plain values, without pickle: class name and attributes.
 
-Only classes of scikit-learn are written and read, and none of their code runs: an object is created without `__init__`,
-and its attributes are set. Compiled classes have no readable attributes; among them only trees can be serialised.
+Only classes of scikit-learn and numpy's `RandomState` are written and read. An object of a pure Python class is created
+without `__init__`, and its attributes are set, so that none of its code runs. Compiled classes have no readable
+attributes; among them only trees can be serialised. A tree is rebuilt by its own constructor from validated arrays.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def decode_estimator(value: Mapping[str, Any], path: str, convert: Convert) -> A
         convert: function that rebuilds the object's attributes.
 
     Raises:
-        ContractError: the class is not one of scikit-learn, another version of scikit-learn wrote the object, or the
-            object has attributes that its class can't have.
+        ContractError: the class is not one of scikit-learn, another version of scikit-learn wrote the object, the
+            object has attributes that its class can't have, a tree is invalid, or support vectors are missing.
     """
     if value[VERSION] != _version():
         raise ContractError(

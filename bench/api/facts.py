@@ -30,7 +30,8 @@ class ModelFacts:
     """Number of rows of the output head, including rows that only pad the vocabulary."""
     n_layers: int
     projections: tuple[Projection, ...] = ()
-    """Linear layers of all blocks, in order. Query and value layers are missing if they could not be identified."""
+    """Linear layers of all blocks, in order. If query and value layers could not be identified, all layers have an
+    empty `part`. Empty if the model's blocks could not be found."""
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ def refuse_gold(who: str, needs: Needs, fit_on: Split = "train") -> None:
         fit_on: the split on which the method trains.
 
     Raises:
-        ContractError: `predict` would read a signal that reveals the right answer, or `fit` would train on a split
-            other than `LEARNED_SPLITS`.
+        ContractError: `predict` would read a signal that reveals the right answer, a signal is of a class that
+            `bench.api.signals` does not define, or `fit` would train on a split other than `LEARNED_SPLITS`.
     """
     invalid = sorted(type(signal).__name__ for signal in needs.fit | needs.predict if not _is_plain(signal))
     if invalid:
@@ -97,7 +97,7 @@ def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split:
         split: split of the labels, for the error.
 
     Raises:
-        UntrainableError: all labels are equal.
+        UntrainableError: all labels are equal, or there are 0 labels (`correct` has the shape `(0,)`).
     """
     if method.takes_one_class or correct is None or (correct.any() and not correct.all()):
         return
@@ -114,15 +114,17 @@ class Context:
     """Everything that `fit` gets besides training data: seed, device, protocol and validation answers."""
 
     seed: int
-    """Seed of 63 bits, derived from the run's seed, method, model and task. scikit-learn needs `seed % 2**32`."""
+    """Seed of 63 bits, derived from the run's seed, the method, the model's weights, and task and split of the training
+    answers. scikit-learn needs `seed % 2**32`."""
     format: Format = Format.CHOICE
     device: str = "cpu"
     protocol: SharedProtocol = field(default_factory=SharedProtocol)
     train_adapter: TrainAdapter | None = None
     """Function that trains a LoRA adapter; None if no model is loaded."""
     validation: Batch | None = None
-    """Labelled validation answers, with the signals of `needs.predict` and the token ids of `needs.fit`. None if there
-    are none, if the preset keeps the last training step, or if the method trains on this split."""
+    """Labelled validation answers, with the signals of `needs.predict` and the token ids of `needs.fit`. Signals that
+    reveal the right answer or need the method's own adapter are left out. None if there are no validation answers, if
+    the preset keeps the last training step, or if the method trains on this split."""
     trainings: list[EarlyStopping] = field(default_factory=list, repr=False, compare=False)
     """One `EarlyStopping` for each call of `early_stopping`; the harness reads their records after `fit`."""
 
@@ -245,13 +247,16 @@ class ConfidenceMethod(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes: every attribute that ends in `_`."""
+        """Return the fitted attributes: every attribute that ends in `_` and does not begin with `_`."""
         return {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
 
     def save(self, folder: Path) -> None:
         """Save the fitted attributes: arrays to `fitted.safetensors`, the rest to `fitted.json`.
 
         An adapter is saved as the path of its folder.
+
+        Raises:
+            ContractError: an attribute has a type that can't be saved.
         """
         from safetensors.numpy import save_file
 
@@ -266,6 +271,7 @@ class ConfidenceMethod(ABC):
 
         Raises:
             UserError: the folder of an adapter is gone.
+            ContractError: an estimator is invalid, or was saved with another version of scikit-learn.
         """
         from safetensors.numpy import load_file
 

@@ -65,8 +65,8 @@ class ValidationRule(enum.Enum):
     STRATIFIED = "stratified"
     """A random sample with `split_seed`, from each data set in proportion to its training rows."""
     PUBLISHED = "published"
-    """As in the official code: the first rows of each data set's validation split, in proportion to its size. The rows
-    are then permuted and cut at 2,000; 70 % of them are BoolQ's (docs/methods.md §1.2)."""
+    """As in the official code: the first rows of each data set's validation split, in proportion to its size. The first
+    2,000 of these rows are kept and then permuted; 70 % of them are BoolQ's (docs/methods.md §1.2)."""
 
 
 class KeptStep(enum.Enum):

@@ -35,8 +35,8 @@ class Question:
     text: str
     """The question, without options and without instructions."""
     choices: tuple[str, ...]
-    """Texts of the options in data-set order. For an open question these are the gold answer and wrong answers, and no
-    prompt shows them."""
+    """Texts of the options in data-set order. For an open question these are the gold answer and wrong answers; the
+    prompt that asks the question shows none of them."""
     gold: int
     """Index of the right option in `choices`."""
     parts: tuple[tuple[str, str], ...] = ()

@@ -16,7 +16,7 @@ class PendingRegistration(NamedTuple):
 
 
 DECLARED: list[PendingRegistration] = []
-"""All decorated classes in import order; only `bench.registry` reads this list."""
+"""All decorated classes in import order, read by `bench.registry` and by the worker process of plugin files."""
 
 
 P = TypeVar("P", bound=type)

@@ -110,7 +110,8 @@ class Samples(Signal):
 
     - `id`, int64: the token. The end token is not included, so a sample can be empty.
     - `log_probability`, float32, in nats: of the token by the model itself, at temperature 1 and without `top_p`.
-    - `ended`, bool: whether the sample ended with an end token rather than at the length limit; true of an empty one.
+    - `ended`, bool: whether the sample ended with an end token rather than at the length limit; true of all samples
+      from a file. An empty sample has no record.
 
     Each sample has its own random generator, seeded by the run's seed, the question id and the index of the sample. So
     samples depend neither on batches nor on interruptions of a run. All signals with the same n, temperature and
@@ -166,7 +167,8 @@ class Hidden(Signal):
         """Refuse an invalid depth or pooling.
 
         Raises:
-            ContractError: `depth` is not a number, or `pool` is "mean" at a position other than the answer's tokens.
+            ContractError: `depth` is not a number, `pool` is neither "mean" nor None, or `pool` is "mean" at a position
+                other than the answer's tokens.
         """
         if not _is_number(self.depth):
             raise ContractError(f"Hidden: expected depth as a fraction of the blocks, got {self.depth!r}")
@@ -296,8 +298,9 @@ class Followup(Signal):
         """Refuse invalid arguments.
 
         Raises:
-            ContractError: `after` is not the answer, `say` is below 0, or `words` are set although the reply is a text
-                or the user turn is the self-check query.
+            ContractError: `after` is not the answer, `wording` is not a text, `say` is below 0, `words` is not a tuple
+                of different words, or `words` are set although the reply is a text or the user turn is the self-check
+                query.
         """
         _check("Followup: after", self.after, (Of.ANSWER,))
         if not _is_text(self.wording) or not _is_count(self.say, 0):
@@ -351,16 +354,17 @@ class Related(Signal):
     - "judge": 1 where the run's judge finds both texts equivalent, else 0.
     - "match": 1 where the normalised texts are equal, else 0.
 
-    "match" replaces "entailment" and "similarity" if the run has no model for them, and for option letters. Equal texts
-    then entail each other or have similarity 1; different texts are neutral or have similarity 0. Results record which
-    way was used.
+    "match" replaces "entailment" and "similarity" if the run has no model for them, and every other way for option
+    letters. Equal texts then entail each other or have similarity 1; different texts are neutral or have similarity 0.
+    Results record which way was used.
     """
 
     by: By = "entailment"
     of: Of = Of.SAMPLES
     """Texts to compare; only samples with the answer are supported."""
     question: bool = False
-    """Whether each text is put after its question and a blank; has no effect on "match"."""
+    """Whether each text is put after its question and a blank, for "entailment" and "similarity". No effect on "match",
+    nor on "judge": the judge always gets the question."""
     samples: Samples = Samples()
 
     def __post_init__(self) -> None:

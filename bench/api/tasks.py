@@ -15,7 +15,10 @@ from bench.api.question import Format, PromptStyle, Question, Split
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """Origin of a data set's rows; a card without revision or folder raises an error."""
+    """Origin of a data set's rows.
+
+    A card with a Hub id raises a `ContractError` if it has no folder, or neither a revision nor `unpinned_reason`.
+    """
 
     license: str
     splits: Mapping[Split, str]
@@ -24,7 +27,7 @@ class DataCard:
     """Id of the data set on the Hugging Face Hub; None for generated tasks."""
     config: str | None = None
     revision: str | None = None
-    """Commit on the Hub, 40 hex digits; None if `unpinned_reason` is set."""
+    """Commit on the Hub, 40 hex digits; None if `unpinned_reason` is set, and for generated tasks."""
     unpinned_reason: str = ""
     folder: str = ""
     """Name of the folder below `--data-dir` that has one file `<split of the data set>.parquet` for each split."""
@@ -100,11 +103,11 @@ class Task(ABC):
     """Name of the task whose train split methods learn from, if `--train-on` names no other; empty: this task
     itself."""
     draws_exemplars: ClassVar[bool] = False
-    """Whether each prompt samples its exemplars from a large pool; if not, all prompts show the first ones of the
-    pool."""
+    """Whether each prompt samples its exemplars from a large pool. If not, `Protocol.exemplar_order` decides: all
+    prompts show the first ones of the pool, or each prompt permutes the pool."""
     prompt_tokens: ClassVar[int | None] = None
-    """Largest number of tokens of a prompt; longer prompts drop exemplars. None: only the model's context limits
-    prompts."""
+    """Number of tokens above which a prompt drops exemplars; a prompt without exemplars may be longer. None: only the
+    model's context limits prompts."""
 
     def __init__(self, source: Source, protocol: SharedProtocol | None = None) -> None:
         self.source = source

@@ -1,6 +1,7 @@
 """The commands of `bench`: they parse options, call one function each, and print its result.
 
-Exit codes: 0 success, 1 a cell of the comparison failed, 2 user error, 128 + n stopped by signal n.
+Exit codes: 0 success; 1 a cell of the comparison or a check failed, or the user answered no; 2 user error, or what was
+printed could not be written; 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
@@ -92,7 +93,11 @@ def list_(
 def show(
     name: Annotated[str, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=SHOWN)],
     example: Annotated[
-        int | None, typer.Option(help="Of a task: print the whole prompt of this test question.")
+        int | None,
+        typer.Option(
+            help="Of a task: print the whole prompt of the question with this index, from 0, in the test split; in the"
+            " train split if the task has no test split."
+        ),
     ] = None,
     data_dir: DataDir = None,
     plugin: Plugins = None,
@@ -172,7 +177,7 @@ def report(
     ] = False,
     port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.", rich_help_panel="Where")] = 8765,
 ) -> None:
-    """Write the comparison as one HTML page, and as figures."""
+    """Write the comparison as one HTML page and, with --figures, as figures."""
     from bench.report import page
     from bench.report.write import write
     from bench.results.cells import skipped_notes

@@ -173,7 +173,7 @@ def _lines_by_preset(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
 def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
     """Return a question's prompt as role -> text, with the right answer under the key `right answer`.
 
-    `row` is the question's index in the task's test split.
+    `row` is the question's index in the task's test split; in its train split if the task has no test split.
 
     Raises:
         UserError: the task or the question does not exist.

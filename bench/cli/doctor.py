@@ -244,7 +244,7 @@ def _card_names() -> list[str]:
 
 
 def _driver_cuda() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the installed NVIDIA driver supports."""
+    """Return the newest CUDA version that the installed NVIDIA driver supports; None if nvidia-smi doesn't tell."""
     try:
         words = program_output(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
         return _parse_version(words[0])
@@ -258,7 +258,10 @@ def _parse_version(version: str) -> tuple[int, int]:
 
 
 def _index_option() -> str:
-    """Return pip's index option for torch wheels that the driver can run; empty if pip's default wheels can."""
+    """Return pip's index option for the newest torch wheels of `_WHEELS` that the driver can run.
+
+    Empty if the driver's version is unknown, or older than all of these wheels need.
+    """
     driver = _driver_cuda()
     names = [name for major, minor, name in _WHEELS if driver is not None and driver >= (major, minor)]
     return f" --index-url {_INDEX}/{names[0]}" if names else ""
@@ -335,7 +338,10 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
 
 
 def check_memory() -> Iterator[Finding]:
-    """Check how much main memory is free, taking a container's limit into account."""
+    """Check how much main memory is free, taking a container's limit into account.
+
+    On a system without /proc/meminfo and such a limit, the total memory is reported as free.
+    """
     limits = []
     with suppress(OSError, ValueError, IndexError):
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())

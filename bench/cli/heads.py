@@ -65,9 +65,9 @@ def score(
     """Say how sure a method is of your own answers: one line of JSON for each question.
 
     Where a question has no answer, the model answers it. Each line has the question's id, the answer, the confidence
-    that it is right (0 to 1) and the head's name; what was left out or is odd is counted on standard error. After bench
-    guard --head, each line also says whether the answer is trusted, and by which guard; trusted is null for answers
-    that you give.
+    that it is right (0 to 1, or null where there is none) and the head's name; what was left out or is odd is counted
+    on standard error. After bench guard --head, each line also says whether the answer is trusted, and by which guard;
+    trusted is null for answers that you give.
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """

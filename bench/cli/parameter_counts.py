@@ -24,7 +24,11 @@ PUBLISHED = "methods", "parameter_counts.toml"
 """Package of the built-in methods, and the file there with the paper's parameter counts."""
 _CONFIGS = "bench.cli", "configs.toml"
 READING_TOKENS, TRAINING_TOKENS = 1024, 2048
-"""Numbers of tokens in one forward pass, for reading and for training, at the default budgets."""
+"""Numbers of tokens in one forward pass for which memory is computed, for reading and for training.
+
+1,024 is the default budget of reading on devices other than CUDA cards; the cards have larger ones. 2,048 is the
+default budget of training, except on cards with less than 40 GB.
+"""
 _LARGE = 100_000_000
 """Smallest number of trained parameters with which a method gets its own line in the memory table."""
 
@@ -90,7 +94,10 @@ def _by_format(cls: type[ConfidenceMethod], facts: ModelFacts) -> dict[Format, i
 
 
 def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Return device memory in GB (1e9 bytes): one dict for each model and kind of work (reading, or a method's fit).
+    """Return device memory in GB (1e9 bytes): one dict for each model and kind of work.
+
+    Kinds of work are reading, each fit of at least 1e8 parameters, and the training of adapters. Methods whose adapters
+    have the same rank and layers share one dict; smaller fits have none.
 
     Args:
         names: names of models.

@@ -153,7 +153,7 @@ def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutF
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
-    """Print the paths of written files; on stderr if stdout has data in a format other than the terminal's."""
+    """Print the paths of written files; as notes on stderr if stdout has data in another format than the terminal's."""
     lines = [f"wrote {path}" for path in paths]
     if format_ is not OutFormat.TERMINAL:
         print_notes(lines)

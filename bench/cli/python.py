@@ -151,7 +151,10 @@ def report(
 
 
 def _progress(*, quiet: bool) -> Progress:
-    """Return a progress display on stderr; in a notebook on stdout, because notebooks show stderr in red."""
+    """Return a progress display on stderr; in a notebook on stdout, because notebooks show stderr in red.
+
+    With `quiet`, the display shows nothing.
+    """
     if quiet:
         return Silent()
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")

@@ -29,7 +29,7 @@ def reproduce(
     models: Annotated[str | None, typer.Option(help="These models of the paper only, separated by commas.")] = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs that are left, their cost and commands.")
+        bool, typer.Option("--dry-run", help="Print all runs with their cost, and the commands of those that are left.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
@@ -111,7 +111,8 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Pape
     """Plan the runs that repeat a paper's comparison: all its methods, models and tasks.
 
     Raises:
-        UserError: no comparison has this name, or an option is unknown to `bench run` or fixed by the paper.
+        UserError: no comparison has this name, a model is not in the paper, or an option is unknown to `bench run` or
+            fixed by the paper.
     """
     from bench import registry
     from bench.run.paper_runs import PaperRuns, read_grid

@@ -66,7 +66,8 @@ def read(path: Path) -> dict[str, Value]:
     """Read a run file; return field of `RunConfig` -> value in the form in which typer parses it.
 
     Raises:
-        UserError: the file can't be read or is not TOML, a key is unknown, or a value has the wrong type.
+        UserError: the file's name does not end in .toml, the file can't be read or is not TOML, a key is unknown, or a
+            value has the wrong type.
     """
     if path.suffix != SUFFIX:
         raise UserError(f"expected a run file that ends in {SUFFIX}, or options that begin with --, got {str(path)!r}")
@@ -149,7 +150,7 @@ def dump(configs: Sequence[RunConfig], target: str) -> None:
     """Write the settings of runs that differ only in their seeds as one run file; if `target` is `-`, print it.
 
     Raises:
-        UserError: the file exists or can't be written.
+        UserError: the file's name does not end in .toml, or the file exists or can't be written.
     """
     from bench.cli.printing import print_written
 

@@ -16,7 +16,8 @@ from bench.data.released import Release
 from bench.data.splits import TaskSplit, held_out, limit_by_subject
 
 _TRAIN_LIMIT = 320
-"""A run with `--limit` keeps at most this many training questions, or as many as the limit if it is larger."""
+"""A run with `--limit` keeps at most this many training questions, or as many as the limit if it is larger. With
+`Loader.scaled_by` it keeps a share of them instead."""
 _MIN_TRAIN = 32
 """When the number of training questions is scaled down, at least this many are kept, enough to fill a batch."""
 
@@ -53,7 +54,8 @@ class Loader:
     """Source of answers from a release or a user's file; None if the model itself answers."""
     scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
     """Training task -> test splits. If `limit` keeps some share of the questions of these splits, the same share of the
-    training questions is kept. None: a fixed number of training questions is kept, `limit` but at least 320."""
+    training questions is kept, but at least 32. None: a fixed number of training questions is kept, `limit` but at
+    least 320."""
     _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
@@ -118,8 +120,9 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
     """Validate the questions of a split; `letters` are the option letters, None for open questions.
 
     Raises:
-        UserError: the split has no question, or two with the same id; or a question has too few or too many options, or
-            none of its options has its gold index.
+        UserError: the split has no question, or two with the same id; or a question has a text that UTF-8 can't encode,
+            or no option with its gold index; or a choice question has too few or too many options, or more than
+            `letters` has letters.
     """
     if not questions:
         raise UserError(f"{where}: expected at least one question, got none; check the task's data.")

@@ -52,7 +52,7 @@ class LogRecord:
     texts: Sequence[str]
     """Texts of the record, one of which may be the question's text in the task."""
     outputs: list[str]
-    """Texts that the model generated: the answer, then further samples."""
+    """Texts that the model generated: the answer, then further samples. If `option` is set, only the option's text."""
     trace: str = ""
     """Reasoning that the model generated before the answer."""
     final: str | None = None
@@ -87,7 +87,8 @@ class LogRecord:
     def identifies_option(self, question: Question, fmt: Format) -> bool:
         """Return whether the record certainly chose one particular option of `question`.
 
-        This is not always certain, because the log may have the options in another order than the task.
+        This is not always certain, because the log may have the options in another order than the task. Also return
+        True for open questions, and if the log does not list the options.
         """
         if fmt is not Format.CHOICE or not self.choices:
             return True
@@ -150,7 +151,7 @@ def lm_eval_records(path: Path) -> list[LogRecord]:
     If records of several filters are in the file, only those of the first filter are returned.
 
     Raises:
-        UserError: the file can't be read, or a line is invalid.
+        UserError: the file can't be read or has no record, or a line is invalid.
     """
     rows = list(json_lines(io.BytesIO(read_file(path, "a log")), path.name))
     if not rows:

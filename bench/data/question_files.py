@@ -6,8 +6,9 @@ The file is JSON Lines, CSV or Parquet. Each row has one question, in these colu
 - `choices`: a list of 2 to 26 options; in CSV a JSON list in one cell. Or one column for each option, `choice_a`,
   `choice_b` and so on, empty where a question has fewer options. Without options the questions are open.
 - `answer`: the right option's letter, text or index from 0; for an open question the right text.
-- `answers`: a list of right texts (in CSV a JSON list in one cell), beside or instead of `answer`. Exemplars and
-  methods use the first. If the row has an `answer`, a value of `answers` that is no list is ignored.
+- `answers`: for an open question, a list of right texts (in CSV a JSON list in one cell), beside or instead of
+  `answer`. Exemplars and methods use `answer` or, without it, the first of the list. If the row has an `answer`, a
+  value of `answers` that is no list is ignored. For a question with options, `answers` is ignored.
 - `subject`: by default the file's name.
 - `id`: by default `<file's name>:<row>`.
 - `split`: `test`, `dev` (exemplars), `train` or `validation`. The default is `test`, or `train` for a file given with
@@ -59,7 +60,8 @@ STREAM = "-"
 """Path that stands for standard input and standard output."""
 GIVEN = "given"
 _QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
-"""Names of columns whose misspelling is an error, because without them the prompt would silently be another one."""
+"""Names of columns whose misspelling is an error in files of questions to be scored, because without them the prompt
+would silently be another one. In files of `--task-file` and `--train-on`, misspellings are not looked for."""
 _ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
 """Column names that look like answers to be scored. They are errors in a file without a column `given`, because the
 model would silently answer the questions again."""
@@ -116,7 +118,8 @@ def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] 
         existing: names of other tasks; if the new name is among them, `purpose` is appended to it.
 
     Raises:
-        UserError: the file can't be read, or a row is invalid; the message names file and row.
+        UserError: the file can't be read, its name can't become a task's name, no row is of split `purpose`, or a row
+            is invalid; the message names the file and, if a row is invalid, the row.
     """
     content = read_file(path, "a file of questions", ", given with --task-file or --train-on")
     require_text(str(path), "the name of a file of questions")

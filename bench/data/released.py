@@ -86,11 +86,15 @@ class ReleaseOnHub:
     revision: str
     """Commit or branch of the Hub repository to load."""
     _files: list[str] | None = None
-    """Names of all files of the Hub repository; None if the Hub can't be reached."""
+    """Names of all files of the Hub repository; None before the first call of `files`, or if the Hub can't be
+    reached."""
     _probed: bool = False
 
     def files(self, folder: str) -> list[str]:
-        """Return the JSON Lines files in a folder of the repository, as sorted paths relative to it."""
+        """Return the JSON Lines files in a folder of the repository, as sorted paths relative to it.
+
+        If the Hub can't be reached, only cached files are returned, and of these only those with a name in `FILES`.
+        """
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
             self._files = None if info is None else [file.rfilename for file in info.siblings or ()]
@@ -205,10 +209,11 @@ class Release:
     def records(self, task: Task, split: Split) -> list[tuple[Question, Released]]:
         """Return the questions of a split in the release's order, each with its prompt, answer and label.
 
-        Unusual records are counted in `task.counts`.
+        Questions without a label are left out. Unusual records are counted in `task.counts`.
 
         Raises:
-            UserError: the files are missing, or a record is invalid; the message names file and line.
+            UserError: the files are missing, a record is invalid, or no record has a label. The message names the file,
+                and the line of an invalid record.
         """
         reader = _RecordReader(task.format)
         records: dict[str, tuple[Question, Released]] = {}
@@ -380,7 +385,11 @@ def _label(row: Row) -> bool | None:
 
 
 def _text(row: Row, key: str, default: str | None = None) -> str:
-    """Return a field of a record as text, also if it is an integer; `default` if the field is missing."""
+    """Return a field of a record as text; an integer is converted. If the field is missing, return `default`.
+
+    Raises:
+        UserError: the field is neither text nor an integer, or it is missing and there is no default.
+    """
     value = row.values.get(key)
     if value is None and default is not None:
         return default

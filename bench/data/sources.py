@@ -146,8 +146,9 @@ class HubSource(Source):
         """Load the rows of a split, in the data set's order, with exactly these columns.
 
         Raises:
-            UserError: the Hub can't be reached and nothing is cached, access is refused, the disk is full, the cached
-                copy is of another revision, a file can't be read or has no row, or a column is missing.
+            UserError: the Hub can't be reached and nothing is cached, the data set or its revision does not exist,
+                access is refused, the disk is full, the cached copy is of another revision, a file can't be read or has
+                no row, or a column is missing.
         """
         name = f"{card.hub}@{(card.revision or 'main')[:8]} {_source_split(card, split)}"
         loaded = self._load(card, split)

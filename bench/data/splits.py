@@ -25,9 +25,9 @@ class TaskSplit:
 def held_out(questions: Sequence[Question], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     """Return a mask `(n,)` over a train split's questions: true where a question is held out for validation.
 
-    The held-out questions, at least one, are a random sample stratified by subject: of each subject's questions the
-    share `fraction` is held out, rounded by largest remainders. `seed` is that of the protocol, so that runs with
-    different seeds hold out the same questions.
+    The held-out questions (at least one, but none of a single question) are a random sample stratified by subject: of
+    each subject's questions the share `fraction` is held out, rounded by largest remainders. `seed` is that of the
+    protocol, so that runs with different seeds hold out the same questions.
     """
     rng = np.random.default_rng(seed)
     subjects = np.asarray([question.subject for question in questions])

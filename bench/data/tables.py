@@ -117,7 +117,8 @@ def exact_table(
     """Read a Parquet file that must have exactly the columns `columns`, or `columns` and all of `optional`.
 
     Raises:
-        ValueError: the file can't be read, has other columns, or has nulls; the message says which, without the path.
+        ValueError: the file can't be read (the message may contain the path); or it has other columns or nulls, which
+            have the same message.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -183,8 +184,8 @@ def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) 
         name: the file's name in messages.
         ending: `.parquet`, `.csv`, or else JSON Lines.
         content: the file's bytes.
-        columns: columns to read. In a Parquet file the values of other columns become null, because their types may
-            not convert to Python.
+        columns: columns of a Parquet file to read. The values of its other columns become null, because their types may
+            not convert to Python. Of CSV and JSON Lines files all columns are read.
 
     Raises:
         UserError: the file is invalid, has no row, or has a column twice.

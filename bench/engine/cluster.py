@@ -34,7 +34,7 @@ class Cluster:
         """Number of workers that the group should have; reading this property connects to the cluster.
 
         Raises:
-            UserError: the cluster can't be reached.
+            UserError: the cluster can't be reached, or has no device of the kind (GPU or CPU) that the run uses.
         """
         self.link.connect()
         return self.link.workers

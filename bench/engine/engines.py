@@ -72,7 +72,8 @@ def build_engines(request: EngineOptions, lm: LanguageModel, store: Store) -> En
     """Build what computes shards and trains adapters, as the options request; workers start when there is work.
 
     Raises:
-        UserError: this machine has fewer devices than the requested workers.
+        UserError: this machine has fewer cards than the requested workers; or several workers are requested, and the
+            device is neither `cpu` nor `cuda` but, for example, one card (`cuda:0`) or `mps`.
     """
     if request.engine == RAY:
         link = RayConnection(lm, store, request.workers, request.address)

@@ -144,7 +144,7 @@ class RayConnection:
 
 
 def threads_per_worker(share: int) -> int:
-    """Return the CPU threads of a worker: $OMP_NUM_THREADS if set, else `share` but at least 1."""
+    """Return the CPU threads of a worker: $OMP_NUM_THREADS if it is a positive integer, else `share` but at least 1."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return int(threads) if threads.isdecimal() and int(threads) else max(1, share)
 

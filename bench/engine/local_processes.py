@@ -44,7 +44,10 @@ class Processes:
         return len(self.devices)
 
     def start_worker(self) -> int:
-        """Start a process on a device that no other worker uses; return the worker's number without waiting for it."""
+        """Start a process for an entry of `devices` that has no worker; return its number without waiting for it.
+
+        Workers share a device that `devices` names several times, such as `cpu`.
+        """
         free = list(self.devices)
         for process in self._running.values():
             free.remove(process.device)
@@ -70,7 +73,11 @@ class Processes:
             self._running[worker].connection.send((task, wait))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """Wait up to `seconds`; return pairs (number of a worker, event), with event `Lost` for an ended process."""
+        """Wait up to `seconds`; return pairs (number of a worker, event).
+
+        The event of an ended process is `Lost`. It is `Failed` if the process exited by itself, i.e. not by a signal,
+        before it was ready.
+        """
         ready = wait([process.connection for process in self._running.values()], seconds)
         events: list[tuple[int, Event]] = []
         for number, process in list(self._running.items()):

@@ -42,7 +42,10 @@ def _return_errors(function: Callable[P, T]) -> Callable[P, T | Failed]:
 
 @dataclass
 class RemoteWorker:
-    """The worker of this process; `open` loads its model, and must be called before `do`."""
+    """The worker of this process; `open` must be called before `do`.
+
+    `open` downloads the model if needed and checks it; the weights are loaded with the first shard.
+    """
 
     spec: WorkerSpec
     _worker: Worker | None = field(default=None, init=False)

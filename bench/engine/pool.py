@@ -18,7 +18,8 @@ _MOST = 2
 _REPLACED = 2
 """Largest number of lost workers that are replaced, divided by the number of workers in the group."""
 _PATIENCE = 600.0
-"""Seconds to wait until any worker is ready; a cluster may first have to free devices, and load a large model."""
+"""Seconds to wait until any worker is ready; a cluster may first have to free devices, and download a large
+model. The weights are loaded later, with the first shard."""
 _POLL = 5.0
 
 

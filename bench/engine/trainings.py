@@ -70,8 +70,8 @@ class Trainings:
             Seconds of the training and notes for the user; None without `wait`.
 
         Raises:
-            UserError: no machine has enough devices, the training failed with a message for the user, or its machine
-                was lost too often.
+            UserError: the cluster can't be reached, no machine has enough devices, the training failed with a message
+                for the user, or its machine was lost too often.
             RuntimeError: the training failed with another error.
         """
         if key not in self._begun:
@@ -132,7 +132,10 @@ class Trainings:
                     ray.cancel(job.ref, force=True)
 
     def _poll(self, running: Sequence[_RemoteTraining], seconds: float = _POLL) -> None:
-        """Wait up to `seconds` until any running training ends, and mark the trainings that have ended as finished."""
+        """Wait up to `seconds` until any running training ends, and mark it as finished.
+
+        Each call marks at most one training, even if several have ended.
+        """
         import ray
 
         finished, _ = ray.wait([job.ref for job in running], num_returns=1, timeout=seconds)

@@ -53,14 +53,15 @@ class JudgeOptions:
 
 
 def open_judge(options: JudgeOptions, cache: Path) -> Judge:
-    """Create the judge of a run; nothing is loaded or called before its first verdict.
+    """Create the judge of a run; no model is loaded and no server called before its first verdict.
 
     Args:
         options: options of the judge.
         cache: the cache folder, for verdicts.
 
     Raises:
-        UserError: the kind of judge is unknown, needs an option that is missing, or has no use for one that is given.
+        UserError: the kind of judge is unknown, needs an option that is missing, or has no use for one that is given;
+            the URL or the name of a local model is invalid; or `OpenAIJudge` raises an error.
     """
     if options.kind not in KINDS:
         hint = did_you_mean(options.kind, KINDS)

@@ -73,8 +73,8 @@ class OpenAIJudge:
     concurrency = _CONCURRENCY
     """Number of concurrent calls."""
     retries = 4
-    """Number of further tries of a call after status 429 or 5xx, a broken connection or a timeout. Before each further
-    try the client waits as long as the server says, or else 0.5 to 8 s."""
+    """Number of further tries of a call after status 408, 409, 429 or 5xx, a broken connection or a timeout. Before
+    each further try the client waits as long as the server says, or else 0.5 to 8 s."""
     timeout_s = 60.0
     """Seconds without a byte from the server after which a try has failed."""
 
@@ -87,7 +87,8 @@ class OpenAIJudge:
             cache: the cache folder, for verdicts.
 
         Raises:
-            UserError: a key is required but missing and no verdict is stored, or the verdicts can't be read.
+            UserError: no verdict is stored and the key is missing but required, can't be sent, or would be sent
+                unencrypted; or the stored verdicts can't be read.
         """
         self.address = address
         self.model = model
@@ -113,7 +114,8 @@ class OpenAIJudge:
     def name(self) -> str:
         """Name of the judge: its model, the server's public URL, and the prompt.
 
-        The model is named as the server reports it; before the first call, as it was requested.
+        The model is named as the server reports it; before the first call, as the last stored verdict names it, or else
+        as it was requested.
         """
         model = public_model(self.cached.reported or self.model)
         return f"openai {model} at {self.address.public}, {self.wording.id}"
@@ -170,8 +172,9 @@ class OpenAIJudge:
     ) -> None:
         """Judge the cases in `todo`: one at a time until the server has reported its model, then concurrently.
 
-        After a failure no further call is made, but the answers to calls already sent are awaited, since they are paid
-        for.
+        If the server then reports another model than that of the stored verdicts, these are not used: all of `cases` to
+        which the reported model gave no verdict are judged. After a failure no further call is made, but the answers to
+        calls already sent are awaited, since they are paid for.
         """
         from anyio.from_thread import start_blocking_portal
 

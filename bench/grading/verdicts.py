@@ -47,7 +47,8 @@ class VerdictCache:
         self.judge = dict(judge)
         self.path = cache / FOLDER / f"{key_of(self.judge)[:16]}.jsonl"
         self.reported: str | None = None
-        """Name of the model that the server reported last; None for a judge without a server."""
+        """Name of the model that the server reported last, in this run or else for the last stored verdict; None
+        before any report, and for a judge without a server."""
         self.damaged = 0
         """Number of invalid lines in the file, such as the last line of a process that was killed while writing."""
         self._by_key: dict[str, bool] = {}

@@ -28,7 +28,8 @@ def accuracy(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
         correct: shape (n,), bool.
 
     Raises:
-        ValueError: an input is empty or not one-dimensional, lengths differ, or a confidence is NaN or outside [0, 1].
+        ValueError: an input is empty or not one-dimensional, lengths differ, `correct` is not bool, or a confidence is
+            NaN or outside [0, 1].
 
     In this example three of four predictions are right: those from 0.9, 0.2 and 0.5. The one from 0.6 is wrong.
 
@@ -65,7 +66,7 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BI
 
 
 def ece_ref(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = ECE_BINS) -> float | None:
-    """Top-label ECE as the official code computes it: a confidence of exactly 1 falls into no bin (docs/methods.md §4).
+    """Top-label ECE as the official code computes it: confidences of exactly 0 or 1 are in no bin (docs/methods.md §4).
 
     With p the confidence, max(p, 1-p) is compared with whether `p > 0.5` predicts correctness. Bins are half-open, and
     weights are shares of the answers that are in a bin. The metric is for comparison with published numbers; it may

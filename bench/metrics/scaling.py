@@ -24,8 +24,8 @@ class Scale:
     z is the normal quantile of the score's rank among the labelled scores: z = Phi^-1((a + b) / 2n). Phi is the normal
     distribution function, a the number of labelled scores below the score, and b the number below or equal to it. For a
     labelled score, the quantile level (a + b) / 2n is (rank - 1/2) / n, with mid-ranks for ties. A score between two
-    labelled scores is half-way between their levels. A score below or above all labelled scores has the level 1/4n or 1
-    - 1/4n.
+    labelled scores is half-way between their levels if neither of them is tied. A score below or above all labelled
+    scores has the level 1/4n or 1 - 1/4n.
 
     Labels are smoothed as by Platt (1999), so that the fit is finite even if the score separates right from wrong. The
     slope is never negative: if wrong answers have the higher scores, the slope is 0 and p is a constant. p is also a

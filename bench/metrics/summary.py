@@ -65,7 +65,7 @@ class Metric:
     """Function `(confidence, correct[, bins=][, seed=])` that returns the metric, or None where the metric is
     undefined."""
     reference: str
-    """Publication that defines the metric."""
+    """Publication, or section of docs/methods.md, that defines the metric."""
     higher_is_better: bool | None
     """Whether a larger value is better; None for a reference value, e.g. the ECE floor, which has no direction."""
     binned: bool = False
@@ -77,8 +77,8 @@ class Metric:
     is_fraction: bool = True
     """Whether the metric is a fraction, which can be shown in percent; False for `nll`, in nats."""
     is_rank_based: bool = False
-    """Whether the metric depends only on the order of the confidences; then scores of any scale can replace
-    confidences."""
+    """Whether the metric depends only on the order of the confidences; then the ranks of scores, scaled to [0, 1], can
+    replace confidences."""
     is_root: bool = False
     """Whether the metric is the signed root of an estimated square. Its mean over subjects or seeds is then the root of
     the mean square."""
@@ -87,7 +87,7 @@ class Metric:
         """Compute the metric of n answers; `bins` and `seed` are passed on if `compute` takes them.
 
         Args:
-            values: shape (n,), confidences; a rank-based metric also accepts scores.
+            values: shape (n,), within [0, 1]: confidences, or for a rank-based metric `normalised_ranks` of scores.
             correct: shape (n,), bool.
             bins: number of bins.
             seed: seed of the label draws.

@@ -17,7 +17,8 @@ def validate(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatAr
     """Validate confidences and labels; return them as arrays (n,), float64 and bool.
 
     Raises:
-        ValueError: an input is empty or not one-dimensional, lengths differ, or a confidence is NaN or outside [0, 1].
+        ValueError: an input is empty or not one-dimensional, lengths differ, `correct` is not bool, or a confidence is
+            NaN or outside [0, 1].
     """
     p = np.asarray(confidence, dtype=np.float64)
     o = np.asarray(correct)

@@ -78,7 +78,7 @@ def apply_adapter(lm: LanguageModel, ref: AdapterRef) -> Iterator[LanguageModel]
     within the context: all answers must come from the frozen model.
 
     Raises:
-        UserError: the adapter is incomplete, was altered after training, or belongs to another model.
+        UserError: the adapter is incomplete, was altered after training, belongs to another model, or can't be loaded.
     """
     import peft
     from peft.tuners.tuners_utils import BaseTunerLayer

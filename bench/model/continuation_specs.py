@@ -70,7 +70,8 @@ class ModelInput:
     wrong: tuple[Ids, ...] = ()
     """Token ids of each wrong answer to an open question; empty if no signal reads them."""
     query_prompt: Ids | None = None
-    """Token ids of the self-check conversation up to the answer; None if they equal `prompt`."""
+    """Token ids of the self-check conversation up to the answer; None if they equal `prompt`, or if no signal needs a
+    user turn."""
     uniforms: FloatArray | None = None
     """`(n, max_new_tokens)` random numbers in [0, 1), one row for each of n samples; None if none are generated."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)

@@ -125,7 +125,8 @@ def read_together(
 class ContinuationTree:
     """Continuations of a decode batch's prompts, as one token tree for each prompt.
 
-    New tokens of all trees are read in one forward pass.
+    New tokens of all trees are read in one forward pass if the prompts are in the KV cache. Without a KV cache, each
+    continuation takes a forward pass of its own.
     """
 
     def __init__(self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> None:
@@ -146,7 +147,7 @@ class ContinuationTree:
         self.trees = list(range(n))
         self._children: dict[tuple[int, int], int] = {}
         self._columns: list[tuple[int, ...]] = [()] * n
-        """For each node, the positions in the row of all nodes on the path from the prompt's end to this node."""
+        """For each node, the positions in the row of all nodes on the path to it, without the prompt's end."""
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
@@ -175,7 +176,7 @@ class ContinuationTree:
         self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
     def read(self, blocks: Sequence[int] | None = None) -> None:
-        """Run the model over all new nodes, in one forward pass.
+        """Run the model over all new nodes: in one forward pass, or without a KV cache in one for each new leaf.
 
         Args:
             blocks: blocks whose hidden states are kept, in this call and later ones; by default the same as in the last
@@ -219,7 +220,7 @@ class ContinuationTree:
         return rows[index - newest if newest else index]
 
     def leaves(self, first: int) -> Iterator[list[int]]:
-        """Yield for each leaf numbered `first` or higher the nodes on the path from the prompt's end to the leaf."""
+        """Yield for each leaf numbered `first` or higher the nodes on the path to it, without the prompt's end."""
         inner = set(self.parents[first:])
         for node in (node for node in range(first, len(self.tokens)) if node not in inner):
             path, above = [], node

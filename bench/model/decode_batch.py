@@ -84,7 +84,7 @@ class DecodeBatch:
         return self.lm.head.logits(states, None if rows is None else self.ids_of(rows))
 
     def ids_of(self, rows: Ids) -> torch.Tensor:
-        """Return the token ids `rows` as a tensor on the device; equal ids are uploaded only once."""
+        """Return the token ids `rows` as a tensor on the device; each call uploads them unless `self.rows` has them."""
         upload = self.rows.get(rows.tobytes()) or self.tree.session.send(rows)
         return upload.tensor.to(self.lm.head.weight.device)
 

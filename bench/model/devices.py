@@ -93,7 +93,7 @@ def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], othe
 def visible_devices_env(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return environment variables that make the given cards `cuda:0`, `cuda:1`, ... in a child process.
 
-    For the CPU, and for `cuda` without a number, the dictionary is empty.
+    For devices that are no CUDA cards, and for `cuda` without a number, the dictionary is empty.
 
     Args:
         devices: names of the cards in this process, e.g. `cuda:1`.

@@ -42,7 +42,7 @@ device's limits allow it."""
 _FULL = 1024
 """Number of tokens from which on a forward pass takes longer than launching its kernels."""
 VERSION = 2
-"""Part of every signal's cache key; raised when the extractor's results change."""
+"""Part of the digest that names the store's folder of a shard; raised when the extractor's results change."""
 
 
 @dataclass
@@ -187,7 +187,8 @@ class Extractor:
     def _first_stage(self, item: ModelInput) -> str:
         """Return the name of the stage to which the cost of reading the prompt is added.
 
-        This is `answers` if the model generates the answer, else the first stage that reads tokens after the prompt.
+        If the constructor was given a `stage`, this is always that stage. Otherwise it is `answers` if the model
+        generates the answer, else the first stage that reads tokens after the prompt.
         """
         if self.stage is not None or item.answer is None:
             return self.stage or "answers"

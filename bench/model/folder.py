@@ -147,7 +147,7 @@ class ModelFolder:
         """Check that there are weight files, and that their index, if any, names only files in the model's folder.
 
         Raises:
-            UserError: there are none, or the index names another file.
+            UserError: there are none, or the index can't be read or names another file.
         """
         if not any(self.path.glob(_WEIGHTS)):
             raise UserError(f"Model {self.name!r}: expected weights as *.safetensors in its folder, found none.")

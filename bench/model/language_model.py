@@ -46,7 +46,7 @@ class LoadOptions:
     devices: tuple[str, ...] = ()
     """Indices of the cards over which the model is split; empty for one device."""
     attention: str | None = None
-    """Attention implementation, sdpa or eager; None for the model's default."""
+    """Attention implementation, sdpa or eager; None for sdpa. Models that do not support sdpa always get eager."""
     plain: bool = False
     """Whether each question is read alone, without a KV cache, even if the model supports packs."""
 
@@ -75,7 +75,7 @@ class LanguageModel:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all files on which answers depend: weights, tokenizer, chat template and more."""
+        """Identity of the files on which answers depend: `HUB_ID@COMMIT`, or for a local folder a digest of them."""
         return self.files.fingerprint
 
     @cached_property
@@ -96,7 +96,10 @@ class LanguageModel:
 
     @property
     def attention(self) -> str:
-        """Name of the attention implementation; always `eager` if the model soft-caps attention scores."""
+        """Name of the attention implementation; always `eager` if the model soft-caps attention scores.
+
+        An architecture that lacks sdpa is loaded with eager, even if this name is `sdpa`.
+        """
         capped = getattr(self.config.get_text_config(), "attn_logit_softcapping", None)
         return "eager" if capped else self.options.attention or "sdpa"
 
@@ -233,8 +236,8 @@ class LanguageModel:
     def no_packs_reason(self) -> str | None:
         """Why each question is read alone, instead of several in one pack; None if packs are used.
 
-        Either the user asked for it (`LoadOptions.plain`), or packs changed the logits in a check on four short
-        sequences.
+        Either the user asked for it (`LoadOptions.plain`); or in a check on four short sequences, packs changed the
+        logits, or the model's code refused the cache or the mask of a pack.
 
         Raises:
             UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
@@ -263,6 +266,7 @@ class LanguageModel:
 
         Raises:
             UserError: the fraction is outside (0, 1], or too small for the first block.
+            ValueError: the block is not the last, and the model has no list of blocks.
         """
         block = self.blocks if depth == 1.0 else int(depth * self.blocks)
         if not 1 <= block <= self.blocks:
@@ -335,8 +339,8 @@ def gpu_devices(numbers: Sequence[str], device: str | None = None) -> tuple[str,
         device: the value of `--device`; the two options can't be used together.
 
     Raises:
-        UserError: fewer than two cards are given, a card twice, or one that this machine lacks; or both options are
-            used.
+        UserError: fewer than two cards are given, a card twice, or one that this machine lacks; or a value is no
+            number; or both options are used.
     """
     if not numbers:
         return ()

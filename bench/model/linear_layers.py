@@ -25,7 +25,10 @@ class NamedLinear(NamedTuple):
 
 
 def find_linear_layers(model: Any) -> list[NamedLinear]:
-    """Return the linear layers of all blocks in order; the model may be on the meta device."""
+    """Return the linear layers of all blocks in order; empty if the model has no list of blocks.
+
+    The model may be on the meta device.
+    """
     paths = {module: name for name, module in model.named_modules()}
     linears: list[NamedLinear] = []
     try:
@@ -54,7 +57,7 @@ def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:
     Args:
         linears: the model's linear layers.
         named: names of layers, separated by commas; a name is the last part of a layer's path. Empty for query and
-            value projections.
+            value projections; in blocks that have none of their own, for the fused query-key-value layers.
 
     Raises:
         UserError: a name is no linear layer, or the query and value projections can't be recognised.

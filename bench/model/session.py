@@ -24,8 +24,8 @@ from bench.prompts.front_coding import Ids
 MAX_CACHED_BYTES = 64 * 2**20
 """Maximum bytes of keys and values of prefix segments that are kept for later shards and splits."""
 Segments = tuple[tuple[str, int], ...]
-"""Segments of a pack's shared prefix, in order. Each is a pair: digest of all tokens up to the segment's end, and the
-segment's length."""
+"""Segments of a pack's shared prefix, in order. Each is a pair: digest of all tokens and cuts up to the segment's end,
+and the segment's length."""
 Indices = IntArray | Upload | None
 """For one block, the indices of the tokens whose hidden states are wanted; None for all tokens."""
 
@@ -121,7 +121,7 @@ class Session:
 
     @staticmethod
     def prefix_segments(pack: Pack) -> Segments:
-        """Return a pack's prefix segments as pairs (digest of all tokens up to the segment's end, its length)."""
+        """Return a pack's prefix segments as pairs (digest of all tokens and cuts up to the segment's end, length)."""
         bounds = (0, *pack.cuts)
         keys = (hashlib.sha256(_segment_key(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
         return tuple((key, stop - start) for key, start, stop in zip(keys, bounds, pack.cuts, strict=False))
@@ -184,8 +184,9 @@ class Session:
         Args:
             ids: `(t,)` token ids.
             positions: `(t,)` position of each token in its sequence.
-            visible: function that returns the attention mask `(t, row's length + t)` bool on the device. Arrays that it
-                queues are uploaded together with the ids and positions.
+            visible: function that returns the attention mask `(t, row's length + t)` bool on the device. It is called
+                after ids and positions were uploaded. Arrays that it reads are uploaded with them only if they were
+                queued before `forward`.
             read: number of a block -> indices of the tokens whose hidden states after this block are returned. For
                 the last block, the final norm has been applied to the states.
 
@@ -218,7 +219,8 @@ class Session:
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.
 
-        If the model has several types of attention layers, return a dictionary: layer type -> mask.
+        Return a dictionary, layer type -> mask, if the model has several types of attention layers; also if all layers
+        are of the type `sliding_attention` and `window` is set.
 
         Args:
             visible: `(t, k)` bool, whether query token t attends to key k.
@@ -273,7 +275,11 @@ def _rows(states: torch.Tensor, index: Indices) -> torch.Tensor:
 
 
 def blocks(model: Any) -> torch.nn.ModuleList:
-    """Return the model's transformer blocks: the module list that is as long as the configured number of layers."""
+    """Return the model's transformer blocks: the module list that is as long as the configured number of layers.
+
+    Raises:
+        ValueError: the model has no such list.
+    """
     count = int(model.config.get_text_config().num_hidden_layers)
     for module in model.base_model.modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:

@@ -76,10 +76,11 @@ def resolve(name: str) -> ModelSpec:
 
 
 def model_label(model: str) -> str:
-    """Return the name of a model in results: an alias or Hub id as it is, a local folder without its path.
+    """Return the name of a model in results: an alias or Hub id as it is, another path of a folder without its path.
 
     A folder is named by the last part of its path and 8 hex digits of the hash of its absolute path. So folders that
-    end alike have separate results, and results don't disclose paths.
+    end alike have separate results, and results don't disclose paths. But a relative path that looks like an alias or
+    a Hub id, e.g. `models/llama`, stays as it is.
 
     >>> model_label("tiny"), model_label("Qwen/Qwen2.5-14B-Instruct")
     ('tiny', 'Qwen/Qwen2.5-14B-Instruct')
@@ -97,5 +98,5 @@ def model_label(model: str) -> str:
 
 
 def label_of(spec: ModelSpec) -> str:
-    """Return the name of a model in results: its alias or Hub id, or for a local folder a name without its path."""
+    """Return the name of a model in results: its alias or Hub id, or for a local folder the name by `model_label`."""
     return model_label(spec.source) if spec.local and spec.name not in aliases() else spec.name

@@ -139,7 +139,7 @@ def _stand_in(
 
 
 def _passes(session: Session, device: str) -> tuple[float, float, float]:
-    """Time three forward passes; return the fields `one_pass`, `token` and `pair` of `Speed`, in seconds."""
+    """Time forward passes of growing size; return the fields `one_pass`, `token` and `pair` of `Speed`, in seconds."""
 
     def read(tokens: int, before: int) -> float:
         session.rewind(before)

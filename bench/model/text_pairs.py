@@ -63,7 +63,8 @@ class PairModel:
         """Check that the model has the classes that its command-line option requires.
 
         Raises:
-            UserError: an entailment label is missing, or a similarity model has more than one output.
+            UserError: an entailment label is missing, a similarity model does not have exactly one output, or the
+                model's files can't be found or read.
         """
         if self.option == "--similarity":
             if len(self.labels) != 1:
@@ -88,7 +89,7 @@ class PairModel:
             contradiction, neutral and entailment.
 
         Raises:
-            UserError: the model's weights or tokenizer can't be read.
+            UserError: the model's files can't be found or read, or an NLI model does not have the three classes.
         """
         tokenizer = self.files.tokenizer()
         with self.files.wrap_errors("it can't be loaded"):

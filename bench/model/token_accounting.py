@@ -111,11 +111,14 @@ class CountingExtractor(Extractor):
         self.specs = {}
         self.greedy = self.sampled = self.grown = 0
         """Number of tokens chosen greedily; `sampled` of those that were sampled, `grown` of those added to the token
-        trees."""
+        trees of decode batches, without separate trees of user turns."""
         self.sequences: dict[str, list[Ids]] = defaultdict(list)
         """Stage -> token ids of the sequences that the stage reads, each from the start of its prompt."""
         self.written: dict[Hashable, int] = {}
-        """Number of tokens of each distinct generated text, with its stop token; the keys identify the texts."""
+        """Number of tokens of each distinct generated text; the keys identify the texts.
+
+        The stop token counts, unless the text has the maximum length, at which no stop token is generated.
+        """
 
     def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
         # an empty answer has no states to read

@@ -32,7 +32,7 @@ def sample_tokens(
     Args:
         logits: `(m, v)` float32.
         rows: for each draw, the index of its row of `logits`.
-        numbers: random numbers in [0, 1), one for each draw; or the table of them that `pad_by_row` returns.
+        numbers: random numbers in [0, 1), one for each draw; or as a tensor the table that `pad_by_row` makes of them.
         temperature: positive.
         top_p: cumulative probability of nucleus sampling; 1 for all tokens.
     """

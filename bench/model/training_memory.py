@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 TRAINED_BYTES = 16
 """Bytes per trained weight, all in float32: the weight, its gradient and AdamW's two moments."""
 _READ = 32
-"""Number of token positions whose logits are computed in a forward pass that reads."""
+"""Number of token positions whose logits are computed in a forward pass of an estimate, of reading and of training."""
 _RESERVE = 1.5e9
 """Bytes of each device's memory that tensors can't use: context, library workspaces, fragmentation."""
 _LARGE = 20_000_000_000
-"""Models with more parameters than this are always trained with gradient checkpointing."""
+"""On accelerators, models with more parameters than this are trained with gradient checkpointing in any case."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,10 @@ class Footprint:
     weights: int
     """Bytes of the model's weights."""
     blocks: int
-    """Bytes of the tensors of all blocks that are kept until a forward pass ends.
+    """Bytes of the tensors of all blocks that are kept.
 
-    These are keys and values in reading, and activations in training.
+    In reading these are keys and values, kept until the forward pass ends. In training they are activations, kept for
+    the backward pass.
     """
     rest: int
     """Bytes of the temporary tensors of a single block, and of logits."""
@@ -169,6 +170,9 @@ def training_footprint(
         rank: rank of the adapter.
         named: names of the layers to adapt, separated by commas; empty for query and value projections.
         checkpointing: whether gradient checkpointing is used.
+
+    Raises:
+        UserError: a name is no linear layer, or the query and value projections can't be recognised.
     """
 
     def wrap(model: Any) -> Any:
@@ -242,8 +246,10 @@ class TrainingPlan:
 def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str = "") -> TrainingPlan:
     """Decide whether an adapter's training fits into memory, and whether it uses gradient checkpointing.
 
-    Large models always use checkpointing; other models use it if memory is too small without. The choice depends only
-    on shapes and total memory, so that it is the same on all cards of a kind.
+    On CUDA large models use checkpointing, and other models use it if memory is too small without. The choice depends
+    only on shapes and total memory, so that it is the same on all cards of a kind. On the CPU no model uses
+    checkpointing. On other devices only large models use it, and no training is refused. A model that does not run on
+    the meta device is trained without checkpointing.
 
     Args:
         lm: the model, with its devices; its weights are not loaded.

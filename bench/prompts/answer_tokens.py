@@ -35,7 +35,8 @@ def tokenise_answers(
 
     Args:
         chat: tokenizer and chat template of the model.
-        prompt: any prompt of the task; the texts are tokenised as continuations of this prompt.
+        prompt: any prompt of the task; the texts are tokenised as continuations of this prompt. But if any of the
+            answers comes with its own prompt, all answers that are texts are tokenised alone.
         questions: the answered questions.
         released: question id -> answer that another program generated.
 

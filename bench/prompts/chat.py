@@ -1,4 +1,6 @@
-"""Tokenizer and chat template: conversations become token ids, with exactly one BOS token if the model has one.
+"""Tokenizer and chat template: conversations become token ids.
+
+The ids begin with exactly one BOS token if the tokenizer adds one by default.
 
 If a template rejects or drops a system turn, the system text is put before the first user turn. A model without a
 template gets `_PLAIN_TEMPLATE`.

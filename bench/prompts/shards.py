@@ -99,7 +99,8 @@ class PromptTokeniser:
             what: name of the split, for the progress display.
 
         Raises:
-            UserError: a question is too long for the model's context even without exemplars.
+            UserError: a question is too long for the model's context even without exemplars; a given answer has a token
+                id that the tokenizer lacks; or code of the task fails.
         """
         has_prompt = {record.prompt is not None for record in released.values()}
         with plugin_errors(f"task {task.name!r}, pools"):

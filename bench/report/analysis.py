@@ -1,7 +1,8 @@
 """`Analysis`: the tables, figures and HTML page of one analysis of results, to be printed and written to files.
 
-Each analysis has a package of its own, e.g. `bench.report.transfer`. The package has dataclasses for the numbers, a
-function `compute_...` that computes the numbers, and `build_analysis`, which makes an `Analysis` of them. Example:
+Most analyses have a package of their own, e.g. `bench.report.transfer`. Such a package has dataclasses for the numbers,
+a function `compute_...` that computes the numbers, and `build_analysis`, which makes an `Analysis` of them. The numbers
+of `bench.report.label_budgets` and `bench.report.method_analyses` are computed elsewhere. Example:
 `write([build_analysis(compute_matrix(cells, about))], Path("results"))`.
 """
 

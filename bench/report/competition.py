@@ -70,7 +70,9 @@ class Competition:
     recalibration: str
     """Recalibration of the methods, e.g. `isotonic`; an empty string if they are not recalibrated."""
     comparable: tuple[Line, ...]
-    """Methods that have a value of the metric, and the same answers and labels as most methods; the best mean first."""
+    """Methods that can be compared by the metric, the best mean first: those that are not in `excluded`, and those that
+    are there only because they were not tested.
+    """
     excluded: Mapping[Key, str]
     """Method -> reason why it is not ranked. Methods in `comparable` that were not tested have a reason, too."""
 
@@ -95,9 +97,10 @@ def rank(
 ) -> Competition:
     """Rank by a metric those methods of a table that were recalibrated alike.
 
-    A method is excluded if it has no results or no value of the metric, or if its training was cut short. Methods with
-    other answers or labels than most ranked methods are excluded, too. A ranking by calibration also excludes methods
-    whose AUROC is not above chance, since even a constant confidence can be calibrated.
+    A method is excluded if it has no results or no value of the metric, if its training was cut short, or if it is in
+    `standings.left_out`, e.g. because its scores are no probabilities. Methods with other answers or labels than most
+    ranked methods are excluded, too. A ranking by calibration also excludes methods whose AUROC is not known to be
+    above chance, since even a constant confidence can be calibrated.
 
     Args:
         lines: all lines (methods) of a table, including hidden ones.

@@ -1,4 +1,4 @@
-"""Pareto fronts of cost and quality: methods such that no other method is both cheaper and better.
+"""Pareto fronts of cost and quality: methods that no other method beats in one without being worse in the other.
 
 Methods that a selection hides are compared, too, so that a selection can't change the front. Example:
 `pareto_front(table, "brier", "tokens", {""})`.

@@ -52,7 +52,8 @@ class Group(NamedTuple):
 def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: bool, partial: bool) -> list[Group]:
     """Group result rows into tables, sorted by model and task.
 
-    Tuned runs, partial runs, and runs with another protocol or other answers get tables of their own.
+    Tuned runs, partial runs, and runs with other answers get tables of their own. So do runs whose overridden constants
+    (`--set`) change the protocol.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
@@ -61,7 +62,8 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
         partial: also keeps rows of runs with `--limit`.
 
     Raises:
-        UserError: no row is left, or the rows of a model and task differ in schema, preset, task version or protocol.
+        UserError: no row is left, or the rows of a model and task differ in schema, preset or task version. Also if
+            rows without overridden constants differ in protocol.
     """
     if not rows:
         raise UserError("there are no results to show; run something first: bench run --method all --model tiny")

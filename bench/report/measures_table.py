@@ -110,7 +110,10 @@ def verdict(measured: AnalysisMeasures) -> str:
 
 
 def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
-    """Return the sentences below the table of measures: rows left out, notes, and values published for other models."""
+    """Return the sentences below the table of measures: rows left out, notes, and values published for other models.
+
+    The values of other models are left out if values were published for the measured model.
+    """
     shown, total = len(measured.shown_rows), len(measured.measures.rows)
     lines = [f"Shown: the first {shown} of {total} rows; CSV and JSON have all."] if shown < total else []
     lines += measured.measures.notes

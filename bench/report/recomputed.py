@@ -1,8 +1,9 @@
 """Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
 Older versions wrote JSON files without some metrics; these metrics are computed, too. To recompute a result takes 0.1
-s, so its metrics are cached. The name of the cache file is a digest of the JSON file, the Parquet file and the code.
-The cache file is empty if the JSON file had all metrics. Example:
+s, so its metrics are cached. The name of the cache file is a digest of the JSON file and the code. The JSON file names
+the digest of its Parquet file; the Parquet file itself is not read if its metrics are cached. The cache file is empty
+if the JSON file had all metrics. Example:
 `read_recomputed(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 

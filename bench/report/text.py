@@ -32,7 +32,7 @@ ARROWS = {True: " ↑", False: " ↓", None: ""}
 def plain(text: str) -> str:
     r"""Return a text as one printable line of at most `REASON_LENGTH` characters.
 
-    Control characters are escaped by `visible`, and zero-width characters become spaces.
+    Control characters are escaped by `visible`, and zero-width characters other than joiners become spaces.
 
     >>> print(plain("a\x1b[2J\n b"))
     a\x1b[2J b

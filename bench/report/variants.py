@@ -256,7 +256,10 @@ def _is_decided(row: VariantRow | StepRow) -> bool:
 
 
 def _describe_path(variants: Variants) -> str:
-    """Describe the steps from the first variant of a path to the reference; empty if there is no path."""
+    """Describe the steps from the first variant of a path to the reference.
+
+    The text is empty if there is no path, or if the first variant has no difference or no corrected p value.
+    """
     name = variants.metrics[-1]
     steps = [step for step in variants.steps if step.metric == name]
     total = next((row for row in variants.of(name) if steps and row.variant == steps[0].start), None)

@@ -19,7 +19,7 @@ _MAX_REASON = 120
 
 
 def read_all(folder: Path, *, partial: bool = False) -> list[ResultRow]:
-    """Read the `ResultRow` of each result below a folder, in the order of the files' paths.
+    """Read the `ResultRow` of each result below a folder, sorted by file path; results with `--limit` come last.
 
     Args:
         folder: the results folder.
@@ -60,7 +60,10 @@ class ResultFiles(NamedTuple):
     """Paths of the JSON files below a results folder."""
 
     cells: list[Path]
-    """The file of each cell, sorted by path: the one with numbers or, if there is none, the one of the failed run."""
+    """The file of each cell, sorted by path: the one with numbers or, if there is none, the one of the failed run.
+
+    Files of runs with `--limit` come after all others.
+    """
     foreign: list[Path]
     """JSON files that are not results."""
 
@@ -89,9 +92,11 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
 def skipped_notes(folder: Path, *, partial: bool = False) -> list[str]:
     """Return sentences that say which files below a results folder reports leave out.
 
+    If all results are partial, reports show them; then a sentence says so.
+
     Args:
         folder: the results folder.
-        partial: whether reports show the results of runs with `--limit`.
+        partial: whether results of runs with `--limit` are shown beside others.
 
     Raises:
         UserError: there is no such folder.

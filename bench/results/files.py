@@ -142,7 +142,7 @@ def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
     Raises:
         UserError: the folder can't be written, or a name can't be part of a file name. The old files
             then stay.
-        ValueError: records don't fit the status, columns differ in length, or a number is NaN or infinite.
+        ValueError: records don't fit the status, columns differ in length, or a number in `row` is NaN or infinite.
     """
     if (row.status == "ok") != (records is not None):
         raise ValueError(f"expected records exactly for status ok, got status {row.status} of {row.method}")
@@ -298,8 +298,9 @@ def read_records(path: Path) -> QuestionRecords:
     """Read a result's values per question from its Parquet file; `path` is the Parquet file or the JSON file.
 
     Raises:
-        UserError: the file is missing or not Parquet, has other columns or nulls, or has a confidence that is NaN or
-            outside [0, 1].
+        UserError: the file is missing or not Parquet, has other columns or nulls, has a score that is NaN or
+            +infinity, or has a confidence that is NaN or outside [0, 1]. If the file has scores, the confidences may
+            all be NaN.
     """
     path = path.with_suffix(".parquet")
     try:

@@ -1,7 +1,8 @@
 """Provenance of a result: commit, packages, hardware, revisions; no paths, no names of people or machines.
 
-No function here raises an error. An unknown value is None, and the reason is under another key. Example, the value of
-`code`: `{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
+No function here raises an error. An unknown value is None. Only `code` gives a reason, under the key `reason`, if the
+code can't be identified. Example, the value of `code`:
+`{"version": "0.1.0", "git_sha": "<40 hex>", "dirty": false, "record_digest": null, "reason": null}`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def collect(device: str | None = None, revisions: Mapping[str, str | None] | Non
 def has_commit(folder: Path, sha: str) -> bool | None:
     """Return whether the git repository around a folder has a commit.
 
-    None if there is no repository, or only a shallow one.
+    None if there is no repository, or if a shallow one doesn't have the commit.
     """
     shallow = _git(folder, "rev-parse", "--is-shallow-repository")
     if shallow is None:

@@ -20,13 +20,13 @@ Status = Literal["ok", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class LabelsSeen:
-    """Numbers of labels that a method's `fit` read."""
+    """Numbers of labels that were read: by a method's `fit`, to scale its scores, to recalibrate, and to tune."""
 
     train: int = 0
     """Number of answers of the train split whose label was read."""
     validation: int = 0
-    """Number of answers of the validation split whose label was read, to train or to choose the training step that is
-    kept."""
+    """Number of answers of the validation split whose label was read: to train, to choose the training step or the
+    configuration, to scale scores, or to recalibrate."""
     gold: int = 0
     """Number of questions of the train split whose right answer or wrong options were read."""
 
@@ -47,7 +47,7 @@ class Training:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether a stage ended at its step limit while the validation loss was still decreasing."""
+        """Whether a stage had its smallest validation loss at the last allowed step, short of the published steps."""
         return any(stage.cut_short for stage in self.stages)
 
 
@@ -99,7 +99,7 @@ class ResultRow:
     preset: str
     """Name of the preset from which the constants of methods and protocol start."""
     seed: int
-    """Seed of training, hold-out splits and sampling."""
+    """Seed of training, recalibration folds, configurations of `--tune`, and sampling."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the task's defaults and can change a result, name -> value; empty for a default run."""
     protocol: str
@@ -115,7 +115,7 @@ class ResultRow:
     answers_source: str = "generate"
     """Where the answers come from: `generate` (this run), a release of other authors, or a user's file."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
-    """Numbers of labels that the method's `fit` read."""
+    """Numbers of labels that were read to fit, scale, recalibrate or tune the method."""
     base_rate: float | None = None
     """Share of right answers in the training data; None for an untrained method."""
     training: Training | None = None
@@ -142,8 +142,8 @@ class ResultRow:
     letter_rule_disagreement: float | None = None
     """Share of choice answers that would be graded otherwise by the letter rule `substring`; None for open answers."""
     modal_share: float | None = None
-    """Share of a question's samples that agree with its most frequent sample, as a mean over questions; None without
-    samples."""
+    """Share of a question's samples that agree with its most frequent sample, as a mean over questions; None if
+    `predict` of the method doesn't read the signal `SampleAgreement`."""
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     """Name of a metric in `bench.metrics.METRICS` -> its summary."""
     n_excluded: int | None = None
@@ -157,7 +157,8 @@ class ResultRow:
     timings: Mapping[str, float] = field(default_factory=dict)
     """Stage of the run -> duration in seconds."""
     peak_memory_mb: float | None = None
-    """Peak memory of the run's process, in MiB."""
+    """Largest peak memory of the run's process or of any process that computed signals for it, in MiB. On CUDA it is
+    the GPU memory, summed over the devices of a process."""
     cost: Mapping[str, StageTokens] = field(default_factory=dict)
     """Stage of the run -> number of token positions fed to the model, summed over all methods of the run."""
     forward_tokens_alone: int | None = None

@@ -77,7 +77,7 @@ class About:
     model: str
     preset: str
     corpora: tuple[Corpus, ...]
-    """Training corpora; each is one row of the matrix."""
+    """Training corpora; in tables and figures each is a column, and methods are rows."""
     tests: tuple[str, ...]
     homes: Mapping[str, str]
     """Test task -> training task with which transfer from other corpora is compared: the one that --home names, or the
@@ -98,6 +98,9 @@ class About:
         return Corpus(self.homes[test]) if test in self.homes else None
 
     def share(self, corpus: Corpus) -> float | None:
-        """Return the share of right answers in a corpus of which nothing is left out."""
+        """Return the share of right answers in the whole corpus of the task, even if `corpus` leaves answers out.
+
+        None if the share is not known.
+        """
         matching = (item.share for item in self.shares if item.corpus.task == corpus.task and not item.subject)
         return next(matching, None)

@@ -33,7 +33,8 @@ class RunConfig:
     """Number of configurations to fit for each method with a search space; the one with the smallest validation loss is
     kept. Default: only the preset's."""
     seed: int = 0
-    """Seed of fits, hold-out splits and sampling; several, separated by commas, are run one after the other."""
+    """Seed of fits, recalibration folds, configurations of --tune, and sampling; several, separated by commas, are run
+    one after the other."""
     limit: int | None = None
     """Largest number of test questions, spread over subjects; such results are partial."""
     scale_training: bool = False
@@ -75,7 +76,7 @@ class RunConfig:
     """Number of processes that run the model, each on its own card. Default: only this process; with ray, one for each
     card, or for each machine if there are no cards."""
     address: str | None = None
-    """Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: $RAY_ADDRESS, or one on this machine."""
+    """Ray cluster: auto or HOST:PORT. Default: $RAY_ADDRESS, or one on this machine."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
     out: Annotated[Path, Heading("Output")] = Path("results")

@@ -52,8 +52,9 @@ class TokensAlone:
     """
 
     forward: int
-    """Token positions fed to the model: the distinct prefixes that the answers and the method's signals need, and those
-    of the training of its adapter."""
+    """Token positions fed to the model: the distinct prefixes that the answers and the method's signals need, and all
+    positions that the training of its adapter fed. `tokens_alone` omits the training; `RowBuilder.tokens_alone` adds
+    it."""
     generated: int
     """Tokens that the model generates: answers, replies to further user turns, and samples, each with its stop token.
 
@@ -80,7 +81,7 @@ def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[st
 def tokens_alone(
     read: Sequence[tuple[SplitData, frozenset[Signal]]], adapted: Sequence[SplitData], reader: Reader
 ) -> TokensAlone:
-    """Count the tokens that a method needs when it is the only method of a run.
+    """Count the tokens that a method needs when it is the only method of a run, without the training of its adapter.
 
     Args:
         read: pairs of a split and the signals that the method reads there.

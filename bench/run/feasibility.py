@@ -32,6 +32,9 @@ def reason_infeasible(
         train_on: task and split that methods learn on for this test.
         prompts: prompt tokeniser of the model; a signal may need tokens that the model's vocabulary lacks.
         facts: function that returns the model's shapes; it is slow, so it is called only if needed.
+
+    Raises:
+        UserError: the method's `target_modules` has a name that is no linear layer of the model.
     """
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bench.api.protocol import Protocol
 
 _ROWS, _MORE_ROWS = 40, 96
-"""Training rows of the smaller and of the larger timed fit; both exceed the batch size of training."""
+"""Training rows of the smaller and of the larger timed fit; both exceed the usual batch size of training, 32."""
 _STEPS, _MOST_STEPS = 2, 162
 _LONG_ENOUGH = 0.03
 """Seconds by which additional steps must lengthen a fit, so that the time of one step can be derived from the

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 Fresh = Callable[[], ConfidenceMethod]
 """Function that returns a new unfitted method with fixed constants."""
 FEW = 20
-"""If a method has fewer validation answers than this, a large validation loss is not reported."""
+"""If a fit used fewer validation labels than this, a large validation loss is not reported. If it used none, a large
+loss is reported."""
 KIND = "fits"
 """Subfolder of the store that holds the fits."""
 _SAME = 1e-4
@@ -78,7 +79,8 @@ class Fitted:
     def complaint(self) -> str | None:
         """Return a complaint if the validation loss is larger than that of a constant confidence; else None.
 
-        The constant is the share of right training answers.
+        The constant is the share of right training answers. There is also no complaint if both losses are equal when
+        rounded to three decimals, or if the fit used at least one but fewer than `FEW` validation labels.
         """
         nll, constant = self.training.validation_nll, self.training.base_rate_nll
         if nll is None or constant is None or 0 < self.labels.validation < FEW:
@@ -124,7 +126,10 @@ class Fitter:
             configuration: index of the configuration to fit, with 0 for the preset's constants.
 
         Raises:
-            DeferredTrainingError: the method's adapter is being trained elsewhere; call again once that is done.
+            DeferredTrainingError: the method's adapter is being trained elsewhere (call again once that is done), or
+                `elsewhere` refuses to train it.
+            ContractError: the method gives other confidences once its fit is saved and loaded.
+            Exception: any exception that the method's `fit` raises.
         """
         fields, fresh = self._key_fields(name, learned, validation, configuration)
         key = None if fields["source"] is None else key_of(fields)

@@ -130,8 +130,8 @@ class Forecast:
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
         """Return the seconds of a step if nothing is stored; if the time is unknown, a text that says why.
 
-        The time of reading a split is that of one process. The time of a fit is an upper bound, as early stopping may
-        end the training earlier.
+        The time of reading a split is that of one process. The time of a fit is that of the most similar stored fit if
+        there is one. Otherwise it is an upper bound, as early stopping may end the training earlier.
         """
         reader, split_data = self.grader.reader, self.prepared.data_by_split[step.where]
         if not isinstance(step, Fit):

@@ -31,13 +31,14 @@ class Inputs:
     predicted: SplitData
     """The split in whose answers the confidences are predicted."""
     learned: SplitData | None = None
-    """Training split; None if the method is untrained."""
+    """Training split; None if the method is untrained, or the run does not read this split."""
     selection: SplitData | None = None
     """Validation split on which the training step is chosen or the scores are scaled; None if neither is done."""
     fitted: Fitted | None = None
-    """The method's fit; None if the method is untrained, or the fit failed."""
+    """The method's fit; None if the method is untrained, or the fit failed or was not made."""
     adapted: SplitData | None = None
-    """The predicted split as the model read it with the method's adapter; None without an adapter."""
+    """The predicted split as the model read it with the method's adapter; None without an adapter, if this reading
+    failed, or if the confidences were recorded in training."""
     failure: BaseException | None = None
     """Exception of an earlier step, such as the fit, that makes a prediction impossible; None if there was none."""
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -30,7 +30,8 @@ declarations."""
 def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
     """Return a function that builds a method and checks its declarations.
 
-    A method of a plugin file is first built in a child process, so that a crash there does not end the run.
+    A method of a plugin file is first built in a child process, so that a crash there does not end this process, but
+    raises `PluginError`.
 
     Args:
         isolation: isolation of the run.
@@ -118,7 +119,7 @@ def sample_configurations(
         seed: seed of the run.
 
     Raises:
-        UserError: a method refuses a value of its own search space.
+        UserError: a method refuses a value of its own search space, or reads other signals with it.
     """
     result: dict[str, Configurations] = {}
     for name, method in methods.items() if n is not None else ():
@@ -211,7 +212,8 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
         defaults: field -> default value.
 
     Raises:
-        UserError: the owner has no such field, or the text is not a valid value of the default's type.
+        UserError: the owner has no such field, or the text is not a valid value of the default's type, or the number is
+            out of bounds (see `_bound_missed`).
     """
     if key not in defaults:
         hint = did_you_mean(key, defaults)
@@ -244,9 +246,9 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
 def _bound_missed(value: object, default: object, *, counted: bool) -> str:
     """Return in words the bound that an overridden number violates; empty if the number is allowed.
 
-    If the default is at least 0, the new value must be at least 0, too. A count (steps, rows of a batch) whose default
-    is
-    positive must stay positive. The method checks all other bounds when it is built.
+    Every number must fit into 64 bits, and must not be NaN. If the default is at least 0, the new value must be at
+    least 0, too. A count (steps, rows of a batch) whose default is positive must stay positive. The method checks all
+    other bounds when it is built.
 
     Args:
         value: new value of the field.

@@ -131,7 +131,10 @@ class PaperRuns:
 
     @cached_property
     def price(self) -> tuple[float, str] | None:
-        """Highest price of the judge in one run (USD), and the date of the price list; None if no price is known."""
+        """Highest price of the judge in one run (USD), and the date of the price list.
+
+        None if the judge is not `openai`, or no price of its model is known.
+        """
         if self.judge != "openai":
             return None
         calls = zip(self.n_judge_calls, (prompt.GRADING, prompt.COMPARING), strict=True)

@@ -218,6 +218,9 @@ def in_order(
 ) -> Iterator[Step]:
     """Yield each step once it can be done; steps that need an adapter trained on another machine come last.
 
+    If such a training has not ended when its fit is yielded, the fit is yielded again after the training. Fits of other
+    methods come last, too, if they may need the cards on which adapters are being trained.
+
     Args:
         steps: steps of the run, in topological order.
         trainings: trainings on other machines; None: adapters are trained on this machine, and no step is deferred.

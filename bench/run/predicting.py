@@ -32,7 +32,8 @@ class Prediction:
     scaled."""
     seconds: float
     score: FloatArray | None = None
-    """`(n,)`: scores, -infinity where the answer is empty; None if the method outputs confidences."""
+    """`(n,)`: scores, -infinity where the answer is empty or the question is left out; None if the method outputs
+    confidences."""
     scaled_by: int = 0
     """Number of validation labels to which the map from scores to confidences was fitted."""
     note: str = ""
@@ -41,7 +42,8 @@ class Prediction:
     """Description of unusual answers, e.g. "replies without a number" -> number of such answers, as the method
     reports."""
     scale: Scale | None = None
-    """Map from scores to confidences; None if the method outputs confidences, or its scores could not be scaled."""
+    """Map from scores to confidences; None if the method outputs confidences, its scores could not be scaled, or each
+    subject of the test has its own map (see `Folds.predict`)."""
 
 
 @dataclass(frozen=True)
@@ -176,5 +178,8 @@ def reason_unscalable(correct: BoolArray) -> str | None:
 
 
 def empty_answer_confidence(inputs: Inputs, rule: EmptyRule) -> float:
-    """Return the confidence in an empty answer: 0 or the share of right training answers, as the protocol says."""
+    """Return the confidence in an empty answer: 0 or the share of right training answers, as the protocol says.
+
+    Without training answers, e.g. for an untrained method, it is always 0.
+    """
     return 0.0 if rule is EmptyRule.ZERO or inputs.base_rate is None else inputs.base_rate

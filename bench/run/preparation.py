@@ -94,7 +94,7 @@ class ModelHandle:
 def open_resources(
     config: RunConfig, resolved: ResolvedRun, progress: Progress, opened: ModelHandle | None = None
 ) -> Resources:
-    """Load the model, build the tasks, and open store and judge.
+    """Open the model without its weights, build the tasks, and open store and judge.
 
     Unless this is a dry run, check that the folders of results and of the store can be written.
 

@@ -83,8 +83,12 @@ class Recalibration:
         """Return a method's confidences `(m,)` in the usable validation answers: not blank, to questions not left out.
 
         If these answers were used to fit the method, choose its training step or scale its scores, this is repeated for
-        each
-        fold, with the answers of the other folds. So no confidence depends on the label of its own answer.
+        each fold, with the answers of the other folds. So no confidence depends on the label of its own answer. There
+        is one exception: if the answers chose training steps, but the fit has no curve (see `training_history`), the
+        confidences are those of this one fit.
+
+        Raises:
+            UserError: the scores can't be scaled, or the method learned on these answers through an adapter.
         """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed

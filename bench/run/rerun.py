@@ -2,8 +2,8 @@
 
 The files of a result don't show whether its confidences were forged; a rerun does. Two kinds of tolerance are used:
 
-- If the method neither learns nor samples, and the rerun is on the same kind of machine, each confidence may differ by
-  EXACT.
+- If the method is built in and neither learns nor samples, its confidences are not recalibrated, and the rerun is on
+  the same kind of machine, each confidence may differ by EXACT.
 - Otherwise, each of the paper's metrics may differ by its range over results of other seeds in the folder. This
   tolerance is at least LEAST and at most MOST. With fewer than two other seeds it is _MACHINES, the difference that
   trained probes show between machines.
@@ -211,7 +211,7 @@ def _notes(before: SubmittedCell, after: SubmittedCell) -> Iterator[str]:
 
 
 def _metric_mean(row: ResultRow, name: str) -> float | None:
-    """Return a metric's value over all questions; None if it is undefined, or if the scores have no scale."""
+    """Return a metric's value over all questions; None if it is undefined, or needs a scale that the scores lack."""
     return row.metrics[name].of("questions") if name in row.metrics else None
 
 

@@ -107,7 +107,10 @@ class RowBuilder:
         return replace(scored, scale=result.scale)
 
     def row(self, name: str, inputs: Inputs) -> ResultRow:
-        """Build the result row of a method with everything but its metrics."""
+        """Build the result row of a method without what its prediction gives.
+
+        Metrics, parameter count, token counts of the method alone, timings and peak memory are filled in later.
+        """
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
         counted = np.flatnonzero(test.included)
         correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE

@@ -1,7 +1,7 @@
 """Run one configuration with several seeds in turn; if the run of one seed fails, the others are still made.
 
-Signals other than samples don't depend on the seed, so that after the first run they are in the store. The runs share
-the loaded model.
+Of the signals of the model without adapters only samples depend on the seed, so that after the first run the others
+are in the store. The runs share the loaded model.
 """
 
 from __future__ import annotations

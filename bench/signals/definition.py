@@ -135,7 +135,10 @@ class PassDefinition(SignalDefinition[S]):
         return (self,)
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the signal's name in store keys. It shows all that the signal depends on besides prompt and answer."""
+        """Return the signal's name in store keys, without the digests of options and question ids (added by `Reader`).
+
+        The name shows all else that the signal depends on besides prompt and answer.
+        """
         return repr(self.signal)
 
     @abstractmethod
@@ -146,7 +149,7 @@ class PassDefinition(SignalDefinition[S]):
         """
 
     def column(self, split: StoredSplit) -> Column:
-        """Return the stored values of the split's questions, concatenated over its shards."""
+        """Return the stored values of the split's selected questions, in the order of `split.rows`."""
         arrays = split.arrays(self.signal)
         return Ragged(arrays["values"], arrays["offsets"]) if self.ragged else arrays["values"]
 
@@ -197,7 +200,8 @@ def required_stored_signals(signals: Iterable[Signal], fmt: Format, max_new_toke
 def continuation_specs_of(signals: Iterable[Signal]) -> frozenset[Continuations]:
     """Return what the model has to read after the prompts for the given signals, without repetitions.
 
-    The list has an empty item if some signal needs only the prompts.
+    The set has an empty item if some signal needs only logits at the prompts' ends. The item of a signal that needs
+    hidden states there is not empty. Signals without forward passes of their own are ignored.
     """
     return frozenset(each.continuations for each in pass_definitions(signals).values())
 

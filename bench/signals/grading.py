@@ -52,7 +52,7 @@ class PairModels:
     similarity: PairModel | None = None
 
     def model(self, by: By) -> PairModel | None:
-        """Return the model that computes a kind of relation; None if normalised texts are compared instead."""
+        """Return the model that computes a kind of relation; None if a judge or normalised texts are used instead."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
     def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
@@ -114,7 +114,7 @@ class Grader:
 
         Raises:
             UserError: the judge fails on the answers; its earlier verdicts stay stored. If comparing samples
-                fails, the error is recorded in `SplitData.agreements` instead.
+                fails, the error is recorded in `SplitData.agreements` or `SplitData.relations` instead.
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
@@ -135,7 +135,7 @@ class Grader:
     def parsed(self, split_data: SplitData) -> SplitData:
         """Return the split with parsed answers. All are labelled wrong, since the questions have no right answers.
 
-        If comparing samples fails, the error is recorded in `SplitData.agreements`, as in `grade`.
+        If comparing samples fails, the error is recorded in `SplitData.agreements` or `SplitData.relations`.
         """
         protocol, choice = self.reader.protocol, split_data.task.format is Format.CHOICE
         answers = []

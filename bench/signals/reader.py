@@ -60,7 +60,8 @@ class Reader:
     forward_tokens: int = 0
     """Number of token positions that the model read for this reader. Answers and signals from the store cost none."""
     peak_memory_mb: float = 0.0
-    """Largest peak memory of any process that computed shards for this reader, in MB."""
+    """Largest peak memory of any other process that computed shards for this reader, in MiB; 0.0 if only this process
+    computed some."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -188,7 +189,10 @@ class Reader:
     def probe_texts(
         self, split_data: SplitData, settings: PromptSettings, samplings: frozenset[Samples]
     ) -> list[Texts]:
-        """Return a small model's answers and samples for a few prompts of a split, generated once and then cached."""
+        """Return the model's answers and samples for a few prompts of a split, generated once and then cached.
+
+        The list is empty if the model is large or can't be run (see `generate_texts`).
+        """
         key = split_data.where, samplings
         if key not in self._probe_texts:
             self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, settings, samplings)

@@ -43,7 +43,10 @@ class SamplesDefinition(PassDefinition[Samples]):
         return True
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored token ids and token scores from which the samples are read."""
+        """Return the definitions of the stored token ids and token scores from which the samples are read.
+
+        For samples of one token it is the definition of the hidden states at the prompts' ends instead.
+        """
         scores = definition(TokenScores(Of.SAMPLES, samples=self.signal)).sources(fmt, max_new_tokens)
         return (*sample_sources(self.signal, max_new_tokens), *scores)
 

@@ -62,8 +62,8 @@ class SplitData:
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> answer from the authors' release or a user's file, used instead of a generated answer."""
     left_out: frozenset[str] = frozenset()
-    """Ids of questions that are neither used to fit methods nor scored: questions without a verdict and, if the run
-    drops them, repeated test questions."""
+    """Ids of questions that are neither used to fit methods nor scored: questions without a verdict; in a split to
+    learn on, questions that are also in a test split, if the run drops them; and those that an analysis takes out."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Description -> number of questions, shown in the results; e.g. how many questions are excluded, and why."""
 
@@ -84,7 +84,8 @@ class SplitData:
     n_undecided: int = 0
     """Number of open answers on which the judge has no verdict."""
     compared_by: str = ""
-    """Name of the judge that compared samples with the answers; empty without samples."""
+    """Name of the judge that compared samples with the answers; empty without agreements, and for samples of one token,
+    whose letters are compared."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Signal -> agreement of its samples with the answers, or the exception that computing it raised."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)

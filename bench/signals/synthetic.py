@@ -1,10 +1,10 @@
 """Synthetic signals: random values that tell right from wrong answers, to check methods without a model.
 
-Each question has a latent certainty: +1 if its answer is right, -1 if it is wrong, plus noise. Every signal depends on
-the certainty. If it is higher, the answer's tokens have larger logits relative to other tokens, hidden states lie
-further along one direction, and the self-check favours yes. Signals fit each other: up to noise, the output head
-predicts the answer's tokens from the hidden states. A right answer equals the gold answer; a wrong one equals a wrong
-option.
+Each question has a latent certainty: +1 if its answer is right, -1 if it is wrong, plus noise. All signals but texts
+and token ids of prompts and the output head depend on the answers or their certainty. If it is higher, the answer's
+tokens have larger logits relative to other tokens, hidden states lie further along one direction, and the self-check
+favours yes. Signals fit each other: up to noise, the output head predicts the answer's tokens from the hidden states. A
+right answer equals the gold answer; a wrong one equals a wrong option.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ def make_batch(
 ) -> Batch:
     """Return a synthetic batch like `planted`, for a model with the sizes in `model`.
 
-    Open answers have at most `longest` tokens, and the wrong options of open questions at most `longest_option`.
+    Open answers have at most `longest` tokens, and the other options of open questions at most `longest_option`. The
+    answer itself is one of the options: the right one or a wrong one.
     """
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < _CORRECT_SHARE if correct is None else np.asarray(correct, dtype=np.bool_)

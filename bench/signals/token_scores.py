@@ -58,7 +58,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
     @property
     def unanswered(self) -> Arrays | None:
-        """For a question with an empty answer: arrays without rows. None for options and samples: they have scores."""
+        """Arrays without rows for an empty answer; None for other texts, which are scored in any case."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:

@@ -72,7 +72,7 @@ class TaskResult:
     forward_tokens: int = 0
     """Number of token positions that this task fed to the model."""
     peak_memory_mb: float = 0.0
-    """Peak memory of the worker process so far, in MB; 0 if the task ran in the main process."""
+    """Peak memory of the worker process so far, in MiB; 0 if the task ran in the main process."""
     started: float = 0.0
     """Unix time in seconds at which the task started, by the clock of the worker's machine. `ended` is when it
     ended."""

@@ -30,7 +30,7 @@ class AnalysisMeasures:
     preset: str
     seeds: tuple[int, ...]
     n: int
-    """Number of test questions that have an answer."""
+    """Number of test questions that have an answer and are not left out, e.g. for want of a verdict."""
     measures: Measures
     """The table itself. Every row has a value for every column, and no number is infinite or NaN."""
 

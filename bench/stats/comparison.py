@@ -50,7 +50,7 @@ class Comparison(Generic[K]):
     """Standard error of the difference; None without an interval."""
     critical: float | None = None
     """Smallest absolute difference that would be significant, in standard errors, after correction as for
-    `p_corrected`. None without a test, or if no difference of any size would be significant."""
+    `p_corrected`. None without an interval, or if no difference of any size would be significant."""
 
     def decided(self, alpha: float) -> tuple[K, K] | None:
         """Return the pair (better method, worse method) if the difference is significant at level alpha, else None."""

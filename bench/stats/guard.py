@@ -23,7 +23,8 @@ import numpy.typing as npt
 from bench.api import BoolArray, FloatArray, IntArray
 
 STEPS = 50
-"""Largest number of steps between the thresholds of a grid: each step adds at least 2 % of the unlabelled answers."""
+"""Largest number of steps between the thresholds of a grid: each step but the last adds at least 2 % of the unlabelled
+answers."""
 FORGIVEN = 3
 """Number of mistakes that the strictest threshold of a grid tolerates, if there are enough answers. With 0, one mistake
 by chance would end the sequence of tests."""
@@ -101,7 +102,8 @@ def share_interval(hits: int, n: int) -> tuple[float, float] | None:
 def min_answers(risk: float, level: float, mistakes: int = 0) -> int:
     """Return the fewest answers, `mistakes` of them wrong, that certify an error rate of at most `risk` at a level.
 
-    Without a mistake the result is log(1 - level) / log(1 - risk), rounded up.
+    Without a mistake the result is log(1 - level) / log(1 - risk), rounded up. The result is 10^9 if the search finds
+    no number below that.
 
     >>> min_answers(0.05, 0.9), min_answers(0.05, 0.9, 1), min_answers(0.01, 0.95)
     (45, 77, 299)
@@ -183,7 +185,8 @@ def grid(values: npt.ArrayLike, n: int, *, risk: float, level: float, floor: flo
     threshold is chosen for a certificate despite `FORGIVEN` mistakes: it is expected to select just the number of
     calibration answers that is needed. If more than half of the calibration answers would be needed, fewer mistakes are
     planned for. Each threshold lies half-way between two neighbouring values, so that answers with equal values are
-    selected together. The last threshold is the floor, which selects all answers.
+    selected together. The last threshold is the floor, if that is finite. It selects all of `values`. Without a given
+    floor, calibration answers and new answers may lie below it.
 
     Args:
         values: shape (r,), r > 0: confidences or scores of unlabelled answers; infinite scores are no thresholds.

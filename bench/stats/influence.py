@@ -1,4 +1,4 @@
-"""Influence functions of the metrics: how far each question moves a metric; all intervals and tests are built on them.
+"""Influence functions of the metrics: how far each question moves a metric; intervals and paired tests use them.
 
 Up to terms of order 1/n, a metric of n answers is its true value plus the sum of the questions' influences (Hampel,
 1974). So its standard error is that of a sum over questions. The same holds for a paired difference of two methods, and
@@ -24,7 +24,7 @@ from bench.stats.strata import Strata
 TESTED = ("rmsce", "brier", "acc", "aucpr", "auroc", "nll")
 """Names of the metrics that have influences, and therefore intervals and tests."""
 RANKED = ("auroc", "aucpr")
-"""Names of the rank-based metrics, which need both right and wrong answers."""
+"""Names of the rank-based metrics in TESTED, which need both right and wrong answers."""
 
 
 class Influence(NamedTuple):

@@ -127,7 +127,10 @@ class Sampling:
         return cls(strata, correct, average, np.unique(group[strata.group], return_inverse=True)[1])
 
     def no_interval_reason(self, metric: str) -> str:
-        """Return the reason why a metric has no interval and no test, in words; empty where it has both."""
+        """Return the reason, in words, why the numbers of answers and subjects allow a metric no interval and no test.
+
+        The result is empty if they allow both. Even then there is no interval if nothing varies between questions.
+        """
         n, sizes, label = self.correct.size, self.strata.sizes, METRICS[metric].label
         right = np.bincount(self.strata.group, weights=self.correct).astype(np.int64)
         if METRICS[metric].is_root and self.average == "subjects":  # smaller subjects have no value

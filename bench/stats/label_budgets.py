@@ -7,8 +7,8 @@ interval nor test, because the draws that are left are a selection.
 
 Three kinds of claims are made. Each correction of p values is for one metric, with family-wise error rate 1 - level.
 
-- `Gain`: a trained method is better or worse than an untrained one. P values are corrected by Holm's method over sizes,
-  for each pair and metric.
+- `GainOverUntrained`: a trained method is better or worse than an untrained one. P values are corrected by Holm's
+  method over sizes, for each pair and metric.
 - `Crossing`: the sizes between which two curves cross, derived from gains. It starts at the last size at which the
   trained method is significantly worse. It ends at the first size from which on it is significantly better. The true
   crossing lies between if the difference is monotone in the number of labels.
@@ -91,8 +91,8 @@ class GainOverUntrained:
     metric: str
     size: int
     difference: SeedMean | None
-    """Difference, positive where the trained method is better, whatever the metric. None if a draw of labels is missing
-    for one of the two methods."""
+    """Difference, positive where the trained method is better, whatever the metric. None if the metric is missing or
+    undefined in a draw of labels for one of the two methods."""
     p: float | None
     """Two-sided p value of the null hypothesis of no difference. None without a test; 1 if the difference does not
     vary."""
@@ -132,7 +132,8 @@ class LeadTest:
     metric: str
     size: int
     against: str
-    """The untrained method with the largest p value against the trained one."""
+    """The untrained method with the largest p value against the trained one. If tests are missing, the first untrained
+    method whose test is missing."""
     p: float | None
     """P value of the null hypothesis that the trained method is not better than every untrained one. None if the test
     against one of the untrained methods is missing."""
@@ -169,7 +170,7 @@ class Study:
     sizes: tuple[int, ...]
     """Requested numbers of labels, ascending."""
     available: int
-    """Number of labels that the train and validation splits have together."""
+    """Number of labels, in train and validation splits together, that are available to the method with most labels."""
     seeds: tuple[int, ...]
     trained: tuple[str, ...]
     scaled: tuple[str, ...]
@@ -182,7 +183,7 @@ class Study:
     validation: Mapping[int, int] = field(default_factory=dict)
     """Number of labels -> how many of them come from the validation split, for methods that use both splits."""
     forward_tokens: int = 0
-    """Number of token positions that were fed to the model for this study."""
+    """Number of token positions that the command fed to the model, for the studies of all its tasks together."""
     level: float = 0.95
 
     @property

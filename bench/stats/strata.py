@@ -52,7 +52,7 @@ def value_of(
 
     Args:
         name: name of the metric in `bench.metrics.METRICS`.
-        values: shape (n,), confidences, or scores for rank-based metrics.
+        values: shape (n,), within [0, 1]: confidences, or for a rank-based metric `normalised_ranks` of scores.
         correct: shape (n,), bool.
         strata: subjects of the n questions.
         average: `questions` pools, `subjects` takes the mean.

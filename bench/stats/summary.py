@@ -44,7 +44,7 @@ class Estimate:
     metric is defined."""
     n_undefined: int
     """Number of subjects that a mean over subjects leaves out, because the metric is undefined there; the largest
-    number if seeds differ."""
+    number if seeds differ. Seeds in which the metric is undefined in every subject are not counted; 0 if all are."""
 
 
 @dataclass(frozen=True)

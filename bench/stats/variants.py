@@ -45,10 +45,11 @@ class SeedMean:
     """Lower end of the interval. Without an interval, both ends are None."""
     high: float | None
     error: float | None
-    """Standard error of the mean. None without an interval, and for root metrics, whose error is known for the square
-    only."""
+    """Standard error of the mean. None without an interval, for the share of a step, and for a value of a root metric,
+    whose error is known for the square only. A difference of a root metric has an error."""
     seed_share: float | None = None
-    """Share of the mean's variance that comes from seeds, the rest from questions; None without an interval."""
+    """Share of the mean's variance that comes from seeds, the rest from questions; None without an interval,
+    and for the share of a step."""
 
 
 def estimate_fields(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
@@ -191,7 +192,10 @@ def compare_variants(
 
 
 class OverSeeds(NamedTuple):
-    """A metric for each seed, or a difference of two metric values; root metrics are represented by their squares."""
+    """A metric for each seed, or a difference of two metric values.
+
+    Values of root metrics are represented by their squares; a difference from `_VariantEstimator.gap` is one of roots.
+    """
 
     by_seed: FloatArray
     """Metric or difference for each seed, shape (seeds,)."""
@@ -213,6 +217,8 @@ def estimate_over_seeds(
     metric: str, estimate: OverSeeds, sampling: Sampling, *, level: float, bounds: tuple[float, float]
 ) -> tuple[SeedMean, float]:
     """Return the mean over seeds with its interval, and the two-sided p value of the null that the mean is 0.
+
+    If the standard error is 0, there is no interval, and the p value is 1, even if the mean is not 0.
 
     Args:
         metric: name of the metric, one of TESTED.

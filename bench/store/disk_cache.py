@@ -92,7 +92,8 @@ def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, 
         fields: manifest fields with the values that they must have, e.g. the key.
 
     Returns:
-        A sentence about the damage, or None for an intact folder; and the manifest, empty if it is damaged.
+        A sentence about the damage, or None for an intact folder; and the manifest. The manifest is empty if it is
+        damaged itself or lacks the values in `fields`; it is not empty if only another file is damaged.
 
     Raises:
         OSError: a file can't be read at the moment, which does not count as damage.
@@ -150,7 +151,9 @@ class Store:
     """Verified entries by folder, each with the file stats that the folder had when it was verified."""
 
     def prepare(self) -> None:
-        """Make the root folder, and remove temporary folders of dead processes.
+        """Make the root folder; remove temporary folders of this machine's dead processes.
+
+        Temporary folders of other machines are removed once they are older than `_STALE_S`.
 
         Raises:
             UserError: the root folder can't be written.
@@ -175,7 +178,7 @@ class Store:
         """Return an entry; None if it is missing or damaged.
 
         Damage is noted in `notes`, and the damaged entry is removed unless `keep_damaged` is set. An entry's files are
-        hashed once in a process, and again after one of them was written.
+        hashed once by each `Store` object, and again after one of them was written.
 
         Raises:
             UserError: the entry can't be read at the moment; this does not count as damage, and nothing is removed.

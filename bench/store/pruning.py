@@ -15,11 +15,12 @@ from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
 
 @dataclass(frozen=True)
 class PruneResult:
-    """Result of selecting or removing entries: `gone` are removable or removed, `held` are in use and stay."""
+    """Result of selecting or removing entries: `gone` are removable or removed, `held` stay."""
 
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
-    """Selected entries that stay: a running process has locked them, or uses their model."""
+    """Selected entries that stay: a running process has locked them, or uses their model. In the result of `prune` also
+    entries whose path leads through a link."""
 
 
 def select_entries(

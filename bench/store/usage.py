@@ -52,7 +52,10 @@ class UsageRow:
 
 
 def list_usage(root: Path) -> list[UsageRow]:
-    """List all entries and other folders of the store; folders that are removed meanwhile are left out."""
+    """List all entries in the folders `ENTRIES`, and each other top-level folder of the store as one row.
+
+    A folder that is removed meanwhile raises no error. It is left out, or its row has the bytes counted before.
+    """
     rows: list[UsageRow] = []
     for folder in _subfolders(root):
         if folder.name not in ENTRIES:

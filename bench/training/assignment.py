@@ -51,7 +51,8 @@ class Assignment:
     examples: Examples
     validation: Examples
     processes: int
-    """Number of processes that train together; each has one device, if the devices are GPUs."""
+    """Number of processes that train together. Several processes on GPUs have one GPU each; a single process may have
+    several, over which its model is split."""
     devices: tuple[str, ...]
     """Names of the devices on the machine that trains, e.g. `cuda:0`."""
 
@@ -81,7 +82,8 @@ class Assignment:
             make_room: function that is called before the training starts, to free the devices for the child process.
 
         Raises:
-            UserError: the training failed, or the store can't be written.
+            UserError: the training failed, the store can't be read or written, or other users can write into the
+                training's folder.
         """
         listener = progress or Silent()
 

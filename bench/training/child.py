@@ -39,8 +39,8 @@ def start_child(config: Path, processes: int, devices: Sequence[str]) -> Iterato
     Args:
         config: absolute path of the job's configuration.
         processes: number of processes that train together.
-        devices: devices of the training, as this machine names them. The child sees no other CUDA devices, and names
-            its own `cuda:0`, `cuda:1`, ...
+        devices: devices of the training, as this machine names them. If these are cards with numbers, the child sees no
+            other cards, and names its own `cuda:0`, `cuda:1`, ... For `cuda` without a number it sees all cards.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.training", str(config), str(processes)],

@@ -56,7 +56,7 @@ class Recipe:
     clip: float = 0.0
     """L2 norm over all parameters to which a step's gradient is clipped; 0: no clipping."""
     points: int = POINTS
-    """Number of evaluations on the validation examples."""
+    """Largest number of evaluations on the validation examples; a training that stops early has fewer."""
     published_steps: int = 0
     """Steps of the published training; if more than `steps`, this training may be reported as cut short."""
 
@@ -91,7 +91,8 @@ class Job:
     columns: tuple[str, ...]
     """Names of the examples' columns. The first column holds token ids (`Ragged`).
 
-    Examples whose token ids begin alike are read in one forward pass.
+    If `packed` is true, examples whose token ids begin alike are read in one forward pass where `token_budget` allows
+    it. Otherwise each example is read alone.
     """
     confidence: str
     """Import path of the function that computes confidences, as `module:function`.

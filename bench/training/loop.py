@@ -127,7 +127,8 @@ class _Training:
     def _snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies of the adapter's current tensors and, if the job has a function for them, current confidences.
 
-        The confidences are those in the first training examples, as many as there are validation examples.
+        The confidences are those in the first training examples, as many as there are validation examples; in all
+        training examples if they are fewer.
         """
         from peft import get_peft_model_state_dict
 
@@ -322,7 +323,10 @@ class _Training:
         return {_VAL_KEY: torch.from_numpy(np.stack(confidences))} if confidences else {}
 
     def _save(self) -> None:
-        """Save the best adapter in peft's format, with confidences and report, and remove the checkpoints."""
+        """Save the kept adapter in peft's format, with confidences and report, and remove the checkpoints.
+
+        The kept adapter is the best one in validation, or without validation that of the last step.
+        """
         from safetensors.torch import save
 
         folder = self.folder / ADAPTER

@@ -1,4 +1,7 @@
-"""Language model for loss functions in training: logits at requested positions. Shared prefixes are computed once."""
+"""Language model for loss functions in training: logits at requested positions.
+
+A forward pass over packed sequences computes their shared prefixes once; the next pass computes them again.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,9 @@ class TokensFed:
 def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Group distinct sequences for forward passes of up to `budget` tokens; return the groups as lists of indices.
 
-    Sequences of one group have long common prefixes. Without a KV cache each pass computes the prefixes of its
-    sequences again, so few large passes feed the fewest tokens. A pass of a single pack may exceed the budget by the
-    pack's shared prefix.
+    Sequences of one group are neighbours in the prefix tree; they need not have a common prefix. Without a KV cache
+    each pass computes the prefixes of its sequences again, so few large passes feed the fewest tokens. A pass of a
+    single pack may exceed the budget by the pack's shared prefix.
     """
     groups: list[list[int]] = []
     tree = PrefixTree()

@@ -59,8 +59,8 @@ class PenalisedMethod(ConfidenceMethod):
     weakest: float = 1.0
     """Smallest penalty. CHOSEN: 1, about the weight of one training row (docs/methods.md §2.40)."""
     points: int = 14
-    """Number of penalties that are tried, each half the one before. CHOSEN: 14, from 8,192 down to 1 (docs/methods.md
-    §2.40)."""
+    """Largest number of penalties that are tried, each half the one before. CHOSEN: 14, from 8,192 down to 1
+    (docs/methods.md §2.40)."""
 
     @abstractmethod
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:

@@ -162,7 +162,7 @@ def _mean_and_scale(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(kw_only=True, eq=False)
 class StateProbe(ConfidenceMethod):
-    """A classifier on one hidden state of the answer, the only signal in `needs`.
+    """A classifier on one hidden state, of the prompt or the answer, the only signal in `needs`.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baselines P(IK) and SAPLMA are.
     """

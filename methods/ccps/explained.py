@@ -59,8 +59,8 @@ class Explanations:
     """SHAP values of the networks of all seeds, for n test answers. Columns are the 75 features, then the noise."""
 
     scaled: FloatArray
-    """`(n, columns)`: standardised features of the explained answers; for open answers, means over the explained
-    tokens."""
+    """`(n, columns)`: standardised features of the explained answers; for open answers, means over the first
+    `TOKENS` positions, where padding counts as 0."""
     gradients: FloatArray
     """`(seeds, n, columns)`: SHAP values, in logits, by expected gradients."""
     gaps: FloatArray

@@ -11,7 +11,7 @@ linear up to the cap, so the direction has a closed form, and all perturbed logi
 
 Tokens are processed in chunks, large enough for efficient matrix products. Within a chunk, Z_s and its softmax exist
 for one block of r tokens at a time, as they take a dozen buffers. Hidden states are copied to the device once per
-chunk, and features back to the host once per chunk.
+chunk. Features are copied back to the host after many blocks on an accelerator, after each block on a CPU.
 1 minus the largest probability is computed as the sum of all other probabilities: a token with probability 1 - 1e-9
 then keeps its digits in float32.
 """
@@ -216,7 +216,7 @@ def _weight_slices(weight: Tensor) -> Iterator[slice]:
 
 
 class _States(NamedTuple):
-    """Logits Z `(r, s, v)` of r tokens, each in s perturbed states, and their softmax P."""
+    """Logits Z `(r, s, v)` of r tokens, each in s states, and their softmax P; s is 1 for the original state."""
 
     z: Tensor  # (r, s, v)
     p: Tensor  # (r, s, v)

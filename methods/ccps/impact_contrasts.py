@@ -155,8 +155,9 @@ def mean_of_answers(values: FloatArray) -> LinearisedEstimate:
 def within_places(tokens: TokenImpacts) -> tuple[LinearisedEstimate, LinearisedEstimate] | None:
     """Return content minus function tokens within answers at equal positions, and the mean of function tokens.
 
-    The difference is the coefficient b of the module's docstring. None if no position has tokens of both kinds, or the
-    effective number of answers is too small.
+    The difference is the coefficient b of the module's docstring. None if there are no function tokens, if b is not
+    identified (e.g. no position has tokens of both kinds, or there are too few tokens), or if the effective number of
+    answers is too small.
     """
     from scipy.sparse import csr_array
 

@@ -68,7 +68,7 @@ class Mean(NamedTuple):
     """Lower end of the interval; None if there are too few answers, or only one seed."""
     high: float | None
     between: float
-    """Standard deviation of the importance between seeds."""
+    """Standard deviation of the importance between seeds; NaN with one seed."""
 
 
 def importance(values: FloatArray) -> Mean:

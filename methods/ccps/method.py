@@ -132,8 +132,8 @@ class Ccps(ConfidenceMethod):
     """Number added inside the logarithm of the entropy. Paper, feature appendix: nothing; code: 1e-6 (docs/methods.md
     §3, column 6)."""
     unflipped_at_test: float | None = None
-    """Epsilon-to-flip of a single-token test answer whose argmax no step changes. None: the radius, as in training.
-    Code: 0 (docs/methods.md §6 #21)."""
+    """Epsilon-to-flip of a single-token validation or test answer whose argmax no step changes. None: the radius, as in
+    training. Code: 0 (docs/methods.md §6 #21)."""
     max_tokens: int = 30
     """Number of tokens to which open answers are cut or padded. Paper, architecture appendix (docs/methods.md
     §2.10)."""
@@ -192,7 +192,7 @@ class Ccps(ConfidenceMethod):
         """Fit the scaler of the features, and train the network's encoder and classifier.
 
         Raises:
-            UserError: hidden states or output weights are not finite.
+            UserError: hidden states or output weights are not finite, or training diverged.
         """
         network = self.train_network(self.prepare_splits(train, ctx), ctx)
         # copies: a state dict shares memory with the live network (docs/methods.md §6 #17)

@@ -133,8 +133,8 @@ NOT_ONE_BLANK = FilterVerdict(keep=False, why="sentences without exactly one bla
 def _blanks(fits: Callable[[int], bool], why: FilterVerdict) -> Filter:
     """Build a filter of WinoGrande's rows by the number of blanks (`_`) in the sentence.
 
-    The filter keeps a row if `fits` is true of its number of blanks, or if the row has no label. On other rows its
-    verdict is `why`.
+    The filter leaves out rows without a valid label as `UNLABELLED`. Of the others it keeps a row if `fits` is true of
+    its number of blanks, or if the sentence is no text. On the rest its verdict is `why`.
     """
 
     def judge(row: Row) -> FilterVerdict:

@@ -54,7 +54,8 @@ class CtCorpus(Task):
     def questions(self, split: Split) -> Iterator[Question]:
         """Yield the questions of `train` or `validation`, one data set after the other.
 
-        A question's id is `ct/<data set>/<split>/<row>`.
+        The published validation set is an exception: its questions are permuted as a whole. A question's id is
+        `ct/<data set>/<split>/<row>`, where the split is that of the data set.
 
         Raises:
             UserError: the split is unknown, a file is missing, or a row is invalid.
@@ -81,7 +82,7 @@ class CtCorpus(Task):
         """Return the data sets of a split of the corpus, each with the split of its own that questions come from.
 
         If a data set has no validation split, or if the file of that split is missing, its validation questions come
-        from train.
+        from train. For the published validation set, data sets without a validation split are left out instead.
         """
         if split == "train":
             return [(each, "train") for each in self._sets]
@@ -135,8 +136,8 @@ class CtCorpus(Task):
         """Return the published validation set: the first rows of each validation split, in proportion to its size.
 
         The rows are joined, cut to 2,000 and permuted. About 70 % are from BoolQ, and most data sets have none
-        (docs/methods.md §1.2). The choice of a question's exemplars is seeded with its row number in its split, as in
-        the official code.
+        (docs/methods.md §1.2). The choice of a question's exemplars is seeded with its index among the questions of its
+        data set's split (rows that are filtered out don't count), as in the official code.
         """
         splits = [self._questions(each, origin) for each, origin in self._parts("validation")]
         sizes = [len(pool) for pool in splits]

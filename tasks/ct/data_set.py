@@ -57,7 +57,8 @@ KEEP = FilterVerdict(keep=True)
 class Filter:
     """Decides which rows of a data set become questions (docs/methods.md §1.2).
 
-    A filter keeps invalid rows; reading them then raises the error.
+    A filter raises no error. Filters by label leave out rows whose label is not a valid one, as unlabelled. Other
+    invalid rows are kept, and the reader raises the error.
     """
 
     columns: tuple[str, ...]
@@ -216,7 +217,7 @@ def reader(question: str, options: Callable[[Row], tuple[tuple[str, ...], int]],
     Args:
         question: name of the question's column.
         options: function that reads a row's options and the index of the right one.
-        parts: columns with further parts of the prompt, each shown under its column's name.
+        parts: columns with further parts of the prompt; each replaces `{column}` in the data set's prompt style.
     """
 
     def read(row: Row, how: ReadOptions) -> DraftQuestion:

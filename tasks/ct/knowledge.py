@@ -140,9 +140,10 @@ def _math(
 ) -> tuple[Reader, Filter]:
     """Build a reader of MathQA that splits the text of the options by `split`, and a filter for this reader.
 
-    The filter gives the verdict `unfit` on rows whose options can't be split, and `odd` on rows that `other` splits
-    differently. Splitting at commas makes more than five options if options have commas in numbers; the official code
-    keeps such rows.
+    The filter gives the verdict `unfit` on rows that are not split into five options; if `unfit` is `NOT_AMONG`, only
+    on rows whose right option is not among those found. It leaves out rows with two equal options as `REPEATED`, and
+    gives the verdict `odd` on other rows that `other` splits differently. Splitting at commas makes more than five
+    options if options have commas in numbers; the official code keeps such rows.
     """
 
     def judge(row: Row) -> FilterVerdict:

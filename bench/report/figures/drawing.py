@@ -234,7 +234,8 @@ def draw_dot(
         row: index of the row.
         value: x position of the dot.
         ends: both ends of the interval; None for an unknown end.
-        label: name of the row, and name of the value; both, joined by `/`, become the matplotlib label of dot and line.
+        label: name of the row, and name of the value; both, joined by `/`, become the matplotlib label of the dot. The
+            label of the line is the name of the row and `interval`, joined by `/`.
         style: style of the dot.
         hollow: whether the dot is white inside.
     """

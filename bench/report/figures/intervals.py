@@ -1,6 +1,7 @@
 """Draw metrics of a model's methods with intervals: columns of axes are metrics, rows are tasks.
 
-Each axes have a row for each method, the best method first.
+Each axes have a row for each method, in the order of the table: blocks of recalibration and group of methods, and in
+each block the best method by the headline metric first.
 """
 
 from __future__ import annotations

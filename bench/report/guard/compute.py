@@ -31,8 +31,8 @@ from bench.stats.guard import feasible, grid, guard, held_out_mask
 _SEEN = ("train", "validation", "dev")
 """Splits whose questions can't choose a threshold, as methods learned from them or prompts show them."""
 _REPEATED = "repeated questions"
-"""Key in `ResultRow.counts` of the number of duplicate questions; `bench.data.contamination.count_duplicates` counts
-them."""
+"""Description of the number of duplicate questions with an equal right answer, from
+`bench.data.contamination.count_duplicates`; keys of `ResultRow.counts` have the split before it."""
 _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen", "base_rate", "n_parameters", "limit")
 """Fields of `ResultRow` that must be equal if the results on two tasks come from one fit of a method."""
 
@@ -43,7 +43,8 @@ def compute_guards(
     """Compute the guards (confidence thresholds with a certified error rate) of the requested results.
 
     Returns:
-        One table of guards for each model and task.
+        The guards of each table, i.e. of each model and task, and of e.g. partial or tuned runs apart. Tables without
+        an ok result are left out.
 
     Args:
         request: which results, allowed share of mistakes, confidence level, and questions that choose thresholds.
@@ -53,7 +54,8 @@ def compute_guards(
     Raises:
         UserError: an option is out of range; no result is selected; no question is left to choose a threshold, or
             none to evaluate it; the separate task for choosing has no results, or shares questions with the other task;
-            a result is damaged.
+            a method has scores alone on one of these two tasks; no method of a table has a result to guard; a result
+            is damaged.
     """
     for option, value, meaning in (
         ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
@@ -206,7 +208,10 @@ class _GuardBuilder:
         """Return the result whose labels choose the threshold for `row`: the same fit of a method, on a separate task.
 
         The request names the separate task. If it names none, None is returned: the questions of `row` are then
-        divided. If the task has no result of this fit, the reason is returned as text.
+        divided. If the task has no result of this fit, or several, the reason is returned as text.
+
+        Raises:
+            UserError: the method has scores alone on one of the two tasks, and confidences on the other.
         """
         task = self.task
         if task is None:

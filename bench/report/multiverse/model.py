@@ -9,7 +9,8 @@ from bench.report.multiverse.definitions import FAMILIES, Family
 from bench.stats.multiverse import RankSummary
 
 SURVIVES = 0.95
-"""A claim survives if the order of its two methods holds in at least this share of universes (analyses)."""
+"""A claim survives if the order of its two methods holds in at least this share of universes (analyses), and if the
+opposite is significant in none."""
 LEVEL = 0.95
 """One minus the significance level of tests, which are corrected for all pairs of methods in a universe (analysis)."""
 

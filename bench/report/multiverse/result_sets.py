@@ -99,7 +99,8 @@ class Exclusions:
 def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[ResultRow]:
     """Return the results that belong to a setting: status ok, without `--limit`, without overridden fields.
 
-    A setting is what a run fixes for all its methods, e.g. preset and judge.
+    A setting is what a run fixes for all its methods, e.g. preset and judge. Results without confidences are left out,
+    and all results of a method and setting in which a training was cut short.
 
     Args:
         rows: results of one model and task; of duplicates the first is used.

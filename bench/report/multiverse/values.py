@@ -172,7 +172,7 @@ class _GradedAnswers:
     def _inputs(self, metric: str) -> dict[str, FloatArray]:
         """Return method -> input of the metric, one number for each included answer.
 
-        It is the confidence, or the rank of the score if the metric is rank-based.
+        It is the confidence; or the rank of the score, if the metric is rank-based and the method has scores.
         """
         records, rows = self.graded.result_set.records, self.graded.rows
         is_order = METRICS[metric].is_rank_based

@@ -1,7 +1,8 @@
 """Convert tables to data frames, with the numbers of `bench table --format csv` and `json`: unrounded fractions.
 
-A cell (one method with one seed) that failed or was skipped has a row with its status and reason, and without numbers.
-Only the frame that `pairs` returns leaves out such cells.
+In the frames of `long` and `questions`, a cell (one method with one seed) that failed or was skipped has rows with its
+status and reason, and without numbers. The frame of `wide` has one row for each method: its means leave out such cells,
+and its reason names theirs. The frame of `pairs` leaves them out.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def long(tables: Sequence[Table]) -> DataFrame:
 
     `value` is the metric of the seed, and `std` is its standard deviation over subjects. `n_undefined` is the number of
     subjects that `value` leaves out. `mean` is the mean over seeds. `low` and `high` are the ends of the mean's 95 %
-    interval for other questions of the same subjects. Missing numbers are NaN. An estimate of `rmsce` can be negative:
-    `value` keeps the sign, while `mean` is at least 0.
+    interval for other questions of the same subjects. Missing numbers are NaN, or `<NA>` in columns of whole numbers.
+    An estimate of `rmsce` can be negative: `value` keeps the sign, while `mean` is at least 0.
     """
     records = []
     for table in tables:
@@ -95,6 +96,8 @@ def _row_data(row: ResultRow) -> dict[str, Any]:
 
 def wide(tables: Sequence[Table]) -> DataFrame:
     """Return a data frame with a row for each method of each table and a column for each metric, as means over seeds.
+
+    Metrics are those that were requested, or by default only those in `COLUMNS`.
 
     The index is model, task and method. A method's name includes its settings if the table has the method with several
     settings. Further columns are rank (by the metric that sorts the tables), leading, group, n (questions), seeds

@@ -65,7 +65,8 @@ class Results:
             say: called with a message before a long computation.
 
         Raises:
-            UserError: nothing to show, or a malformed result.
+            UserError: nothing to show, an unknown metric, a model, task or method without result, or a malformed
+                result.
         """
         refuse_unknown_metrics(selection)
         notes = cells.skipped_notes(selection.results, partial=selection.partial)
@@ -115,7 +116,8 @@ class Results:
     def wide(self) -> DataFrame:
         """Return a data frame with a row for each model, task and method, and a column for each metric.
 
-        `bench.report.notebook.frames.wide` describes the columns.
+        Without requested metrics, only the default ones have a column. `bench.report.notebook.frames.wide` describes
+        the columns.
         """
         return frames.wide(self.tables)
 
@@ -125,7 +127,7 @@ class Results:
         Columns are e.g. confidence, correct, answer and subject. `score` is missing for methods without scores, and
         `text` and `gold` are missing if the run did not store them. A cell (method and seed) that failed or was skipped
         has one row without a question, with status and reason. To get a row per question and a column per method,
-        select one task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
+        select one model, task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
 
         Args:
             text: whether to add the questions' texts and right answers.
@@ -151,7 +153,7 @@ class Results:
             methods: names of two or more methods.
 
         Raises:
-            UserError: fewer than two names, an unknown name, or a metric without a test.
+            UserError: fewer than two names, a repeated or unknown name, or a metric without a test.
         """
         names = [part.strip() for name in methods for part in name.split(",") if part.strip()]
         tables = self._chosen(replace(self.selection, methods=()))

@@ -24,7 +24,7 @@ else:
     _Path = type(Path())  # before Python 3.12 `Path` itself can't be extended
 
 _WIDTH = 160
-"""Width in characters of a table in plain text, if no width is given."""
+"""Width in characters of the text that `repr` returns for a table."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,7 +1,7 @@
 """Find the questions on which two methods differ most in confidence, as many as fit on a page.
 
-Example: `largest_disagreements(confidence, [(0, 1)], 10)` returns two lists of at most ten questions. On those of the
-first list, the first method is more confident than the second; on those of the second list, less.
+Example: `largest_disagreements(confidence, [(0, 1)], 10)` returns `[(0, 1, first, second)]`. `first` and `second` have
+at most ten questions each. On those in `first`, method 0 is more confident than method 1; on those in `second`, less.
 """
 
 from __future__ import annotations

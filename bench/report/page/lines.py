@@ -10,11 +10,12 @@
      "ci": [["14.3", "16.5"] | null], "half": ["1.1" | null], "rank": {metric: 1}, "calibrated_p": "0.031",
      "calibrated": bool, "constant": "22.1" | null, "worse": bool}
 
-From `mean` on, lists have one entry for each metric. Unknown values are null. The keys from `ci` on exist only if
-significance tests were computed. `ci` is the interval for other questions of these subjects, and `half` the length of
-its longer side. `calibrated_p` is the p value of the test of perfect calibration, and `calibrated` tells whether the
-page marks the method as calibrated. `constant` is the Brier score of a constant confidence; `worse` tells whether the
-method's Brier score is not better than `constant`.
+From `mean` on, lists have one entry for each metric. Unknown values are null. The keys from `labels` on exist only if
+the status is "ok", and those from `ci` on only if significance tests were computed, too. `csv` does not exist if the
+status is "missing". `ci` is the interval for other questions of these subjects, and `half` the length of its longer
+side. `calibrated_p` is the p value of the test of perfect calibration, and `calibrated` tells whether the page marks
+the method as calibrated. `constant` is the Brier score of a constant confidence; `worse` tells whether the method's
+Brier score is not better than `constant`.
 """
 
 from __future__ import annotations

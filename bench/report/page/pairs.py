@@ -106,7 +106,9 @@ def _pair_texts(pair: Pair) -> list[str]:
 def differences_table(table: Table, where: str) -> str:
     """Render an HTML table of differences: each tested method minus the best one, by the headline metric.
 
-    Rows are sorted by the difference, the best method first.
+    If there are no tests in the headline metric, the differences are those in the first metric that has tests. If the
+    table has several recalibrations, the best method is that of the first one. Rows are sorted by the difference, the
+    best method first.
 
     Args:
         table: table of results; without significance tests, a sentence says that nothing was compared.

@@ -28,9 +28,9 @@
       "provenance": [[name, [[value, number of results that have it], ...]], ...],
     }
 
-A block is the table of one model and task. A line is one method over its seeds; lines are ordered by the headline
-metric. Confidences are integers in ten-thousandths, which keeps the page small. Means have six decimals; the text that
-the page shows for a mean is stored beside it.
+A block is the table of one model and task. A line is one method over its seeds; lines are ordered by group ("parts"),
+then by the headline metric. Confidences are integers in ten-thousandths, which keeps the page small. Means have six
+decimals; the text that the page shows for a mean is stored beside it.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class _Page:
 
         Args:
             table: the table.
-            label: setting that distinguishes the table from other tables of its model and task; empty if there are
-                no such tables.
+            label: setting that distinguishes the table from other tables of its model and task. A limit and a tuning
+                budget are named even if there is no other table; without any setting to name, it is empty.
         """
         first, column = table.rows[0], {line.key: k for k, line in enumerate(table.ordered_lines)}
         answers = [[self.records_of(row) for row in line.ok_rows] for line in table.ordered_lines]

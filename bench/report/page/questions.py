@@ -242,8 +242,8 @@ def pick(confidence: FloatArray, correct: BoolArray, seed: int, each: int = EACH
         each: maximum number of questions in each group.
 
     Returns:
-        Group -> indices (<= each,) of its questions. `mistakes` and `hits` are sorted by confidence (stable), `random`
-            is in ascending order.
+        Group -> indices (<= each,) of its questions. `mistakes` are sorted by decreasing and `hits` by increasing
+            confidence (stable), `random` by index.
 
     >>> {k: v.tolist() for k, v in pick(np.array([0.9, 0.2, 0.7]), np.array([False, True, False]), 0, 1).items()}
     {'mistakes': [0], 'hits': [1], 'random': [2]}

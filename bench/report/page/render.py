@@ -63,7 +63,7 @@ def html(payload: Mapping[str, Any], pictures: Sequence[Pictures] = ()) -> str:
     """Return the content of the HTML file.
 
     Args:
-        payload: data from `build.payload`.
+        payload: data from `payload.payload`.
         pictures: figures from `pictures.pictures`; empty for a page without figures.
     """
     shown: dict[str, Any] = _visible(payload)

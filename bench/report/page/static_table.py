@@ -27,7 +27,7 @@ def render_parts(payload: Data, pictures: Sequence[Pictures]) -> dict[str, str]:
     """Return the markup of each section of the page, by its name in the template `page.html`, e.g. `table`.
 
     Args:
-        payload: data from `build.payload`, with the key "differences".
+        payload: data from `payload.payload`, with the key "differences".
         pictures: figures of each table; empty for a page without figures.
     """
     table_view = _StaticTable(payload)
@@ -62,7 +62,7 @@ def swatch_style(payload: Data) -> str:
 
 
 def block_name(block: Data) -> str:
-    """Return the heading of a table on the page: model and task; tables that share both also name their difference."""
+    """Return the heading of a table on the page: model, task and, if it is not empty, the table's label."""
     return " · ".join(filter(None, (block["model"], block["task"], block["label"])))
 
 

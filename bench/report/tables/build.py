@@ -59,9 +59,10 @@ def build(
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
 ) -> list[Table]:
-    """Build tables sorted by model and task; partial runs and other protocols get separate tables.
+    """Build tables sorted by model and task; partial and tuned runs, among others, get separate tables.
 
-    If a method ran with several settings, each of them is a line of the table, with a footnote.
+    `bench.report.grouping.group_rows` says which rows get a table of their own. If a method ran with several settings,
+    each of them is a line of the table, with a footnote.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
@@ -74,8 +75,9 @@ def build(
         styles: styles and order of methods; by default those of the built-in methods.
 
     Raises:
-        UserError: nothing to show, or a malformed file. Also if the rows of a model and task differ in schema, preset,
-            task version or protocol.
+        UserError: nothing to show, or a malformed file. Also if the rows of a model and task differ in schema, preset
+            or task version, if rows without overridden constants differ in protocol, or if two rows of one method and
+            settings have the same seed.
     """
     tables, styles = [], styles or style.built_in()
     for group in group_rows(rows, preset=preset, deviations=deviations, partial=partial):

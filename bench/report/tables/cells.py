@@ -27,9 +27,9 @@ def latex_label(table: Table, *more: str) -> str:
 
 
 def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Return the column of a metric; the heading of ECE also names the ECE floor.
+    """Return the column of a metric; the heading of ECE also names the ECE floor, if a method has one.
 
-    With `is_bare`, cells show only means, and the heading leaves out the floor.
+    With `is_bare`, the heading leaves out the floor.
     """
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
     floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
@@ -57,7 +57,8 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
     """Return the cells of a method's metrics: means with ± half the interval's width, and the ECE floor behind an ECE.
 
-    With `is_bare`, cells show only means.
+    Signs and footnotes follow. With `is_bare`, half-widths and floors are left out. If no seed of the method is ok,
+    each cell shows the method's status.
     """
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
@@ -91,7 +92,11 @@ def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
 
 
 def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Return the columns after the metrics (seeds, n, labels), each with the function that fills its cells."""
+    """Return the columns after the metrics (seeds, n, labels), each with the function that fills its cells.
+
+    Seeds are left out if all methods have the same number of seeds, and no method has both ok seeds and others. The
+    number of questions, n, is left out if it is the same for all methods.
+    """
 
     def seeds(line: Line) -> Cell:
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.n_runs) + str(line.n_runs))

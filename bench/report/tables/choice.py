@@ -43,7 +43,7 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     """Return the result rows of the requested models and tasks.
 
     Raises:
-        UserError: no row has a requested model or task.
+        UserError: no row has a requested model or task, or no row has both a requested model and a requested task.
     """
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in requested if rows else ():

@@ -68,7 +68,10 @@ class Grid:
     remarks: tuple[str, ...] = ()
     """Footnotes that belong to no cell."""
     verdict: tuple[str, ...] = ()
-    """Sentences on which method is best; they stand between the title and the other sentences of the caption."""
+    """Sentences on which method is best; they stand between the title and the other sentences of the caption.
+
+    In LaTeX they stand below the table.
+    """
     leads: tuple[int, ...] = (0,)
     """Indices of the sentences of `verdict` that are bold and begin a paragraph."""
     label: str = ""

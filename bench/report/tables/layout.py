@@ -92,7 +92,8 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
 def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: bool) -> Grid:
     """Lay out those of the named metrics that the main grid does not show, one row per method.
 
-    `chance` adds a column with the p value of the test of calibration.
+    If metrics were requested, no further metrics are laid out. `chance` adds a column with the p value of the test of
+    calibration.
     """
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []

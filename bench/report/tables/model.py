@@ -42,11 +42,17 @@ class MetricValue:
     """
 
     mean: float | None = None
-    """Mean of the metric over seeds; None if it is undefined or was not computed."""
+    """Mean of the metric over seeds; None if it is undefined or was not computed.
+
+    Of RMSCE it is the root of the mean square, and 0 if that would be negative.
+    """
     std: float | None = None
     """Standard deviation of the metric over subjects, as mean over seeds."""
     by_seed: tuple[float, ...] = ()
-    """Value of the metric for each seed, in the order of seeds; seeds with an undefined metric are left out."""
+    """Value of the metric for each seed, in the order of seeds; seeds with an undefined metric are left out.
+
+    A negative RMSCE is given as 0.
+    """
     n_undefined: int = 0
     """Number of subjects that a mean over subjects leaves out, as the metric is undefined there; maximum over seeds."""
     best: Best | None = None
@@ -98,7 +104,10 @@ class Line:
     notes: tuple[str, ...] = ()
     """Footnotes behind the name of the method."""
     standing: LineStanding | None = None
-    """Intervals, ranks and the test of calibration of this method; None if they were not computed."""
+    """Intervals, ranks and the test of calibration of this method; None if they were not computed.
+
+    They are not computed for methods without an ok seed, and for those in `Standings.left_out`.
+    """
 
     @property
     def method(self) -> str:
@@ -256,7 +265,7 @@ class Table:
     """Caption of the table: a title, then sentences."""
     lines: tuple[Line, ...]
     """Lines (methods) that the table shows. They are sorted by block, then by the mean of the headline metric, the
-    best first; lines without a mean come last."""
+    best first; lines without a mean come last in their block."""
     standings: Standings | None = None
     """Intervals, tests and ranks of the methods; None if they were not requested."""
     published: Mapping[tuple[str, str], Published] | None = None

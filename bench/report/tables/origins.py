@@ -1,7 +1,7 @@
 """Find where the methods of a table differ in judge or model revision, and where the table's answers come from.
 
-The caption says that methods differ, and footnotes say how. Methods without a footnote have the most common judge or
-revision. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
+Footnotes say how methods differ; the caption says only whether judges differ. Methods without a footnote have the most
+common judge or revision, or an unknown one. Example: `list(Origins(runs).notes(Key("ccps", "")))`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.results.row import ResultRow
 _REVISION_LENGTH = 12
 """Number of characters of a model revision that footnotes show."""
 SEVERAL = 2
-"""Minimum number of distinct judges or plugin versions at which the table says that methods differ in them."""
+"""Minimum number of distinct judges of a table, or of distinct plugin versions of a method's seeds, that is noted."""
 
 Values = Mapping[Key, frozenset[str]]
 """Judges, or model revisions, of the seeds of each line (method); an empty set if unknown."""

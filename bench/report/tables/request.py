@@ -66,7 +66,7 @@ def tables_of(
         rows: rows that a run has just written to the selection's folder; None reads all rows of the folder.
 
     Raises:
-        UserError: nothing to show, or a malformed result.
+        UserError: nothing to show, an unknown metric, a model, task or method without result, or a malformed result.
     """
     refuse_unknown_metrics(selection)
     folder = selection.results

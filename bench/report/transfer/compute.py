@@ -5,8 +5,8 @@ has a home corpus, the reference. The price of another corpus is how much worse 
 questions. Prices are tested by Student's t test on the influences of questions, with Holm's correction for all prices
 of a metric. A second set of prices, corrected separately, is about new subjects: training without the tested subject is
 compared with training on equally many answers of all subjects. Methods trained on other corpora than the home corpus
-are also compared with all untrained methods at once, by an intersection-union test (Berger, 1982). To choose one
-untrained method by its test results would bias the comparison.
+are also compared with all methods without labels at once, by an intersection-union test (Berger, 1982). To choose one
+of these by its test results would bias the comparison.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from bench.stats.holm import with_holm
 from bench.stats.worst import MethodCells
 
 Key = tuple[str, Corpus | None]
-"""Method and training corpus, which identify a cell of one test task; the corpus is None for an untrained method."""
+"""Method and training corpus, which identify a cell of one test task. The corpus is None for a method that needs no
+labels."""
 _OTHER_ANSWERS = "it rests on other answers or labels than the other cells of this test"
 
 
@@ -219,7 +220,7 @@ def _prices(
 def _means(about: About, tested: Mapping[str, _TestData], prices: Sequence[Price]) -> Iterator[MeanPrice]:
     """Yield, for each metric, test task and training corpus, the mean price over the trained methods.
 
-    A price is how much worse a method is than with the home corpus, the reference of the test task.
+    A price is how much worse a method is than with the reference corpus, `Price.home`.
     """
     for metric in METRICS_SHOWN if prices else ():
         for test, data in tested.items():
@@ -241,7 +242,8 @@ def _worst(
 ) -> Iterator[WorstCell]:
     """Yield the worst cell of each method, starting with the best-ranked method.
 
-    Methods have no rank and come last if a cell is missing, or if the metric is undefined in a cell.
+    Methods have no rank and come last if a cell is missing, or if the metric is undefined in a cell. No method has a
+    rank if intervals can't be computed on some test task. Controls (`_is_control`) don't count as cells here.
     """
     from scipy.linalg import block_diag
 
@@ -287,9 +289,9 @@ def _is_control(corpus: Corpus | None) -> bool:
 
 
 def _against_untrained(about: About, tested: Mapping[str, _TestData]) -> Iterator[AgainstUntrained]:
-    """Test trained methods against all untrained methods at once, in each cell without the home corpus.
+    """Test trained methods against all methods without labels at once, in each cell without the home corpus.
 
-    The home corpus is the reference training corpus of a test task.
+    The home corpus is the reference training corpus of a test task. Controls (`_is_control`) are not tested.
     """
     by_test = {test: data.cells["brier"] for test, data in tested.items()}
     in_all_tests = set.intersection(*({*brier} for brier in by_test.values()))

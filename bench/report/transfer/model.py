@@ -26,7 +26,7 @@ class MatrixEntry:
 
     method: str
     corpus: Corpus | None
-    """Training corpus; None for an untrained method."""
+    """Training corpus; None for a method that needs no labels. Scaled untrained methods have one, too."""
     test: str
     metric: str
     value: float
@@ -79,7 +79,8 @@ class MeanPrice:
 class Baseline:
     """Brier score of a constant confidence, namely the share of right answers in the training corpus.
 
-    The price of the baseline is the cost of a changed share of right answers alone.
+    If the corpus leaves answers out for each subject, the confidence is constant only within a subject. The price of
+    the baseline is the cost of a changed share of right answers alone.
     """
 
     corpus: Corpus
@@ -87,8 +88,8 @@ class Baseline:
     value: float
     interval: Interval
     points: float | None
-    """Price of `corpus` against the home corpus, the reference of the test task. None if there is no home corpus, or if
-    `corpus` is the home corpus."""
+    """Price of `corpus` against the home corpus, the reference of the test task. None if there is no home corpus, if it
+    has no baseline, or if `corpus` is the home corpus."""
     price_interval: Interval
 
 
@@ -107,7 +108,10 @@ class CellSource:
 
 @dataclass(frozen=True)
 class WorstCell:
-    """The cell in which a method has its worst value of a metric, over all training corpora and test tasks."""
+    """The cell in which a method has its worst value of a metric, over all training corpora and test tasks.
+
+    Corpora that leave out answers at random (`AT_RANDOM`) are controls and don't count.
+    """
 
     method: str
     metric: str
@@ -124,7 +128,7 @@ class WorstCell:
 
 @dataclass(frozen=True)
 class AgainstUntrained:
-    """Test of one trained method against all untrained methods at once, by the Brier score on one test task.
+    """Test of one trained method against all methods without labels at once, by the Brier score on one test task.
 
     The method's training corpus is not the home corpus, the reference of the test task.
     """
@@ -187,7 +191,7 @@ class Matrix:
     def entry(self, method: str, corpus: Corpus | None, test: str, metric: str) -> MatrixEntry | None:
         """Return the value of a metric in a cell; None if there is none.
 
-        An untrained method has one value for each test task, which is returned for every training corpus.
+        A method without labels has one value for each test task, which is returned for every training corpus.
         """
         entries = [e for e in self.entries if (e.method, e.test, e.metric) == (method, test, metric)]
         return next((e for c in (corpus, None) for e in entries if e.corpus == c), None)

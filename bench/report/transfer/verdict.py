@@ -20,7 +20,7 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
     """Return the sentences of the verdict on a transfer matrix.
 
     They name the method whose worst cell is best. They say what training on another corpus than the reference costs,
-    and which methods are then worse or better than all untrained ones.
+    and which methods are then worse or better than all methods without labels.
     """
     facts = []
     for metric in METRICS_SHOWN:

@@ -40,13 +40,17 @@ class ShortVerdict:
     """Verdict on one table in short texts, for a row of the summary of several tables."""
 
     leads: str
-    """Names of the leading methods, e.g. `ccps, pik (tied)`."""
+    """Names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
     sure: str
     """What the tests say of the leaders: `sure`, `tied`, `not tested` or a dash, and `FEW` if questions are few."""
     by: str
     """Lead of the best method over the second, with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
     orders: str
-    """Names of the methods that order right answers best before wrong ones (AUROC)."""
+    """Names of the methods that order right answers best before wrong ones (AUROC).
+
+    If no AUROC is defined, `undefined`. If no ranked method has an AUROC above chance, `none`. Else a dash if no method
+    leads, and also if there are no results.
+    """
     cost: str
     """Cost of the cheapest leading method, e.g. `25 k tokens, 1,600 labels`."""
 
@@ -59,7 +63,8 @@ class Verdict:
     """Metric that was requested."""
     state: State
     """What the tests say of methods without recalibration. `sure`: one method is significantly better than every
-    other ranked method. `tied`: no method is. `not tested`: the numbers have no tests. `none`: there are no numbers."""
+    other ranked method. `tied`: no method is. `not tested`: the numbers have no tests, or only one method is ranked.
+    `none`: there are no numbers, or neither more nor less of the metric is better."""
     leaders: tuple[Line, ...]
     """Leading methods, the best mean first: no ranked method is significantly better. Empty if nothing was tested."""
     places: tuple[int, ...]
@@ -219,7 +224,7 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
 
 
 def _leader_names(block: Judgement) -> str:
-    """Return the names of the leading methods, e.g. `ccps, pik (tied)`; a dash if nothing was tested."""
+    """Return the names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
     names = [label(line) for line in block.leaders]
     if not block.is_decided:
         return EN_DASH

@@ -44,14 +44,16 @@ class SubmissionVerdict:
 
 
 def check_results(folder: Path, data_dir: Path | None = None) -> list[SubmissionVerdict]:
-    """Check every result file below a folder, including those of runs with `--limit`.
+    """Check the result files and question texts below a folder, including results of runs with `--limit`.
+
+    Transfer results, analyses and hidden files are not checked.
 
     Args:
         folder: the results folder.
         data_dir: folder of the tasks' data sets as Parquet files, to check questions against.
 
     Raises:
-        UserError: there is no such folder, or no result in it; or `data_dir` is no folder.
+        UserError: there is no such folder, or no JSON file to check in it; or `data_dir` is no folder.
     """
     if not folder.is_dir():
         raise UserError(f"--results {folder}: expected a folder of results, there is none")

@@ -30,7 +30,7 @@ class SkippedCheck(str):
 
 
 Finding = str
-"""A sentence on a problem, or an `Unchecked` on a check that could not be made."""
+"""A sentence on a problem, or a `SkippedCheck` on a check that could not be made."""
 
 
 @dataclass(frozen=True, eq=False)

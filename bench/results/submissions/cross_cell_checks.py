@@ -118,7 +118,10 @@ def _method_key(cell: Trace) -> object:
 
 
 def score_findings(cell: SubmittedCell, built_in: BuiltIns) -> Iterator[str]:
-    """Check a result's scores: it has them exactly if its method gives scores, and confidences rise with them."""
+    """Check a result's scores: it has them exactly if its method gives scores, and confidences rise with them.
+
+    A recalibrated result must have no scores.
+    """
     method = built_in.method(cell.base)
     has_scores = not cell.recalibration and method is not None and method.output == "score"
     if cell.records.score is None:

@@ -132,7 +132,7 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
 def _split_findings(
     row: ResultRow, method: type[ConfidenceMethod], task: type[Task], built_in: BuiltIns
 ) -> Iterator[str]:
-    """Check the split that a result was trained on; and that no more labels were read than the split has."""
+    """Check the split that a result was trained on; and that no more labels were read than its task has questions."""
     if not method.trains():
         if row.train_on is not None:
             yield f"it learned on {row.train_on}, but its method learns nothing"

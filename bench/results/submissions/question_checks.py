@@ -45,7 +45,10 @@ class Questions:
 
     @cached_property
     def official(self) -> Mapping[str, QuestionText] | str:
-        """Questions that the task yields, id -> text; or a text that says why, if loading them needs network."""
+        """Questions that the task yields, id -> text; or a text that says why there are none.
+
+        There are none if `plugin` is None, if loading them needs network, or if loading them fails.
+        """
         if self.plugin is None:
             return f"{self.task} v{self.version} is not built in"
         task = self.plugin(self.source, FIXED)

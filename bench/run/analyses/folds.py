@@ -1,8 +1,7 @@
 """Fit methods on one corpus (training data of a task), and predict tests, for the transfer matrix.
 
 A method is fitted on the whole corpus. For leave-out fits it is also fitted once for each subject, on the corpus
-without
-this subject.
+without this subject, or without equally many random answers.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Folds:
     def stored(self, name: str, leave_out: Sequence[str]) -> list[bool]:
         """Return, for each fit of a method that the matrix needs, whether the store has it.
 
-        The list is empty if the method can't be fitted, or trains an adapter.
+        The list is empty if the method is untrained, can't be fitted, or trains an adapter.
 
         Args:
             name: name of the method.
@@ -239,12 +238,14 @@ class Folds:
     def _join_predictions(
         self, whole: Inputs, scaling: str, learned: SplitData, parts: Sequence[tuple[FloatArray, Inputs, Prediction]]
     ) -> tuple[Inputs, Outcome]:
-        """Join the predictions for a test's subjects to one for the whole test; seconds and label counts are summed.
+        """Join the predictions for a test's subjects to one for the whole test; seconds are summed.
+
+        Label counts are not summed: the joined fit counts the labels of the whole corpus once.
 
         Args:
             whole: data of the whole test.
             scaling: note on how the scores were scaled.
-            learned: training split of the whole corpus.
+            learned: training split of the whole corpus; its validation split if the method is untrained.
             parts: one triple for each subject: mask of the subject's questions in the test, data of the subject's fit,
                 and
                 prediction.

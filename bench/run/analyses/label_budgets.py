@@ -244,7 +244,8 @@ class TaskStudy:
         """Check that there are labels, and at least as many as the user requested.
 
         Raises:
-            UserError: there are no labels, or a requested budget is larger than `available`.
+            UserError: there are no labels, or a requested budget is larger than `available`. With the default list of
+                budgets, larger ones are no error.
         """
         if self.pools and not self.available:
             raise UserError(
@@ -264,7 +265,7 @@ class TaskStudy:
         """Compute the learning curves of this test: metrics of each method as functions of the number of labels.
 
         Raises:
-            UserError: no trained method has a confidence for any sample.
+            UserError: no trained method can take part. A trained method whose fits all fail is no error.
         """
         split_data = self.results.data_by_split[self.test]
         rows = np.flatnonzero(split_data.included)

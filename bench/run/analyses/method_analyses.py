@@ -107,8 +107,9 @@ def run_analysis(
         classes: method classes without a file, e.g. of a notebook.
 
     Raises:
-        UserError: the request is invalid, or the store lacks a signal; the model was not run.
-        ContractError: the analysis returns an invalid result.
+        UserError: the request is invalid, the method can't run on a task or learns nothing there, its training answers
+            are all right or all wrong, or the store lacks a signal; the model was not run.
+        ContractError: the analysis can't be imported, or returns an invalid result.
     """
     analysis = load_analyses(method, name, classes)[name]
     request.seed_values()  # a bad request is refused before a model is loaded
@@ -216,7 +217,8 @@ def _variant_confidences(
         shape: expected shape of each variant in `findings`: number of seeds, number of answers with text.
 
     Raises:
-        ContractError: a variant has another shape, the reference is missing, or the path is invalid.
+        ContractError: a variant has another shape or invalid confidences, the reference or any other variant is
+            missing, or the path is invalid.
     """
     if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
         raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")

@@ -123,7 +123,7 @@ class TransferConfig:
     overrides: Annotated[tuple[str, ...], OptionName("--set")] = ()
     """Constant to change: METHOD.FIELD=VALUE or protocol.FIELD=VALUE."""
     seed: int = 0
-    """Seed of fits, hold-out splits and sampling; several, separated by commas, are averaged."""
+    """Seed of fits, sampling and the random answers of --size-matched; several, separated by commas, are averaged."""
     limit: int | None = None
     """Largest number of test questions, spread over subjects; such results are partial."""
     data_dir: Path | None = None
@@ -170,8 +170,8 @@ class LabelsConfig:
     model: Annotated[str, Heading("What is studied")]
     """Alias (bench list models), Hub id, or folder."""
     methods: Names = ()
-    """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all that are
-    quick to fit."""
+    """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all. Methods that
+    train adapters take no part."""
     tasks: Names = ()
     """Task that is tested; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()

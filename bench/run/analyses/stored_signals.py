@@ -127,7 +127,7 @@ def run_commands(prepared: Sequence[CorpusRun], config: TransferConfig, homes: M
     Args:
         prepared: the prepared corpora.
         config: options of the transfer matrix.
-        homes: test -> corpus that methods learn on for this test by default.
+        homes: test -> corpus named by `--home` for this test, else the corpus that methods learn on by default.
     """
     resolved = prepared[0].resolved
     tasks, tests = resolved.tasks, resolved.tests

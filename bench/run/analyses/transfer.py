@@ -169,9 +169,9 @@ class _Matrix:
     def tests_of(self, corpus: Corpus) -> list[TaskSplit]:
         """Return the tests that have cells for a corpus.
 
-        For a corpus that leaves out subjects, these are the tests that share a subject with the corpus; there are none
-        if the
-        corpus has only one subject. For any other corpus, these are all tests.
+        For a corpus that leaves out a subject's answers or equally many random ones, these are the tests that share a
+        subject with the corpus; there are none if the corpus has only one subject. For a whole corpus, these are all
+        tests.
         """
         corpus_run = next(corpus_run for corpus_run in self.corpora if corpus_run.task == corpus.task)
         data_by_split = corpus_run.prepared.data_by_split
@@ -307,7 +307,8 @@ class FitCosts:
     stored: Sequence[bool]
     """For each fit, whether the store has it."""
     seconds: float | str
-    """Upper bound of the seconds of one fit on the whole corpus; if it is unknown, a text that says why."""
+    """Seconds of one fit on the whole corpus (see `Forecast.seconds`); if they are unknown, a text that says why. 0 if
+    no fit is missing."""
 
     @property
     def n_missing(self) -> int:

@@ -34,7 +34,8 @@ def isolated_class(plugin: type[ConfidenceMethod], isolation: Isolation, path: P
     Args:
         plugin: class of the method.
         isolation: isolation of the run.
-        path: plugin file that defines the class; None for an installed method, which runs in this process.
+        path: plugin file that defines the class; None for any other method (built in, installed, or of a notebook),
+            which runs in this process.
     """
     call = partial(call_in_process, isolation, plugin)
     if path is not None:

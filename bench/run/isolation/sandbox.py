@@ -64,6 +64,7 @@ class Isolation:
 
         Raises:
             PluginError: the method raises, exits or takes too long.
+            UserError, ContractError: the method raises this error itself.
         """
         self.process(path, plugin.name).ask(f"method {plugin.name!r}", "declare", plugin.name, dict(arguments))
 

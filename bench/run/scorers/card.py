@@ -176,7 +176,8 @@ class TestMetric:
     value: float | None
     """Value over all questions, with a negative RMSCE set to 0 as in tables; None if the metric is undefined."""
     low: float | None
-    """Lower end of the 95 % interval, with the subjects fixed and the questions resampled; None without an interval."""
+    """Lower end of the 95 % interval for fixed subjects, within which questions are sampled; None without an
+    interval."""
     high: float | None
 
 
@@ -315,7 +316,7 @@ def write_guard(folder: Path, guard: GuardCard) -> None:
 
 
 def is_head(folder: Path) -> bool:
-    """Return whether a folder holds a head, damaged or not.
+    """Return whether a folder holds a head; its files may be damaged, but `head.json` must be valid JSON.
 
     A run that writes a head overwrites an existing folder only if the folder holds a head.
     """

@@ -111,7 +111,8 @@ def check(
         state_tolerance: largest tolerated mean relative difference of hidden states.
 
     Raises:
-        UserError: the head can't be read, or the model's hidden states have another width or other layers.
+        UserError: a tolerance is negative, the head can't be read or has no reference questions, the model's hidden
+            states have another width or other layers, or a question is too long for the model.
     """
     if not (tolerance >= 0 and state_tolerance >= 0):
         raise UserError("--tolerance and --state-tolerance: expected numbers of at least 0.")
