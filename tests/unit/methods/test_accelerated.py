@@ -295,7 +295,7 @@ HOST = {
     "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
     "bench/training/loop.py: validation": "float64, from a file",
     "methods/ccps/method.py: features": "float32, assembled on the host",
-    "methods/ccps/networks.py: predict_proba(lambda f, x: f(network, x), features, _n_rows)": "copied to the host",
+    "methods/ccps/networks.py: predict_proba(lambda f, x: f(network, x), features, _max_rows)": "copied to the host",
     "methods/litcab/method.py: rows": "numbers of questions, drawn on the host",
 }
 """Tensors that go to numpy without `.cpu()` -> why they can, be there an accelerator or not."""
