@@ -164,10 +164,10 @@ def _stages(model: Any) -> Iterator[Line]:
     from bench.model.devices import default_budget
     from tests.performance.cost_model.__main__ import read
     from tests.performance.cost_model.workload import BUDGETS
-    from tests.performance.gpu_stages import LoadedSplit, Stages
+    from tests.performance.gpu_stages import LoadedModel, Stages
 
     budget = min(BUDGETS, key=lambda known: abs(known - default_budget(DEVICE)))
-    yield from Stages(LoadedSplit(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
+    yield from Stages(LoadedModel(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
 
 
 def _works() -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ FACTOR = 1.5
 REPEATS = 3
 
 
-class LoadedSplit(LanguageModel):
+class LoadedModel(LanguageModel):
     """A random model on a device, as far as the extractor and training ask for one."""
 
     def __init__(self, model: Any, device: str) -> None:
@@ -43,7 +43,7 @@ class LoadedSplit(LanguageModel):
         self.blocks = int(model.config.get_text_config().num_hidden_layers)
         self.counter = Counter()
         session = DrySession(model, self.counter)
-        vars(self).update(model=model, dtype=model.dtype, unsupported_reason=None, stops=frozenset(), session=session)
+        vars(self).update(model=model, dtype=model.dtype, no_packs_reason=None, stops=frozenset(), session=session)
         weight = model.get_output_embeddings().weight.detach()
         vars(self)["head"] = OutputHead(weight, scale=_scale(weight))
 
@@ -85,7 +85,7 @@ class Timed(DryExtractor):
 class Stages:
     """Times of stages on a device."""
 
-    loaded: LoadedSplit
+    loaded: LoadedModel
     works: Mapping[str, Workload]
     budget: int
     """Tokens of a pass; figures and workloads know it."""
