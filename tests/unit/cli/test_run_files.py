@@ -46,7 +46,9 @@ def refused(folder: Path, text: str) -> str:
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=",", exclude_categories=["Cs", "Cc", "Z"]), min_size=1)
-TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60
+)
 PATHS = NAMES.map(Path)
 SETTINGS = st.builds(
     lambda owner, key, value: f"{owner}.{key}={value}",
