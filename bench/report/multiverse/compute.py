@@ -44,7 +44,7 @@ from bench.report.multiverse.values import gradings, universes
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
 from bench.report.standings.compute import Standings
-from bench.report.tables.choice import require_known
+from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.model import Line, MetricValue
 from bench.report.text import join, plain
 from bench.results import question_texts
@@ -86,7 +86,7 @@ def compute_multiverse(
             " scores alone, or with settings of its own)"
         )
     if request.preset is not None:
-        require_known("--preset", "preset", request.preset, presets, of="result with ")
+        refuse_unknown("--preset", "preset", request.preset, presets, of="result with ")
     elif len(presets) > 1:
         raise UserError(
             f"results of {title} have presets {join(presets)}; choose with --preset the one whose table is examined,"
@@ -108,7 +108,7 @@ def compute_multiverse(
             f" {plain(request.model)}"
         )
     for name in request.methods:
-        require_known("--method", "method", name, methods, of="ranked ")
+        refuse_unknown("--method", "method", name, methods, of="ranked ")
     result_sets = build_result_sets(eligible, request.results, methods, reference, exclusions)
     say(f"analysing {title} in every universe")
     graded, effects, notes = gradings(
@@ -141,7 +141,7 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
     if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
     for option, field in (("--model", "model"), ("--task", "task")):
-        require_known(
+        refuse_unknown(
             option, field, getattr(request, field), {getattr(row, field) for row in candidates}, of="result of "
         )
     rows = [row for row in candidates if (row.model, row.task) == (request.model, request.task)]

@@ -30,13 +30,13 @@ def refuse_unknown_metrics(selection: Selection) -> None:
         UserError: a metric is unknown, or neither high nor low values of the metric to sort by are better.
     """
     for name in selection.metrics:
-        require_known("--metrics", "metric", name, (*METRICS, ALL))
+        refuse_unknown("--metrics", "metric", name, (*METRICS, ALL))
     headline = selection.headline
     if headline is not None:
         sortable = [name for name, metric in METRICS.items() if metric.higher_is_better is not None]
         if headline in METRICS and headline not in sortable:
             raise UserError(f"--sort: neither more nor less of {headline} is better; sort by one of {join(sortable)}")
-        require_known("--sort", "metric", headline, sortable)
+        refuse_unknown("--sort", "metric", headline, sortable)
 
 
 def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
@@ -47,7 +47,7 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     """
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         for name in requested if rows else ():
-            require_known(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
+            refuse_unknown(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
     models, tasks = selection.models, selection.tasks
     selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not selected:
@@ -95,7 +95,7 @@ def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table
     return selected
 
 
-def require_known(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
+def refuse_unknown(option: str, what: str, name: str, known: Collection[str], of: str = "") -> None:
     """Check that the name given to a command's option is among the known names.
 
     Raises:
