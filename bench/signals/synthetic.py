@@ -207,8 +207,8 @@ def make_batch(
 ) -> Batch:
     """Return a synthetic batch like `planted`, for a model with the sizes in `model`.
 
-    Open answers have at most `longest` tokens, and the other options of open questions at most `longest_option`. The
-    answer itself is one of the options: the right one or a wrong one.
+    Open answers have at most `longest` tokens, and the options of open questions at most `longest_option`. The first
+    `longest_option` tokens of the answer are one of the options: the right one or a wrong one.
     """
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < _CORRECT_SHARE if correct is None else np.asarray(correct, dtype=np.bool_)
@@ -232,7 +232,8 @@ def make_batch(
             wrongs.append([others, np.repeat(answer[1], len(others), axis=0), others])
             continue
         phrases = [phrase(rng, answer[1][:1], longest_option, model) for _ in range(shown - 1)]
-        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), answer)  # all share the prompt-end state
+        shortened = answer[0][:longest_option], answer[1][:longest_option]
+        phrases.insert(0 if is_correct else int(rng.integers(1, shown)), shortened)  # all share the prompt-end state
         golds.append(phrases[0])
         parts = [(ids, states, np.full(len(ids), k)) for k, (ids, states) in enumerate(phrases[1:], 1)]
         wrongs.append([np.concatenate(each) for each in zip(*parts, strict=True)])
