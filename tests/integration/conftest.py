@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bench.run.pipeline import run
-from tests.fixtures import in_process
 from tests.integration.engine_runs import config, cut_small
+from tests.kit import command
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -24,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def bench() -> Command:
     """The command."""
-    return in_process.bench
+    return command.bench
 
 
 @pytest.fixture(scope="session")
 def bench_here() -> Command:
     """The command, with methods of plugin files in this process; where `bench` runs some, each has its own."""
-    return in_process.bench_here
+    return command.bench_here
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
