@@ -20,7 +20,7 @@ class PruneResult:
     gone: Sequence[UsageRow]
     held: Sequence[UsageRow]
     """Selected entries that stay: a running process has locked them, or uses their model. In the result of `prune` also
-    entries whose path leads through a link."""
+    entries whose path leads through a link, and entries that couldn't be removed."""
 
 
 def select_entries(
@@ -89,7 +89,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
                 for path in _claims(root, row):
                     with suppress(OSError):
                         path.unlink()
-        removed.append(row)
+        (skipped if row.path.exists() else removed).append(row)
     return PruneResult(removed, skipped)
 
 

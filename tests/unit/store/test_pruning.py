@@ -15,7 +15,7 @@ import pytest
 
 from bench.store.disk_cache import Store, key_of
 from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
-from bench.store.pruning import prune, select_entries
+from bench.store.pruning import PruneResult, prune, select_entries
 from bench.store.usage import UsageRow, format_size, list_usage
 
 ROOT = Path(__file__).parents[3]
@@ -101,6 +101,12 @@ def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
     assert (tmp_path / "verdicts").exists()
     assert list(tmp_path.glob("tmp-*")) == []
     put(tmp_path, SHARD, "1")  # can be made again
+
+
+def test_entry_that_cannot_be_removed_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = put(tmp_path, "fits", "one")
+    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(PermissionError))
+    assert prune(tmp_path, [entry]) == PruneResult([], [entry])
 
 
 @pytest.mark.parametrize("kind", [SHARD, "adapters"])
