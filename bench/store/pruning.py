@@ -66,7 +66,7 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
     Raises:
         UserError: the cache folder can't be written.
     """
-    store, removed, skipped = Store(root), [], []
+    store, removed, skipped = Store(root), list[UsageRow](), list[UsageRow]()
     store.prepare()  # also removes temporary folders of dead processes
     for row in gone:
         with ExitStack() as locks:
