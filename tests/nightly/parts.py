@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 CODE = ("bench", "methods", "tasks", "tests", "pyproject.toml", "constraints.txt")
-LEVELS = ("bench/stats", "bench/metrics", "tests/levels", "tests/performance/judging.py")
+LEVELS = ("bench/stats", "bench/metrics", "tests/levels", "benchmarks/performance/judging.py")
 SOURCES = ("bench", "methods", "tasks", "tests/fixtures", "tests/faults", "constraints.txt")
 PYTEST = "python -m pytest -q -rfEs"
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -15,7 +15,7 @@ from bench import registry
 from tests.peers import __main__ as peers
 from tests.peers.drawn import Statistics, draw
 from tests.peers.table import BOUND, COMPARED, NOT_COMPARED, Compared, key, markdown
-from tests.performance.measure import NotMeasured
+from benchmarks.performance.measure import NotMeasured
 
 RECORD: dict[str, Any] = json.loads(peers.RECORD.read_text(encoding="utf-8"))
 VALUES = {name: np.asarray(values) for name, values in RECORD["values"].items()}

@@ -21,7 +21,7 @@ from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel
 from bench.model.linear_layers import find_linear_layers, target_paths
 from bench.model.session import Session
-from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
+from benchmarks.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
 
 DTYPE = torch.bfloat16
 SHORT, LONGER = 3, 4

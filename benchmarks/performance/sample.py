@@ -22,22 +22,17 @@ from bench.signals.definition import definition, read_from_model
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
-from tests.performance.measure import NotMeasured
+from benchmarks.performance.measure import ROOT, NotMeasured
 
 if TYPE_CHECKING:
     from bench.api import Signal
     from bench.model.language_model import LanguageModel
 
-ROOT = Path(__file__).parents[2]
 PROTOCOL: Protocol = PRESETS["fixed"]
 
 
 def data_folder() -> Path:
-    """Where MMLU lies as Parquet files.
-
-    Raises:
-        NotMeasured: nowhere.
-    """
+    """Where MMLU lies as Parquet files."""
     folder = Path(os.environ.get("CONFBENCH_DATA") or ROOT.parent / "shared" / "data")
     if not (folder / "mmlu" / "test.parquet").is_file():
         raise NotMeasured("no folder with mmlu/test.parquet; set CONFBENCH_DATA to one")
@@ -54,7 +49,6 @@ def tiny() -> LanguageModel:
 
 @cache
 def mmlu(fmt: Format) -> Task:
-    """MMLU with lettered options, or asked openly."""
     return registry.tasks().get("mmlu-choice" if fmt is Format.CHOICE else "mmlu-oe")(open_source(data_folder()))
 
 
@@ -71,8 +65,7 @@ def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, S
     store = Store(folder)
     store.prepare()
     reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
-    task = mmlu(fmt)
-    return reader, reader.open(TaskSplit("mmlu", "test"), task, chosen)
+    return reader, reader.open(TaskSplit("mmlu", "test"), mmlu(fmt), chosen)
 
 
 def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> SplitData:

@@ -132,7 +132,7 @@ def measured() -> dict[str, Any]:
     from bench.data.sources import open_source
     from bench.progress import Silent
     from bench.prompts.shards import PromptTokeniser
-    from tests.performance import sample
+    from benchmarks.performance import sample
 
     source, chat = open_source(sample.data_folder()), sample.tiny().chat
     prompts = PromptTokeniser(chat, 1 << 30, sample.PROTOCOL)

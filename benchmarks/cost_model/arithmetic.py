@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.performance.cost_model.dry import Section
+from benchmarks.cost_model.dry import Section
 
 HALF = 2
 """Bytes of a weight in half precision."""
