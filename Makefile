@@ -109,7 +109,7 @@ peers: install  ## holds methods to LM-Polygraph's estimators on the same statis
 faults: install  ## does a thousand faults to the program, at most 8 minutes a part: FAULTS="store judge"; started again, it goes on
 	$(BIN)/python -m tests.faults $(FAULTS)
 
-fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
+fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 simulate: install  ## simulated answers: how often tests err and intervals cover, half an hour, and docs/levels.md; started again, it goes on

@@ -35,7 +35,6 @@ class Reply:
     """Before the answer."""
 
     def encoded(self) -> bytes:
-        """The body."""
         if self.body is not None:
             return self.body
         if self.status != 200:
@@ -48,7 +47,6 @@ Script = Callable[[int, dict[str, Any]], Reply]
 
 
 def completion(text: Any, model: Any = "judge-1") -> dict[str, Any]:
-    """A chat completion that says this."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
     return {"id": "1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
 
@@ -86,7 +84,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its base URL."""
         return f"http://127.0.0.1:{self.http.server_port}/v1"
 
     @property
@@ -100,7 +97,6 @@ class Server:
             self.script, self.headers, self.prompts = script, [], []
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answer one call."""
         asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         with self._lock:
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})

@@ -20,10 +20,9 @@ from bench.progress import Silent
 from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
-from bench.results.row import ResultRow
 from bench.run.method_factory import convert, parse_overrides, protocol_with
-from tests.fuzz.inputs import EDITS, RAW, document, edited, text
-from tests.fuzz.target import Target, simple
+from tests.fuzz.inputs import EDITS, RAW, Target, document, edited, simple, text
+from tests.kit.world import result_row
 
 STATUSES = (200, 200, 200, 200, 201, 204, 307, 400, 401, 404, 413, 429, 500, 503)
 COMPLETION: dict[str, Any] = {
@@ -75,10 +74,7 @@ def model(data: bytes) -> None:
 def path(data: bytes) -> None:
     """Names that stand in the name of a result: it lies where it belongs."""
     method, preset, task, *_ = [*text(data).split("\n"), "", "", ""]
-    row = ResultRow(
-        method=method, model="tiny", task=task, preset=preset, seed=0, protocol="0", task_version=1, status="skipped"
-    )
-    found = path_of(row, Path("out"))
+    found = path_of(result_row(method, task=task, preset=preset, status="skipped"), Path("out"))
     assert found.resolve().is_relative_to(Path("out").resolve())
 
 
@@ -131,15 +127,18 @@ def overridden(data: bytes) -> None:
     """Values of a protocol as JSON has them."""
     from bench.api.protocol import with_fields
 
-    values = edited(
-        {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}, data
-    )
+    valid = {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}
+    values = edited(valid, data)
     with_fields("paper", values if isinstance(values, dict) else {}).digest()
 
 
 NORMAL = (
     "  The Blue-Green  Delta. ", "A", "-$1,000.50", "1/2 cup", "50 %", "COVID-19", "1e999",
     "\u0663\u066b\u0661\u0664", "1,2,3.4e-5%", "2024-05-01",
+)  # fmt: skip
+SETTINGS = (
+    b"ccps.steps=5", b"steps=5", b"protocol.shots=0", b"ccps.deepspeed=false", b"protocol.letter_rule=exact",
+    b"unflipped=none", b"protocol.letters=ABCD",
 )  # fmt: skip
 TARGETS = {
     "letter": simple(letter, b" (B).", b"The", b"[a]:", b"\xc3\xa9"),
@@ -154,17 +153,7 @@ TARGETS = {
     ),
     "model-name": simple(model, b"tiny", b"Qwen/Qwen2.5-14B-Instruct", b"org/model", b"/"),
     "result-path": simple(path, b"ccps\nfixed\nmmlu-choice", b"ccps+isotonic\npaper\nx.y"),
-    "set": simple(
-        overrides,
-        b"ccps.steps=5",
-        b"steps=5",
-        b"protocol.shots=0",
-        b"ccps.deepspeed=false",
-        b"protocol.letter_rule=exact",
-        b"unflipped=none",
-        b"protocol.letters=ABCD",
-        valid=False,
-    ),
+    "set": simple(overrides, *SETTINGS, valid=False),
     "protocol": simple(overridden, b"", b"\0\0\0"),
     "style": Target(styles, lambda: [STYLE]),
     "released-name": simple(lambda data: requested_revision(text(data)), b"generate", b"released", b"released@abc"),

@@ -19,8 +19,6 @@ _NOT_PAGE = f":(exclude){PAGE}"  # it's written after every part
 
 
 class State(StrEnum):
-    """Whether a part did what it should."""
-
     GREEN = "green"
     RED = "red"
     UNFINISHED = "unfinished"
@@ -57,7 +55,6 @@ def read(path: Path) -> Outcome | None:
 
 
 def write(path: Path, outcome: Outcome) -> None:
-    """Keep an outcome."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1))
 
 

@@ -26,7 +26,6 @@ class Log:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Those that aren't blank."""
         text = _COLOURS.sub("", self.text).replace(f"{self.root}/", "")
         return [_FOLDERS.sub(".../", line.rstrip()) for line in text.splitlines() if line.strip()]
 
@@ -39,12 +38,10 @@ class Log:
 
     @property
     def said(self) -> str:
-        """One line for all."""
         return ", ".join(self.counts) or (self.lines or ["nothing was printed"])[-1]
 
     @property
     def nothing_passed(self) -> bool:
-        """Whether all tests were skipped."""
         return bool(self.counts) and not any(count.endswith("passed") for count in self.counts)
 
     @property
