@@ -30,8 +30,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Source:
-    """One Python file."""
-
     path: str
     text: str
 
@@ -41,23 +39,18 @@ class Source:
         self.tokens = sum(token.type not in LAYOUT for token in tokens)
         lines = {n for t in tokens if t.type not in LAYOUT for n in range(t.start[0], t.end[0] + 1)}
         for node in ast.walk(self.tree):
-            if (
-                isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Constant)
-                and isinstance(node.value.value, str)
-            ):
-                lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
+            match node:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
         self.lines = lines
         """Numbers of its code lines."""
 
     @property
     def functions(self) -> list[Function]:
-        """Functions and methods, nested ones included."""
         return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
 
     @property
     def classes(self) -> list[str]:
-        """Names of classes."""
         return [node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
 
     def called_once(self) -> list[str]:
@@ -69,13 +62,11 @@ class Source:
 
 
 def sources() -> list[Source]:
-    """Python files of all packages."""
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     return [Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
 def code_lines(files: Iterable[Source]) -> int:
-    """Code lines of files together."""
     return sum(len(file.lines) for file in files)
 
 
@@ -101,7 +92,6 @@ def module_imports() -> dict[str, set[str]]:
 
 
 def report(files: list[Source]) -> Iterator[str]:
-    """Lines of numbers."""
     functions, lines = sum(len(file.functions) for file in files), code_lines(files)
     once = sum(len(file.called_once()) for file in files)
     for package in PACKAGES:
@@ -118,9 +108,9 @@ def main() -> int:
     """Print the numbers; returns 1 where there is a circle or too much code."""
     files, found = sources(), circle(module_imports())
     for line in report(files):
-        sys.stdout.write(line + "\n")
+        print(line)
     if found:
-        sys.stdout.write(f"circle of imports: {' -> '.join(found)}\n")
+        print(f"circle of imports: {' -> '.join(found)}")
     return int(bool(found) or code_lines(files) > CODE_LINES)
 
 
