@@ -71,7 +71,6 @@ def code_lines(files: Iterable[Source]) -> int:
 
 
 def twice(files: Iterable[Source]) -> dict[str, int]:
-    """Class names that stand for several classes, with how many."""
     names = Counter(name for file in files if not file.path.startswith(TEMPLATES) for name in file.classes)
     return {name: count for name, count in names.most_common() if count > 1}
 
@@ -105,7 +104,6 @@ def report(files: list[Source]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the numbers; returns 1 where there is a circle or too much code."""
     files, found = sources(), circle(module_imports())
     for line in report(files):
         print(line)

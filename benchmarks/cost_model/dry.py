@@ -81,7 +81,6 @@ class Trace:
         return Trace(self.kinds, self.tokens, grown)
 
     def of(self, *kinds: str) -> Trace:
-        """The sections of some kinds."""
         chosen = [i for i, kind in enumerate(self.kinds) if kind in kinds]
         kept = ([part[i] for i in chosen] for part in (self.kinds, self.tokens, self.sections))
         return Trace(*kept)  # type: ignore[arg-type]
@@ -107,7 +106,6 @@ class Counter:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Within the context everything on the meta device is counted."""
         with use_fused_kernels(), _Operations(self), _Uploads(self):
             yield
 
@@ -204,7 +202,6 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _device(name: str, args: Any, kwargs: Any) -> str | None:
-    """Where a conversion leads; None for other operations."""
     if name not in {"_to_copy", "to"}:
         return None
     places = [kwargs.get("device"), *(one for one in args[1:] if isinstance(one, torch.device))]
@@ -224,7 +221,6 @@ def _flops(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> tu
 
 
 def counted(work: Callable[[], object], counter: Counter) -> Trace:
-    """The trace of one call."""
     with counter.on():
         work()
     return counter.trace

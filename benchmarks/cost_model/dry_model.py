@@ -71,7 +71,6 @@ class DrySession(Session):
         self._cuts = ()
 
     def load_prefix(self, pack: Any, chunk: int) -> None:
-        """A kind of its own."""
         self.kind = SHARED
         try:
             super().load_prefix(pack, chunk)
@@ -79,7 +78,6 @@ class DrySession(Session):
             self.kind = PREFILL
 
     def forward(self, ids: Any, positions: Any, visible: Any, read: Any) -> dict[int, torch.Tensor]:
-        """One section."""
         self.counter.begin(self.kind, len(ids))
         try:
             return super().forward(ids, positions, visible, read)

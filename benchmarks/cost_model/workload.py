@@ -74,7 +74,6 @@ class Workload:
 
     @property
     def open(self) -> bool:
-        """Whether it is asked without options."""
         return max(self.answers) > 1
 
 
@@ -117,9 +116,6 @@ def items(
         lettered = 0 if work.open else work.options
         made.append(ModelInput(np.concatenate([shared, own]), lettered, answer, gold, tuple(wrong), None, numbers))
     return made
-
-
-# --- from the data ----------------------------------------------------------------------------------------------------
 
 
 def measured() -> dict[str, Any]:
@@ -217,7 +213,6 @@ def _pieces(packs: Sequence[Pack]) -> int:
 
 
 def main() -> None:
-    """Measure, and write FILE."""
     FILE.write_text(json.dumps(measured(), indent=1) + "\n", encoding="utf-8")
 
 

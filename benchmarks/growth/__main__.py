@@ -104,7 +104,6 @@ def drawn(runs: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def questions(count: int) -> Iterator[dict[str, object]]:
-    """Sums of two numbers with four options: so many to ask, then some to learn on."""
     rng = random.Random(0)
     for i in range(count + count // LEARNED):
         a, b = rng.randrange(1_000, 10_000), rng.randrange(1_000, 10_000)  # what is asked twice is not learned on
@@ -116,7 +115,6 @@ def questions(count: int) -> Iterator[dict[str, object]]:
 
 
 def measured(count: int) -> dict[str, Any]:
-    """A run over so many questions in this process."""
     stages = Stages()
     from bench.run.config import RunConfig
     from bench.run.pipeline import run
@@ -168,7 +166,6 @@ class Stages:
 
 
 def _kilobytes(name: str) -> int:
-    """A line of what Linux says of this process."""
     lines = (_PROCESS / "status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 

@@ -47,8 +47,6 @@ def lines(_repeats: int, task: str = "atlas-oe", limit: int | None = None) -> It
 
 @dataclass
 class Observed:
-    """When shards were read, and by whom."""
-
     shards: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     """Worker -> when each of its shards began and ended."""
     cpu: list[float] = field(default_factory=list)
@@ -61,7 +59,6 @@ class Observed:
 
     @property
     def seconds(self) -> float:
-        """From the beginning of the first shard to the end of the last."""
         return self._last - min(start for own in self.shards.values() for start, _ in own)
 
     @property
@@ -80,7 +77,6 @@ class Observed:
 
 
 def _observed(task: str, limit: int | None, **asked: Any) -> Observed:
-    """A run of which all shards of the test questions are read anew."""
     found = Observed()
     with temporary() as folder, _noting(found):
         out, cache = folder / "results", folder / "cache"

@@ -62,9 +62,6 @@ def _tokens(n: int, vocabulary: int, width: int) -> tuple[Tensor, Tensor, Output
     return hidden, torch.randint(0, vocabulary, (n,), generator=generator), head
 
 
-# --- by definition: autograd, one head call per perturbed state, one token at a time ----------------------------------
-
-
 def features_by_definition(
     hidden: Tensor, ids: Tensor, head: OutputHead, *, radius: float = 20.0, steps: int = 5
 ) -> Tensor:

@@ -68,8 +68,6 @@ def _scale(weight: torch.Tensor) -> float:
 
 
 class Timed(DryExtractor):
-    """Tells the time of decoding."""
-
     decoding: float = 0.0
 
     @contextmanager
@@ -84,8 +82,6 @@ class Timed(DryExtractor):
 
 @dataclass
 class Stages:
-    """Times of stages on a device."""
-
     loaded: LoadedModel
     works: Mapping[str, Workload]
     budget: int
@@ -135,7 +131,6 @@ class Stages:
             yield Line(f"decoding, tokens a second, {stage}", sum(said) / extractor.decoding, "", note)
 
     def _beginning(self, chosen: Any) -> float:
-        """Seconds of reading what the prompts of a pack share."""
         pack, session = plan_packs([item.prompt for item in chosen], self.budget)[0], self.loaded.session
 
         def read(*, anew: bool) -> None:

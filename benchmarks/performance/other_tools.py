@@ -72,7 +72,6 @@ def _alternate(
 
 
 def _texts(chosen: Sequence[Any]) -> list[str]:
-    """The prompts as they are read by us, five exemplars each."""
     task = sample.mmlu(Format.CHOICE)
     dev = list(task.questions("dev"))
     shots = {q.subject: [e for e in dev if e.subject == q.subject][: sample.PROTOCOL.shots] for q in chosen}

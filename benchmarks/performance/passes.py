@@ -63,9 +63,6 @@ def _ratios(task: str, rows: Sequence[ResultRow]) -> Iterator[Line]:
     yield Line(f"padded ÷ read, {task}", max(p for _, p, _ in stages.values()), "<= 1.15", "the worst stage")
 
 
-# --- wall time --------------------------------------------------------------------------------------------------------
-
-
 def wall_time(repeats: int) -> Iterator[Line]:
     """Reading all signals of the frozen model ÷ a bare loop over the very same forward passes."""
     for fmt in Format:
@@ -94,7 +91,6 @@ class _Tape:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Within, every pass is written down."""
         original, logits_of = self.session.forward, DecodeBatch.logits
 
         def logits(done: DecodeBatch, nodes: Sequence[int]) -> torch.Tensor:
@@ -126,8 +122,6 @@ class _Tape:
             for rows in chosen:
                 self.head.logits(states[torch.arange(rows) % len(states)]).argmax(dim=-1)
 
-
-# --- one at a time ----------------------------------------------------------------------------------------------------
 
 QUESTIONS = 100
 """All of MMLU's first subject."""
@@ -165,7 +159,6 @@ class _OneByOne:
         self.suffix = torch.as_tensor(sample.tiny().chat.query(prompt, protocol).ids, dtype=torch.long)[None]
 
     def check(self) -> None:
-        """Both sides must say the same."""
         for prompt, expected in list(zip(self.prompts, self.expected, strict=True))[:8]:
             said = self._answer(prompt)[0].tolist()
             assert said == expected, f"one side says {said}, the other {expected}"
@@ -181,7 +174,6 @@ class _OneByOne:
                 self.model(input_ids=whole, output_hidden_states=name not in ASKING, use_cache=False)
 
     def _answer(self, prompt: torch.Tensor) -> torch.Tensor:
-        """Greedily, without what ends it."""
         ids = self._generate(prompt, do_sample=False)[0, prompt.shape[1] :]
         return torch.tensor([[i for i in ids.tolist() if i not in self.stops]], dtype=torch.long)
 

@@ -54,7 +54,6 @@ def _processor_time(arguments: list[str], repeats: int, **environment: str) -> t
 
 
 def write_results(folder: Path) -> int:
-    """Results as a run writes them, of random confidences; returns how many."""
     rng = np.random.default_rng(0)
     n = SUBJECTS * 20
     subjects = [f"subject_{i % SUBJECTS}" for i in range(n)]
@@ -95,7 +94,6 @@ def _above_model(limit: int) -> float:
 
 
 def peaks(folder: str, data: str, limit: str) -> None:
-    """Print the peak memory of this process with the model loaded, and after a run."""
     from bench.model.memory import peak_memory_mb
     from bench.run.config import RunConfig
     from bench.run.pipeline import run

@@ -32,7 +32,6 @@ PROTOCOL: Protocol = PRESETS["fixed"]
 
 
 def data_folder() -> Path:
-    """Where MMLU lies as Parquet files."""
     folder = Path(os.environ.get("CONFBENCH_DATA") or ROOT.parent / "shared" / "data")
     if not (folder / "mmlu" / "test.parquet").is_file():
         raise NotMeasured("no folder with mmlu/test.parquet; set CONFBENCH_DATA to one")
@@ -41,7 +40,6 @@ def data_folder() -> Path:
 
 @cache
 def tiny() -> LanguageModel:
-    """The embedded model on the CPU in float32."""
     from bench.model.language_model import LanguageModel, LoadOptions
 
     return LanguageModel(specs.aliases()["tiny"], LoadOptions("cpu", "float32"))
@@ -53,7 +51,6 @@ def mmlu(fmt: Format) -> Task:
 
 
 def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
-    """So many test questions of the first subjects."""
     by_subject: dict[str, list[Question]] = {}
     for question in mmlu(fmt).questions("test"):
         by_subject.setdefault(question.subject, []).append(question)
@@ -61,7 +58,6 @@ def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
 
 
 def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, SplitData]:
-    """A reader with an empty store, and the prompts of these questions."""
     store = Store(folder)
     store.prepare()
     reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
@@ -69,7 +65,6 @@ def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, S
 
 
 def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> SplitData:
-    """Prompts, answers and signals of these questions, from nothing."""
     with temporary() as folder:
         tiny().session.reset()
         reader, split_data = opened(fmt, chosen, folder)
@@ -78,7 +73,6 @@ def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Spl
 
 @contextmanager
 def temporary() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="confbench-performance-") as name:
         yield Path(name)
 

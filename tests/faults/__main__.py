@@ -59,7 +59,6 @@ def main() -> int:
 
 
 def kept(part: str) -> Path:
-    """Lines of a fault and what became of it, by this code."""
     digest = source_digest(ROOT / folder for folder in ("bench", "methods", "tasks"))[:16]
     return ROOT / "build" / "faults" / f"{part}-{digest}.jsonl"
 

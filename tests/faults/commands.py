@@ -49,8 +49,6 @@ class Outcome(StrEnum):
 
 
 class FaultError(Exception):
-    """A fault that was not survived."""
-
     def __init__(self, outcome: Outcome, detail: object) -> None:
         super().__init__(detail)
         self.outcome = outcome
@@ -72,14 +70,12 @@ class Ran:
     seconds: float
 
     def expect(self, *codes: int) -> Ran:
-        """This command, if it ended so and without a traceback."""
         said = f"exit {self.code}: {(self.err or self.out)[-280:]!r}"
         require("Traceback" not in self.err + self.out, Outcome.TRACEBACK, said)
         require(self.code in codes, Outcome.LOST, said)
         return self
 
     def refused(self, within: float = 30.0) -> Ran:
-        """This command, if it ended soon with one sentence for the user."""
         self.expect(2)
         sentences = sum(line.startswith("bench: ") for line in self.err.splitlines())
         require(sentences == 1, Outcome.LOST, f"no sentence: {self.err[-280:]!r}")
@@ -89,8 +85,6 @@ class Ran:
 
 @dataclass(frozen=True)
 class Running:
-    """A command that runs."""
-
     pid: int
     out: Path
     err: Path
@@ -155,7 +149,6 @@ def _load() -> None:
 
 
 def _ended() -> int:
-    """The exit code of the command, run here."""
     code = 0
     try:
         app.main()
@@ -173,7 +166,6 @@ def _ended() -> int:
 
 
 def finished(running: Running, kill_after: float | None = None, sign: signal.Signals = signal.SIGKILL) -> Ran:
-    """Wait for a command."""
     sent = False
     while True:
         pid, status = os.waitpid(running.pid, os.WNOHANG)
@@ -222,7 +214,6 @@ def _bare(value: Any) -> Any:
 
 
 def same(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse results that are not those of an undisturbed run."""
     for name in wanted:
         require(name in got, Outcome.LOST, f"no {name}")
         fields = [key for key in wanted[name] if got[name].get(key) != wanted[name][key]]
@@ -259,11 +250,9 @@ class Runs:
         return bench(*self.words(place, *more), **{"folder": place, **how}, env=env)
 
     def other(self, folder: Path, *words: object) -> Ran:
-        """Another command with the same cache."""
         return bench(*words, folder=self.folder / "said", env=workload.cache(folder))
 
     def same(self, folder: Path) -> None:
-        """Refuse results other than the undisturbed ones."""
         same(cells(folder / "out"), self.cells)
 
     def copied(self, folder: Path, *names: str) -> Path:

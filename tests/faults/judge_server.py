@@ -21,8 +21,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 @dataclass
 class Reply:
-    """What is sent for one call."""
-
     text: str = "no"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -57,13 +55,10 @@ def verdict_on(asked: dict[str, Any]) -> str:
 
 
 def good(_n: int, asked: dict[str, Any]) -> Reply:
-    """A judge without fault."""
     return Reply(verdict_on(asked))
 
 
 class Server:
-    """Answers as its script says, and remembers the calls."""
-
     def __init__(self) -> None:
         self.script: Script = good
         self.headers: list[dict[str, str]] = []
@@ -88,11 +83,9 @@ class Server:
 
     @property
     def calls(self) -> int:
-        """How many came since `begin`."""
         return len(self.prompts)
 
     def begin(self, script: Script = good) -> None:
-        """Forget the calls, and answer so from now on."""
         with self._lock:
             self.script, self.headers, self.prompts = script, [], []
 
@@ -141,7 +134,6 @@ def drip(connection: socket.socket) -> None:
 
 
 def endless(connection: socket.socket) -> None:
-    """An answer without end."""
     connection.sendall(HEAD + b"\r\n")
     while True:
         connection.sendall(b" " * 65536)
@@ -149,5 +141,4 @@ def endless(connection: socket.socket) -> None:
 
 
 def silent(_connection: socket.socket) -> None:
-    """Nothing for a while."""
     time.sleep(20)

@@ -48,7 +48,6 @@ def main() -> int:
 
 
 def fuzzed(name: str, runs: int) -> dict[str, Any]:
-    """What came of a target, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         report, log = Path(folder, "report.json"), Path(folder, "log.txt")
         command = [sys.executable, "-m", "tests.fuzz.engine", name, str(runs), str(report)]

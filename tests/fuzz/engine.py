@@ -47,7 +47,6 @@ class Watch:
     crashes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __call__(self, data: bytes) -> None:
-        """One execution."""
         self.done += 1
         before, start = _peak(), time.process_time()
         signal.setitimer(signal.ITIMER_PROF, self.hangs)

@@ -78,9 +78,6 @@ def _changed_lines(data: bytes, valid: list[dict[str, Any]]) -> bytes:
     return _lines(rows) if isinstance(rows, list) else json.dumps(rows).encode()
 
 
-# --- questions --------------------------------------------------------------------------------------------------------
-
-
 Fuzzed = Callable[[bytes], object]
 
 
@@ -118,7 +115,6 @@ def _parquet_of_rows() -> bytes:
 
 
 def prompts(folder: Path) -> Fuzzed:
-    """A question's text, subject and options in a prompt, as token ids of the embedded model."""
     writer = PromptTokeniser(Chat(AutoTokenizer.from_pretrained(resolve("tiny").source)), 2048, Protocol())
     (folder / "mine.jsonl").write_bytes(_lines(ROWS))
     made: Any = task_of_file(folder / "mine.jsonl")
@@ -135,7 +131,6 @@ def prompts(folder: Path) -> Fuzzed:
 
 
 def released(folder: Path) -> Fuzzed:
-    """Records of answers that somebody released."""
     files = [folder / "CCPS" / part / "model" / "test.jsonl" for part in FOLDERS.values()]
     for file in files:
         file.parent.mkdir(parents=True)
@@ -151,12 +146,8 @@ def released(folder: Path) -> Fuzzed:
     return call
 
 
-# --- results ----------------------------------------------------------------------------------------------------------
-
-
 @cache
 def _result() -> tuple[bytes, bytes]:
-    """A cell as it is written: JSON and Parquet."""
     more: dict[str, Any] = {"labels_seen": LabelsSeen(4, 2), "config": {"steps": 5}, "notes": ("one",)}
     more["provenance"] = {"code": {"version": "1"}, "revisions": {"tiny": None}}
     with TemporaryDirectory() as name:
@@ -166,7 +157,6 @@ def _result() -> tuple[bytes, bytes]:
 
 
 def result(folder: Path) -> Fuzzed:
-    """The JSON file of a result; its Parquet file is whole."""
     told, records = _result()
     valid = json.loads(told)
     path = folder / "ccps--fixed--s0.json"
@@ -180,7 +170,6 @@ def result(folder: Path) -> Fuzzed:
 
 
 def confidences(folder: Path) -> Fuzzed:
-    """The Parquet file of a result."""
     path = folder / "ccps--fixed--s0.parquet"
 
     def call(data: bytes) -> None:
@@ -191,7 +180,6 @@ def confidences(folder: Path) -> Fuzzed:
 
 
 def asked_texts(folder: Path) -> Fuzzed:
-    """The file of questions beside the results."""
     path = question_texts.write("mine", 1, [QuestionText("q1", "a", "Which?", ("x", "y"), "a")], folder)
     valid = path.read_bytes()
 
@@ -202,11 +190,7 @@ def asked_texts(folder: Path) -> Fuzzed:
     return call
 
 
-# --- the cache --------------------------------------------------------------------------------------------------------
-
-
 def verdicts(folder: Path) -> Fuzzed:
-    """Lines of verdicts that were paid for."""
     kept = VerdictCache(folder, JUDGE)
     for number in range(3):
         kept.put(JudgeCase("Where?", "here", f"there {number}"), number > 0, "judge-1")
@@ -255,8 +239,6 @@ def stored(name: str) -> Callable[[Path], Fuzzed]:
 
 
 def answers(folder: Path) -> Fuzzed:
-    """A file of answers that were made elsewhere."""
-
     def call(data: bytes) -> None:
         path = folder / "said.jsonl"
         path.write_bytes(_changed_lines(data, ANSWERS))

@@ -25,8 +25,6 @@ RAW, EDITS = b"\0", b"\1"
 
 @dataclass(frozen=True)
 class Target:
-    """One parser."""
-
     prepare: Callable[[Path], Callable[[bytes], object]]
     """From an empty folder to the call that gets the inputs."""
     seeds: Callable[[], Sequence[bytes]]
@@ -36,7 +34,6 @@ class Target:
 
 
 def simple(call: Callable[[bytes], object], *seeds: bytes, valid: bool = True) -> Target:
-    """A parser that needs no folder."""
     return Target(lambda _: call, lambda: seeds, valid)
 
 

@@ -42,8 +42,6 @@ CORPUS: Mapping[str, dict[str, Any]] = {
 
 
 class Given:
-    """A source with these rows."""
-
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = rows
 
@@ -55,8 +53,6 @@ class Given:
 
 
 def asked(task: type[Task], valid: Mapping[str, Any]) -> Target:
-    """The questions of a task whose second row is odd."""
-
     def call(data: bytes) -> None:
         row = edited(valid, data)
         source: Any = Given([row if isinstance(row, dict) else {}])

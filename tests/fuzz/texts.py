@@ -35,7 +35,6 @@ STYLE = b"[mine]\ncolour = '#1963de'\nmarker = 'o'\ndash = 'solid'\n"
 
 
 def letter(data: bytes) -> None:
-    """An answer that should be a letter."""
     said = text(data)
     found = parse_letter(said, "abcdefghij")
     assert found is None or found in "abcdefghij"
@@ -43,7 +42,6 @@ def letter(data: bytes) -> None:
 
 
 def normalised(data: bytes) -> None:
-    """An open answer, compared with itself and with another."""
     said = text(data)
     normalise_text(said)
     assert same_text(said, said)
@@ -51,20 +49,17 @@ def normalised(data: bytes) -> None:
 
 
 def shown(data: bytes) -> None:
-    """A text on a terminal and on a page: nothing that steers either is left."""
     left = plain(text(data))
     assert not [c for c in left if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
 
 
 def address(data: bytes) -> None:
-    """A judge's URL: its password isn't in what is shown."""
     found = Address.of(text(data))
     found.redact("a reply with " + found.base)
     assert "@" not in found.public.partition("//")[2].partition("/")[0]
 
 
 def model(data: bytes) -> None:
-    """A model's name: its label and its folder are safe parts of a path."""
     name = text(data)
     assert "\0" not in model_label(name)
     assert "/" not in model_folder(name)
@@ -72,14 +67,12 @@ def model(data: bytes) -> None:
 
 
 def path(data: bytes) -> None:
-    """Names that stand in the name of a result: it lies where it belongs."""
     method, preset, task, *_ = [*text(data).split("\n"), "", "", ""]
     found = path_of(result_row(method, task=task, preset=preset, status="skipped"), Path("out"))
     assert found.resolve().is_relative_to(Path("out").resolve())
 
 
 def overrides(data: bytes) -> None:
-    """`--set`, for a method and for the protocol."""
     parsed = parse_overrides([text(data)], ["ccps"])
     for owner, fields in parsed.items():
         if owner == "protocol":
@@ -89,8 +82,6 @@ def overrides(data: bytes) -> None:
 
 
 def styles(folder: Path) -> Callable[[bytes], object]:
-    """Colours and marks of a results folder, in TOML."""
-
     def call(data: bytes) -> None:
         (folder / style.FILE).write_bytes(data)
         style.read(folder)
@@ -99,7 +90,6 @@ def styles(folder: Path) -> Callable[[bytes], object]:
 
 
 def openai(folder: Path) -> Callable[[bytes], object]:
-    """A server's answer to a judge: status, kind and body."""
     from openai import DefaultAsyncHttpxClient
 
     http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
@@ -124,7 +114,6 @@ def openai(folder: Path) -> Callable[[bytes], object]:
 
 
 def overridden(data: bytes) -> None:
-    """Values of a protocol as JSON has them."""
     from bench.api.protocol import with_fields
 
     valid = {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}

@@ -35,7 +35,6 @@ FORMER = Path(__file__).with_name("former.json")
 
 
 def jobs(most: int = 1100) -> dict[str, Callable[[], Any]]:
-    """All cells, with as many data sets as they say, at most so many."""
     sets = {cell: min(cell.data_sets, most) for cell in (*CELLS, *POWERED, *SHAPED)}
     return {
         "time": lambda: min(next(lines()).value or 0 for _ in range(3)),

@@ -40,8 +40,6 @@ MISSED = {"survived", "undecided"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a change."""
-
     result: str
     """caught, survived, undecided, or equivalent."""
     by: str
@@ -74,7 +72,6 @@ def main() -> None:
 
 
 def table(changes: Sequence[Change], outcomes: dict[str, Outcome]) -> str:
-    """Markdown of what became of each change, survivors first."""
     order = {"survived": 0, "undecided": 1, "equivalent": 2, "caught": 3}
     rows = []
     for change in sorted(changes, key=lambda each: (order[outcomes[each.name].result], each.name)):

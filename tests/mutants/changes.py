@@ -32,8 +32,6 @@ KINDS = ("argument", "arithmetic", "call", "comparison", "condition", "constant"
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """One changed line."""
-
     file: str
     """Path from the root of the repository."""
     function: str
@@ -60,9 +58,6 @@ class Change:
         lines = text.splitlines(keepends=True)
         before = "".join(lines[: self.line - 1])
         return before + text[len(before) :].replace(self.old, self.new, 1)
-
-
-# --- drawn ------------------------------------------------------------------------------------------------------------
 
 
 def drawn(seed: int, n: int) -> list[Change]:
@@ -174,9 +169,6 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from _executed(child)
 
 
-# --- kept -------------------------------------------------------------------------------------------------------------
-
-
 def kept(path: Path) -> list[Change]:
     """Read the changes of a file, each at the line where it is now, or one of the same kind in its place."""
     records = json.loads(path.read_text(encoding="utf-8"))
@@ -210,7 +202,6 @@ def _files(suffix: str) -> tuple[str, ...]:
 
 
 def _line_of(file: str, function: str, old: str) -> int:
-    """Line at which a text begins inside a function of a file; 0 where it isn't."""
     path = ROOT / file
     if not path.is_file():
         return 0
@@ -233,8 +224,6 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @cache
 def definitions(file: str) -> tuple[tuple[Definition, str], ...]:
-    """Functions and classes of a file with their qualified names."""
-
     def below(node: ast.AST, prefix: str) -> Iterator[tuple[Definition, str]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, Definition):

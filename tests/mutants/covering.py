@@ -32,13 +32,10 @@ def digests(*folders: str) -> dict[str, str]:
 
 
 def digest(*folders: str) -> str:
-    """Digest of all of them together."""
     return hashlib.sha256(json.dumps(digests(*folders)).encode()).hexdigest()[:16]
 
 
 class Covering:
-    """Tests by the lines that they run."""
-
     def __init__(self, folder: Path) -> None:
         self.data = CoverageData(str(folder / "coverage"))
         self.data.read()
@@ -145,7 +142,6 @@ def _text(file: str) -> str:
 
 
 def measured() -> Covering:
-    """Coverage of the code as it is; test files that aren't known with these sources are run first."""
     folder = BUILD / f"coverage-{digest(*PACKAGES)}"
     folder.mkdir(parents=True, exist_ok=True)
     done, durations = folder / "tests.json", folder / "durations.json"

@@ -26,8 +26,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One part, run once."""
-
     state: State
     said: str
     """One line, such as how many tests passed."""
@@ -69,7 +67,6 @@ def digest(root: Path, paths: Sequence[str]) -> str:
 
 
 def commit(root: Path, paths: Sequence[str]) -> str:
-    """The commit that is checked out, and whether these files differ from it."""
     changed = _git(root, "status", "--porcelain", "--", *paths, _NOT_PAGE)
     return _git(root, "rev-parse", "--short", "HEAD").strip() + "+changes" * bool(changed)
 

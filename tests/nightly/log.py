@@ -31,7 +31,6 @@ class Log:
 
     @cached_property
     def counts(self) -> list[str]:
-        """Pytest's, such as `3 passed`."""
         found = next(filter(None, map(_COUNTS.match, reversed(self.lines))), None)
         counts = found[1].split(", ") if found else []
         return [count for count in counts if not count.endswith(("deselected", "warning", "warnings"))]

@@ -22,7 +22,6 @@ command: [how fast](performance.md)."""
 
 
 def written(parts: Sequence[Part], outcomes: Mapping[str, Outcome]) -> str:
-    """The page; `outcomes` has those of parts that were run, by name."""
     return "\n".join(_lines(parts, outcomes)) + "\n"
 
 

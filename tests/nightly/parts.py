@@ -16,8 +16,6 @@ CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a part can't do without."""
-
     name: str
     install: str
     """Command that installs it."""

@@ -14,7 +14,7 @@ import torch
 from bench.api import OutputHead
 from benchmarks.cost_model import workload
 from benchmarks.growth import __main__ as growth
-from benchmarks.performance import engines, gpu
+from benchmarks.performance import gpu
 from benchmarks.performance.features import features_by_definition
 from methods.ccps.features import perturbation_features
 
@@ -65,12 +65,3 @@ def test_gpu_benchmark_runs_on_a_small_shape(monkeypatch: pytest.MonkeyPatch) ->
     assert len(lines) == 5 + 3 + 7 + 4  # decoding of three open tasks, seven readings, four trainings
     assert all(math.isfinite(value) and value > 0 for value in lines.values())
     assert lines["prompt tokens ÷ tokens read"] == pytest.approx(90 / 50)
-
-
-@pytest.mark.slow
-def test_engines_are_observed_on_a_few_questions() -> None:
-    lines = {line.name: line.value or 0.0 for line in engines.lines(1, "atlas-choice", 160)}
-    assert {name.partition(":")[0] for name in lines} <= {"local", "ray", "two actors of Ray"}
-    assert 0 < lines["local: busy, the less busy of two"] <= 1
-    assert lines["local: driver, share of a core"] > 0
-    assert lines["local: one process ÷ two workers"] > 0

@@ -10,7 +10,6 @@ import pytest
 
 from tests.mutants import __main__ as command
 from tests.mutants import changes
-from tests.mutants.changes import Change
 
 SOURCE = '''"""Module."""
 
@@ -60,26 +59,6 @@ def test_mutants_of_each_kind(root: Path) -> None:
         ("constant", 'print("low", flush=False)'),
         ("return", "return None"),
     }
-
-
-def test_mutant_is_found_after_a_move(root: Path) -> None:
-    change = next(each for each in changes.changes_of("bench/clip.py") if each.kind == "comparison")
-    changes.keep(root / "kept.json", [change])
-    (root / "bench" / "clip.py").unlink()
-    (root / "bench" / "moved.py").write_text("import math\n\n" + SOURCE, encoding="utf-8")
-    for clear in (changes.definitions, changes._files):
-        clear.cache_clear()
-    [found] = changes.kept(root / "kept.json")
-    assert (found.file, found.line, found.replaces) == ("bench/moved.py", change.line + 2, "")
-    assert "if value <= low" in found.applied((root / "bench/moved.py").read_text(encoding="utf-8"))
-
-
-def test_mutant_whose_line_is_gone_is_replaced(root: Path) -> None:
-    gone = Change("bench/clip.py", "clipped", "    if value > low:", "    if value >= low:", "comparison", "gone")
-    changes.keep(root / "kept.json", [gone])
-    [found] = changes.kept(root / "kept.json")
-    assert (found.name, found.replaces, found.kind) == ("gone'", "gone", "comparison")
-    assert "gone' (instead of gone)" in command.table([found], {"gone'": command.Outcome("survived", "2 tests", 1)})
 
 
 def test_mutant_is_caught_by_the_test_that_fails(root: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from tests.nightly import page
 from tests.nightly.__main__ import ROOT, Nightly, main
@@ -38,7 +35,6 @@ def _signals_do_what_they_did() -> Iterator[None]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with a file of code."""
     for name in ("bench/a.py", "docs/index.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -82,53 +78,6 @@ def test_nightly_leaves_out_what_is_green(root: Path) -> None:
     assert [said(), said()] == ["2", "2"]
     assert outcome(nightly).commit.endswith("+changes")
     assert said("--again", "counts") == "1"  # what the command had kept is gone
-
-
-def test_nightly_gives_a_command_until_it_is_finished(root: Path) -> None:
-    code = f"{COUNTING}; print(n, 'of 5'); sys.exit(0 if n == 5 else 2)"
-    nightly = Nightly(root, (planted("faults", code, rounds=3, keeps="count"),))
-    assert main(nightly, []) == 2
-    assert (outcome(nightly).said, outcome(nightly).failures) == ("not finished: 3 of 5", [])
-    spent = outcome(nightly).minutes
-    assert main(nightly, []) == 0
-    assert outcome(nightly).said == "5 of 5"
-    assert outcome(nightly).minutes > spent
-
-
-STOPPED = """
-import sys
-from pathlib import Path
-from tests.nightly.__main__ import Nightly, main
-from tests.unit.test_nightly import stopping
-sys.exit(main(Nightly(Path(sys.argv[1]), stopping()), []))
-"""
-
-
-def stopping() -> tuple[Part, ...]:
-    """Two parts, the second of which ends the process that runs them."""
-    tells = "print(os.getpid(), flush=True); os.kill(os.getppid(), signal.SIGTERM)"
-    waits = f"import os, signal; signal.alarm(60); {tells}; signal.pause()"
-    return planted("fuzz", "print('0 crashes')"), planted("slow", waits)
-
-
-def test_nightly_ends_the_running_part_with_itself(root: Path) -> None:
-    """In a process of its own: the signal would end this one if another test had left a handler."""
-    done = subprocess.run([sys.executable, "-c", STOPPED, str(root)], cwd=ROOT, check=False, timeout=50)
-    assert done.returncode == 2
-    nightly = Nightly(root, stopping())
-    assert outcome(nightly).said == "not finished: interrupted"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(nightly.kept("slow.log").read_text().split()[0]), 0)
-    text = (root / "docs" / "nightly.md").read_text(encoding="utf-8")
-    assert "| green: 0 crashes |" in text
-
-
-def test_nightly_runs_no_part_twice_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nightly = Nightly(root, (planted("faults", COUNTING), planted("fuzz", "print('0 crashes')")))
-    with FileLock(nightly.kept("faults.lock")):
-        assert main(nightly, []) == 2
-    assert not (root / "count").exists()
-    assert "another process runs it" in capsys.readouterr().out
 
 
 CHANGING = "open('bench/a.py', 'w').write('1'); print('3 passed in 1.0s')"

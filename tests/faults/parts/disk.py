@@ -68,7 +68,6 @@ class Piped(Runs):
 
 
 def _mended(base: Runs, folder: Path, first: First) -> None:
-    """A disturbed run ends in a sentence or in the right results; without the fault all is found."""
     if base.run(base.copied(folder), first=first).expect(0, 1, 2).code == 0:
         base.same(folder)
     _afterwards(base, folder)
@@ -82,7 +81,6 @@ def _afterwards(base: Runs, folder: Path) -> None:
 
 
 def _kept(base: Runs, folder: Path, first: First) -> None:
-    """Results that are there and can't be replaced stay."""
     base.run(base.copied(folder, "cache", "out"), first=first).expect(0, 1, 2)
     base.same(folder)
     base.other(folder, "table", "--deviations", "--results", folder / "out").expect(0)
@@ -100,7 +98,6 @@ def _bound_by_permissions() -> None:
 
 
 def _read_only(base: Runs, folder: Path, name: str) -> None:
-    """A folder that may not be written is said at once."""
     base.copied(folder)
     for each in ("cache", "out"):
         (folder / each).mkdir()
@@ -134,7 +131,6 @@ def _can_mount(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _mounted(folder: Path, room: int) -> Iterator[None]:
-    """A file system of so many bytes."""
     options = ["-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)]
     done = subprocess.run(["mount", *options], capture_output=True, check=False)
     try:
@@ -145,7 +141,6 @@ def _mounted(folder: Path, room: int) -> Iterator[None]:
 
 
 def _full(base: Runs, folder: Path, room: int) -> None:
-    """A full disk is said; what was written on it is whole, and is used once there is room."""
     assert base.cells
     with _mounted(folder, room):
         base.run(folder).expect(0, 1, 2)

@@ -25,7 +25,6 @@ First = Callable[[], object]
 
 
 def cases(folder: Path) -> Iterator[tuple[str, First]]:
-    """Signals at several moments, then whatever must change nothing, then what must be one sentence."""
     runs = Runs(folder / "undisturbed", more=_QUICK, sizes=(12, 24, 12))
     for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         for moment in (0.2, 0.4, 0.7, 1.2, 1.8):
@@ -51,9 +50,6 @@ def cases(folder: Path) -> Iterator[tuple[str, First]]:
 
 def _word(name: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
-# --- signals ----------------------------------------------------------------------------------------------------------
 
 
 def _stopped(runs: Runs, folder: Path, sign: signal.Signals, moment: float) -> None:
@@ -102,9 +98,6 @@ def _unheard(runs: Runs, folder: Path) -> None:
     nohup = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
     runs.run(folder, first=nohup, kill_after=0.8, sign=signal.SIGHUP).expect(0)
     runs.same(folder)
-
-
-# --- streams ----------------------------------------------------------------------------------------------------------
 
 
 def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> First:
@@ -160,9 +153,6 @@ def _streams(runs: Runs, folder: Path, name: str, first: First) -> None:
     runs.same(folder)
 
 
-# --- what must change nothing -----------------------------------------------------------------------------------------
-
-
 def _unchanged(runs: Runs, folder: Path, env: dict[str, str], first: First | None) -> None:
     runs.run(folder, env=env, first=first).expect(0)
     runs.same(folder)
@@ -183,7 +173,6 @@ _ENVIRONMENTS: dict[str, dict[str, str]] = {
 
 
 def _ascii() -> None:
-    """Streams of a locale without our letters."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="ascii", errors="strict")  # type: ignore[union-attr]
 
@@ -246,9 +235,6 @@ _NAMES = (
     "two words", "Größe 大きさ", "quote'\"", "new\nline", "-dash", "per%cent {brace} $HOME `x`", "n" * 200, "e\u0301",
     "tab\tand\x1b[31m", "back\\slash", "a;b&c|d", "dots..", "#hash?query=1",
 )  # fmt: skip
-
-
-# --- rights -----------------------------------------------------------------------------------------------------------
 
 
 def _unwritable(folder: Path) -> First:

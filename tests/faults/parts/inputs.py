@@ -19,7 +19,6 @@ _HALF = "\ud800"
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What must be refused with a sentence before any work, then what must be used as it stands."""
     file = workload.questions_file(folder, sizes={"test": 6, "train": 12, "validation": 6})
     for number, (name, more) in enumerate(_OPTIONS.items()):
         yield name, partial(_refused, folder / f"o{number}", file, "ccps,ptrue", *more)

@@ -66,7 +66,6 @@ class _World:
 
     @cached_property
     def undisturbed(self) -> tuple[int, Mapping[str, Any]]:
-        """Calls and results of a run without fault."""
         folder = self.fresh()
         self.server.begin()
         self.run(folder).expect(0)
@@ -76,14 +75,12 @@ class _World:
         same(commands.cells(folder / "out"), self.undisturbed[1])
 
     def fresh(self) -> Path:
-        """A folder whose cache has the model's answers."""
         self.made += 1
         folder = self.folder / f"case-{self.made}"
         shutil.copytree(self.read, folder / "cache")
         return folder
 
     def arguments(self, folder: Path, *more: object, url: str | None = None) -> list[object]:
-        """Of a run with the judge."""
         judge = ("--judge", "openai", "--judge-url", url or self.server.url)
         named = () if "--judge-model" in more else ("--judge-model", "judge")
         return [*RUN, *judge, *named, "--out", folder / "out", *more]
@@ -133,7 +130,6 @@ def _says(ran: Ran, words: str) -> None:
 
 
 def _slowly(seconds: Callable[[int], float]) -> Script:
-    """A judge without fault, each of whose answers takes some time."""
     return lambda number, asked: replace(good(number, asked), seconds=seconds(number))
 
 
@@ -219,7 +215,6 @@ def _server_fault(world: _World, name: str, script: Script, expected: Expected) 
 
 
 def _stopped(world: _World, sign: signal.Signals) -> None:
-    """Stop a run when it has some verdicts, and calls under way that don't end."""
     n, folder = world.undisturbed[0], world.fresh()
     world.server.begin(_slowly(lambda number: 0.0 if number <= n // 2 else 30.0))
     env = {**cache(folder), "OPENAI_API_KEY": SECRET}
@@ -238,7 +233,6 @@ def _stopped(world: _World, sign: signal.Signals) -> None:
 
 
 def _at_once(world: _World) -> None:
-    """Two runs on one cache."""
     n, folder = world.undisturbed[0], world.fresh()
     world.server.begin(_slowly(lambda _: 0.2))
     env = {**cache(folder), "OPENAI_API_KEY": SECRET}
@@ -284,7 +278,6 @@ def _hostile_model_name(world: _World) -> None:
 
 
 def _table_of_it(world: _World) -> None:
-    """What a table and a page show of it."""
     folder = _hostile_results(world)
 
     def shown(command: str, *more: object) -> Ran:
@@ -321,7 +314,6 @@ def _named(world: _World, name: str) -> None:
 
 
 def _lines(folder: Path) -> list[str]:
-    """The verdicts that are kept."""
     found = list((folder / "cache" / "verdicts").glob("*.jsonl"))
     return found[0].read_text(encoding="utf-8").splitlines() if found else []
 

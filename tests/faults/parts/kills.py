@@ -38,7 +38,6 @@ _COSTS = {"cost", "forward_tokens_alone", "records_digest", "training"}
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every moment, then the runs at once."""
     runs = Killed(folder)
     for number in range(CHANGES):
         yield f"killed at change {number + 1} of {CHANGES} to a file", partial(runs.killed_at_change, number)
@@ -51,8 +50,6 @@ def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 @dataclass(frozen=True)
 class Killed:
-    """Runs below a folder."""
-
     folder: Path
 
     @cached_property
@@ -75,7 +72,6 @@ class Killed:
         return said(folder), done.seconds, int(count.read_text(encoding="utf-8"))
 
     def killed_at_change(self, number: int) -> None:
-        """Kill right before a change to a file of the parent, then run again."""
         _, _, changes = self.undisturbed
         at, folder = 1 + round(number * (changes - 2) / (CHANGES - 1)), self.folder / f"change{number}"
 
@@ -85,7 +81,6 @@ class Killed:
         self._killed(folder, self.ran(folder, first=first))
 
     def killed_at_moment(self, number: int) -> None:
-        """Kill after some part of the run's time, wherever it is: mostly while the child trains; then run again."""
         _, seconds, _ = self.undisturbed
         folder = self.folder / f"moment{number}"
         ran = self.ran(folder, kill_after=seconds * (number + 0.5) / MOMENTS)
@@ -107,7 +102,6 @@ class Killed:
         shutil.rmtree(folder)
 
     def eight_alike(self) -> None:
-        """One command, eight times on one cache."""
         alone, root = self.folder / "one", self.folder / "alike"
         self.ran(alone, "ccps,it,ptrue").expect(0)
         self._at_once(root, [(root / str(number), "ccps,it,ptrue") for number in range(8)])
@@ -115,7 +109,6 @@ class Killed:
             same(said(root / str(number)), said(alone))
 
     def eight_different(self) -> None:
-        """Eight methods, each in a run of its own, on one cache."""
         root = self.folder / "different"
         self._at_once(root, [(root / method, method) for method in EIGHT])
         for method in EIGHT:
@@ -125,7 +118,6 @@ class Killed:
                 about(name, got.get(name), cell)
 
     def two_limits(self) -> None:
-        """Two limits at once, into one folder of results."""
         root, limits = self.folder / "limits", (("--limit", "8"), ("--limit", "16"))
         for limit in limits:
             self.ran(self.folder / f"alone{limit[1]}", "ccps,ptrue", *limit).expect(0)
@@ -134,7 +126,6 @@ class Killed:
             same(said(root), said(self.folder / f"alone{limit[1]}"))
 
     def _at_once(self, root: Path, runs: Sequence[tuple[Any, ...]]) -> None:
-        """Runs on the cache of one folder, each with a folder, methods and further words."""
         env = workload.cache(root)
         running = [commands.started(*self.words(*run), folder=run[0], env=env) for run in runs]
         failures = [failure for each in running if (failure := _failure(each)) is not None]
@@ -163,7 +154,6 @@ def said(folder: Path) -> dict[str, Any]:
 
 
 def about(where: str, got: Any, wanted: Any) -> None:
-    """Refuse results that are further apart than rounding takes them."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         for key in wanted.keys() - _COSTS - {"records"}:
             about(f"{where}: {key}", got.get(key), wanted[key])

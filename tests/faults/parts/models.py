@@ -28,7 +28,6 @@ Damage = Callable[[Path], None]
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Models that must be refused, then changes that must be noticed."""
     file = workload.questions_file(folder, sizes={"test": 4})
     for name, damage in {**_CONFIGS, **_OTHERS}.items():
         yield name, partial(_refused, folder / name.replace(" ", "-"), file, damage)
@@ -37,7 +36,6 @@ def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _model(folder: Path) -> Path:
-    """A copy of the embedded model that may be damaged."""
     folder.mkdir(parents=True)
     for name in _FILES:
         shutil.copyfile(TINY / name, folder / name)
@@ -71,9 +69,6 @@ def _noticed(folder: Path, file: Path, change: Damage) -> None:
     if fresh == before:
         raise ValueError("the change changes no answer, so nothing was tried")
     same(kept, fresh)
-
-
-# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 def _set(**values: Any) -> Damage:

@@ -165,7 +165,6 @@ PIPE = "\ndef _pipe(n):\n    try:\n        return os.write(n, b'') == 0 and (os.
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each plugin as a file; those that can be survived so, also as an installed one."""
     runs = Beside(folder / "undisturbed")
     groups: list[tuple[str, Mapping[str, Harm], bool]] = [
         ("file", {**FAILS, **CHANGES, **STATE, **APART}, False),

@@ -60,7 +60,6 @@ class Shown(Runs):
         return {name: ran.out for name, ran in self.read(self.folder / "out").items()}
 
     def read(self, results: Path) -> dict[str, Ran]:
-        """Each command that reads results, on these."""
         page = self.folder / "page.html"
         page.unlink(missing_ok=True)
         reported = self.other(self.folder, "report", "--deviations", "--results", results, "--out", page)
@@ -92,7 +91,6 @@ def _damages(file: Path) -> Iterator[tuple[str, Damage]]:
 
 
 def _swapped(path: Path) -> None:
-    """Another file of its sort in its place: that of the other method, or of other questions."""
     others = [other for other in path.parent.glob(f"*{path.suffix}") if other != path]
     shutil.copyfile([*others, Path("results/questions/atlas-choice--v1.parquet").absolute()][0], path)
 
@@ -118,7 +116,6 @@ def _refused(shown: Shown, file: Path, damage: Damage, folder: Path) -> None:
 
 
 def _foreign(shown: Shown, folder: Path) -> None:
-    """Files of somebody else are passed over, counted, and stay."""
     usual, results = shown.usual, shown.copied(folder, "out") / "out"
     path = next(results.glob("tiny/*")) / "config.json"
     path.write_text('{"mine": 1', encoding="utf-8")
@@ -131,7 +128,6 @@ def _foreign(shown: Shown, folder: Path) -> None:
 
 
 def _failures(shown: Shown, folder: Path) -> None:
-    """Failures of later runs leave the older numbers, and are told."""
     usual, results = shown.usual, shown.copied(folder, "out") / "out"
     for path in list(results.glob("*/*/*.json")):
         failed = Path(shutil.copyfile(path, path.with_suffix(".failed.json")))

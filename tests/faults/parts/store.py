@@ -94,11 +94,7 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(content)
 
 
-# --- at the door ------------------------------------------------------------------------------------------------------
-
-
 def _copied(file: Path, folder: Path) -> tuple[Store, Path]:
-    """A store with the entry of this file alone, and the file in it."""
     shutil.rmtree(folder, ignore_errors=True)
     place = Path(_kind(file), *file.parent.parts[-2:])
     shutil.copytree(file.parent, folder / place)
@@ -108,7 +104,6 @@ def _copied(file: Path, folder: Path) -> tuple[Store, Path]:
 
 
 def _refused(file: Path, damage: Damage, folder: Path) -> None:
-    """A damaged entry is noted and not used."""
     store, path = _copied(file, folder)
     damage(path)
     try:
@@ -122,7 +117,6 @@ def _refused(file: Path, damage: Damage, folder: Path) -> None:
 
 
 def _kept(file: Path, number: int, folder: Path) -> None:
-    """An entry that can't be read now is said and stays."""
     store, path = _copied(file, folder)
     try:
         with unreadable(path, number):
@@ -149,11 +143,7 @@ def unreadable(path: Path, number: int) -> mock._patch[object]:
     return mock.patch.object(io, "open", opened)
 
 
-# --- through a run ----------------------------------------------------------------------------------------------------
-
-
 def _same(runs: Runs, file: Path, damage: Damage, folder: Path) -> None:
-    """A run with a damaged cache finds what an undisturbed one does."""
     damage(runs.copied(folder, "cache") / file.relative_to(runs.folder))
     runs.run(folder).expect(0)
     runs.same(folder)

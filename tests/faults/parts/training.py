@@ -76,8 +76,6 @@ def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 class OpenRun:
-    """A run of `it` that is disturbed, and the undisturbed one."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = workload.questions_file(folder)
@@ -97,13 +95,11 @@ class OpenRun:
 
     @functools.cache  # noqa: B019 - one object lives as long as the part
     def whole(self, zero: bool) -> Path:
-        """The folder of an undisturbed run."""
         folder = self.folder / f"whole-{zero}"
         self.run(folder, zero).expect(0)
         return folder
 
     def new(self) -> Path:
-        """An empty folder for a case."""
         self.count += 1
         folder = self.folder / f"case-{self.count}"
         folder.mkdir()
@@ -216,7 +212,6 @@ class OpenRun:
     # --- foreign files, keys, another run -----------------------------------------------------------------------------
 
     def pickles(self, zero: bool) -> None:
-        """Pickles that would run code lie where checkpoints and adapters are looked for."""
         folder = self.new()
         training = self._end(folder, zero, signal.SIGKILL)
         ran = folder / "ran"
@@ -255,7 +250,6 @@ class OpenRun:
         self.right(folder, result, False)
 
     def two_at_once(self) -> None:
-        """Two runs of one cache begin together."""
         folder = self.new()
         log = folder / "started.txt"
         log.touch()
@@ -290,7 +284,6 @@ def counted(function: Callable[..., Any], log: Path) -> Callable[..., Any]:
 
 
 def resealed(manifest: Path) -> None:
-    """Write a manifest again for files that were changed on purpose."""
     told = json.loads(manifest.read_text(encoding="utf-8"))
     del told["digest"]
     told["files"] = {name: digest_file(manifest.parent / name) for name in told["files"]}
@@ -311,12 +304,10 @@ def trained_until(running: Running, folder: Path, step: int) -> Path:
 
 
 def trainers(folder: Path) -> list[int]:
-    """Processes that train below a folder."""
     return [*processes("bench.training", f"{folder.resolve()}/")]
 
 
 def gone(folder: Path, within: float = 1.0) -> None:
-    """Refuse processes that still train after some seconds."""
     end = time.monotonic() + within
     while left := trainers(folder):
         require(time.monotonic() <= end, Outcome.HUNG, f"{len(left)} processes are left")
