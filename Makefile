@@ -56,7 +56,7 @@ types: install
 contracts: install house
 	$(BIN)/lint-imports
 
-house: install  ## code lines, lengths of functions, helpers called once, class names that stand twice; fails above the most code lines
+house: install  ## code lines, lengths of functions, class names that stand twice; fails above the most code lines
 	$(BIN)/python -m tests.house
 
 # Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers: without it each worker rewrites

@@ -1,4 +1,4 @@
-"""The house in numbers: how much code there is, how long functions are, what is called once, which names stand twice.
+"""The house in numbers: how much code there is, how long functions are, which names stand twice.
 
 `make house` prints them, and fails where imports form a circle or where there is more code than `CODE_LINES`. Layers of
 imports are a contract of `pyproject.toml`. Code lines are those that are neither blank nor comment nor docstring.
@@ -36,7 +36,6 @@ class Source:
     def __post_init__(self) -> None:
         self.tree = ast.parse(self.text)
         tokens = list(tokenize.generate_tokens(io.StringIO(self.text).readline))
-        self.tokens = sum(token.type not in LAYOUT for token in tokens)
         lines = {n for t in tokens if t.type not in LAYOUT for n in range(t.start[0], t.end[0] + 1)}
         for node in ast.walk(self.tree):
             match node:
@@ -52,13 +51,6 @@ class Source:
     @property
     def classes(self) -> list[str]:
         return [node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
-
-    def called_once(self) -> list[str]:
-        """Private functions whose name stands once in the file besides their definition."""
-        names = Counter(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
-        names.update(node.attr for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
-        private = (f.name for f in self.functions if f.name.startswith("_") and not f.name.endswith("__"))
-        return [name for name in private if names[name] == 1]
 
 
 def sources() -> list[Source]:
@@ -92,13 +84,10 @@ def module_imports() -> dict[str, set[str]]:
 
 def report(files: list[Source]) -> Iterator[str]:
     functions, lines = sum(len(file.functions) for file in files), code_lines(files)
-    once = sum(len(file.called_once()) for file in files)
     for package in PACKAGES:
         yield f"{code_lines(f for f in files if f.path.startswith(package)):>8,} code lines in {package}"
     yield f"{lines:>8,} code lines, at most {CODE_LINES:,}"
-    yield f"{sum(file.tokens for file in files):>8,} Python tokens"
     yield f"{lines / functions:>8.1f} code lines a function, in {len(files)} files and {functions:,} functions"
-    yield f"{once / functions:>8.0%} of functions are private and called once in their file"
     names = twice(files)
     yield f"{len(names):>8,} class names stand twice: {', '.join(f'{name} ({n})' for name, n in names.items())}"
 

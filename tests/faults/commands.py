@@ -191,14 +191,10 @@ def replaced(descriptor: int, new: int) -> None:
     setattr(sys, ("stdin", "stdout", "stderr")[descriptor], stream)
 
 
-def limited(kind: int, amount: int) -> Callable[[], None]:
-    """For `first`: a resource limit, e.g. of `resource.RLIMIT_FSIZE`, which fails writes instead of killing."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(kind, (amount, amount))
-
-    return limit
+def limit(kind: int, amount: int) -> None:
+    """Limit a resource, e.g. `resource.RLIMIT_FSIZE`, so that writes fail and nothing is killed."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(kind, (amount, amount))
 
 
 def cells(results: Path) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-from tests.faults.commands import Outcome, Ran, Runs, limited, replaced, require
+from tests.faults.commands import Outcome, Ran, Runs, limit, replaced, require
 
 TITLE = "the disk is full, files may not grow, nothing may be written"
 SIZES = (0, 500, 2_000, 8_000, 20_000, 60_000, 200_000)
@@ -27,11 +27,11 @@ First = Callable[[], None]
 def cases(folder: Path) -> Iterator[tuple[str, First]]:
     base, place = Piped(folder / "base", more=("--json",)), folder / "run"
     for size in SIZES:
-        limit = limited(resource.RLIMIT_FSIZE, size)
-        yield f"files of at most {size} bytes", partial(_mended, base, place, limit)
-        yield f"a result replaced, of at most {size} bytes", partial(_kept, base, place, limit)
+        small = partial(limit, resource.RLIMIT_FSIZE, size)
+        yield f"files of at most {size} bytes", partial(_mended, base, place, small)
+        yield f"a result replaced, of at most {size} bytes", partial(_kept, base, place, small)
     for number in DESCRIPTORS:
-        yield f"{number} open files", partial(_mended, base, place, limited(resource.RLIMIT_NOFILE, number))
+        yield f"{number} open files", partial(_mended, base, place, partial(limit, resource.RLIMIT_NOFILE, number))
     for name in ("cache", "out"):
         yield f"the {name} folder is read-only", partial(_read_only, base, place, name)
     yield "a home that can't be written", partial(_homeless, base, place)
@@ -86,7 +86,7 @@ def _kept(base: Runs, folder: Path, first: First) -> None:
     base.other(folder, "table", "--deviations", "--results", folder / "out").expect(0)
 
 
-def _bound_by_permissions() -> None:
+def bound_by_permissions() -> None:
     """Give up the superuser's right to pass over permissions (capabilities 1 and 2)."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None)
@@ -102,10 +102,10 @@ def _read_only(base: Runs, folder: Path, name: str) -> None:
     for each in ("cache", "out"):
         (folder / each).mkdir()
         (folder / each).chmod(0o555 if each == name else 0o777)
-    ran = base.run(folder, first=_bound_by_permissions).expect(2)
+    ran = base.run(folder, first=bound_by_permissions).expect(2)
     require("can't be written" in ran.err and len(ran.err.strip().splitlines()) == 1, Outcome.WRONG, ran.err)
     (folder / name).chmod(0o777)
-    base.run(folder, first=_bound_by_permissions).expect(0)
+    base.run(folder, first=bound_by_permissions).expect(0)
     base.same(folder)
 
 
@@ -116,9 +116,9 @@ def _homeless(base: Runs, folder: Path) -> None:
         (folder / name).mkdir()
         (folder / name).chmod(0o555 if name == "home" else 0o777)
     home = {"HOME": str(folder / "home"), "XDG_CACHE_HOME": ""}
-    ran = base.run(folder, first=_bound_by_permissions, env={**home, "CONFBENCH_CACHE": ""}).expect(2)
+    ran = base.run(folder, first=bound_by_permissions, env={**home, "CONFBENCH_CACHE": ""}).expect(2)
     require("CONFBENCH_CACHE" in ran.err, Outcome.WRONG, ran.err)
-    base.run(folder, first=_bound_by_permissions, env=home).expect(0)
+    base.run(folder, first=bound_by_permissions, env=home).expect(0)
     base.same(folder)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.faults import commands, workload
 from tests.faults.commands import Outcome, Runs, replaced, require
+from tests.faults.parts.disk import bound_by_permissions
 
 TITLE = "signals, streams, locales, clocks and odd paths"
 _SOON = 5.0
@@ -100,48 +101,37 @@ def _unheard(runs: Runs, folder: Path) -> None:
     runs.same(folder)
 
 
-def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> First:
-    def redirect() -> None:
-        for descriptor in descriptors:
-            replaced(descriptor, os.open(path, flags))
-
-    return redirect
+def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> None:
+    for descriptor in descriptors:
+        replaced(descriptor, os.open(path, flags))
 
 
-def _closed(*descriptors: int) -> First:
+def _closed(*descriptors: int) -> None:
     """As the shell's `>&-`: Python has no stream then."""
-
-    def close() -> None:
-        for descriptor in descriptors:
-            os.close(descriptor)
-            setattr(sys, ("stdin", "stdout", "stderr")[descriptor], None)
-
-    return close
+    for descriptor in descriptors:
+        os.close(descriptor)
+        setattr(sys, ("stdin", "stdout", "stderr")[descriptor], None)
 
 
-def _broken(*descriptors: int) -> First:
+def _broken(*descriptors: int) -> None:
     """As `| head`, after it has ended."""
-
-    def pipe() -> None:
-        reading, writing = os.pipe()
-        os.close(reading)
-        for descriptor in descriptors:
-            replaced(descriptor, writing)
-
-    return pipe
+    reading, writing = os.pipe()
+    os.close(reading)
+    for descriptor in descriptors:
+        replaced(descriptor, writing)
 
 
 _STREAMS: dict[str, First] = {
-    "stdout closed": _closed(1),
-    "stderr closed": _closed(2),
-    "all streams closed": _closed(0, 1, 2),
-    "stdout full": _to("/dev/full", 1),
-    "stderr full": _to("/dev/full", 2),
-    "both full": _to("/dev/full", 1, 2),
-    "stdout a broken pipe": _broken(1),
-    "stderr a broken pipe": _broken(2),
-    "both broken pipes": _broken(1, 2),
-    "stdout read-only": _to(os.devnull, 1, flags=os.O_RDONLY),
+    "stdout closed": partial(_closed, 1),
+    "stderr closed": partial(_closed, 2),
+    "all streams closed": partial(_closed, 0, 1, 2),
+    "stdout full": partial(_to, "/dev/full", 1),
+    "stderr full": partial(_to, "/dev/full", 2),
+    "both full": partial(_to, "/dev/full", 1, 2),
+    "stdout a broken pipe": partial(_broken, 1),
+    "stderr a broken pipe": partial(_broken, 2),
+    "both broken pipes": partial(_broken, 1, 2),
+    "stdout read-only": partial(_to, os.devnull, 1, flags=os.O_RDONLY),
 }
 
 
@@ -177,19 +167,10 @@ def _ascii() -> None:
         stream.reconfigure(encoding="ascii", errors="strict")  # type: ignore[union-attr]
 
 
-def _clock(seconds: float) -> First:
+def _clock(seconds: float) -> None:
     """The wall clock stands elsewhere, and goes backwards now and then."""
-
-    def patch() -> None:
-        real, count = time.time, [0]
-
-        def back() -> float:
-            count[0] += 1
-            return real() + seconds - (3_600 if count[0] % 3 == 0 else 0)
-
-        time.time = back
-
-    return patch
+    real, count = time.time, itertools.count(1)
+    time.time = lambda: real() + seconds - (3_600 if next(count) % 3 == 0 else 0)
 
 
 def _gone() -> None:
@@ -223,9 +204,9 @@ def _foreign_packages() -> None:
 
 _STARTS: dict[str, First] = {
     "streams in ASCII": _ascii,
-    "clock set back by ten years": _clock(-10 * 365 * 86_400.0),
-    "clock before 1970": _clock(-80 * 365 * 86_400.0),
-    "clock in the year 2100": _clock(75 * 365 * 86_400.0),
+    "clock set back by ten years": partial(_clock, -10 * 365 * 86_400.0),
+    "clock before 1970": partial(_clock, -80 * 365 * 86_400.0),
+    "clock in the year 2100": partial(_clock, 75 * 365 * 86_400.0),
     "umask 077": partial(os.umask, 0o077),
     "current folder removed": _gone,
     "no network": _no_network,
@@ -237,25 +218,19 @@ _NAMES = (
 )  # fmt: skip
 
 
-def _unwritable(folder: Path) -> First:
+def _unwritable(folder: Path) -> None:
     """A folder that nobody may write to, root included, who loses the right to pass over permissions."""
-
-    def change() -> None:
-        folder.chmod(0o500)
-        header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-        if ctypes.CDLL(None).capset(header, nothing) != 0:
-            raise OSError("capset")
-
-    return change
+    folder.chmod(0o500)
+    bound_by_permissions()
 
 
 def _homeless(runs: Runs, folder: Path) -> None:
     home = folder / "home"
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "XDG_CACHE_HOME": "", "CONFBENCH_CACHE": ""}
-    runs.run(folder / "homeless", env=env, first=_unwritable(home)).refused()
+    runs.run(folder / "homeless", env=env, first=partial(_unwritable, home)).refused()
 
 
 def _readonly(runs: Runs, folder: Path, name: str) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
-    runs.run(folder, first=_unwritable(folder / name)).refused()
+    runs.run(folder, first=partial(_unwritable, folder / name)).refused()

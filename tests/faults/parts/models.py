@@ -24,7 +24,7 @@ _DEEP = "[" * 200_000
 _LOOP = "{% for a in range(90000) %}{% for b in range(90000) %}{% for c in range(90000) %}{% endfor %}{% endfor %}"
 _ESCAPE = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -81,10 +81,7 @@ def _update(folder: Path, name: str, values: dict[str, Any]) -> None:
 
 
 def _text(name: str, text: str) -> Damage:
-    def write(folder: Path) -> None:
-        (folder / name).write_text(text, encoding="utf-8")
-
-    return write
+    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
 
 
 def _gone(name: str) -> Damage:

@@ -19,7 +19,7 @@ from textwrap import indent
 from bench.run import method_factory
 from bench.run.isolation import methods
 from tests.faults import workload
-from tests.faults.commands import Outcome, Ran, Runs, bench, cells, limited, require, same
+from tests.faults.commands import Outcome, Ran, Runs, bench, cells, limit, require, same
 
 # ruff: noqa: E501 - lines of plugins
 
@@ -194,7 +194,7 @@ def _trial(place: Path, harm: Harm, runs: Beside, *, here: bool) -> None:
     plugin.write_text(_source(harm), encoding="utf-8")
     options = ("--plugin", plugin, "--json", "--method-timeout", harm.seconds)
     command = [*workload.command(runs.questions, place, "evil,ccps,ptrue"), *options]
-    memory = limited(resource.RLIMIT_DATA, 3 * 2**30)
+    memory = partial(limit, resource.RLIMIT_DATA, 3 * 2**30)
     first = _installed if here else memory if "np.ones" in harm.source else None
     run = partial(bench, *command, folder=place, env=workload.cache(place), first=first)
     if harm.again:
