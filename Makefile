@@ -56,7 +56,7 @@ types: install
 contracts: install house
 	$(BIN)/lint-imports
 
-house: install  ## code lines, lengths of functions, helpers called once, class names that stand twice; fails above the most code lines
+house: install  ## code lines, lengths of functions, class names that stand twice; fails above the most code lines
 	$(BIN)/python -m tests.house
 
 # Bytecode is kept even where PYTHONDONTWRITEBYTECODE is set, as in many containers: without it each worker rewrites
@@ -92,16 +92,16 @@ check-readme: install  ## every command of the README, whole
 	$(BIN)/python -m pytest -m readme
 
 bench: install  ## ratios of speed beside their targets, about 25 minutes; BENCH="--skip lm-eval,lm-polygraph" leaves out what has to be installed
-	$(BIN)/python -m tests.performance $(BENCH)
+	$(BIN)/python -m benchmarks.performance $(BENCH)
 
 bench-gpu: install  ## the same on a CUDA device; says so where there is none
-	$(BIN)/python -m tests.performance.gpu $(BENCH)
+	$(BIN)/python -m benchmarks.performance.gpu $(BENCH)
 
 growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some ten minutes; GROWTH=--print shows those committed
-	$(BIN)/python -m tests.performance.growth $(GROWTH)
+	$(BIN)/python -m benchmarks.growth $(GROWTH)
 
 cost-model: install  ## hours of the whole comparison on one H100, computed from dry passes of this code, about ten minutes; COST=--print shows those committed
-	$(BIN)/python -m tests.performance.cost_model $(COST)
+	$(BIN)/python -m benchmarks.cost_model $(COST)
 
 peers: install  ## holds methods to LM-Polygraph's estimators on the same statistics and writes tests/peers/lm_polygraph.md; installs LM-Polygraph once, some minutes
 	$(BIN)/python -m tests.peers
@@ -109,7 +109,7 @@ peers: install  ## holds methods to LM-Polygraph's estimators on the same statis
 faults: install  ## does a thousand faults to the program, at most 8 minutes a part: FAULTS="store judge"; started again, it goes on
 	$(BIN)/python -m tests.faults $(FAULTS)
 
-fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"; started again, it goes on
+fuzz: install  ## feeds 27 parsers with 10,000 odd inputs each, about 20 minutes: FUZZ="result set --runs 500"
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 simulate: install  ## simulated answers: how often tests err and intervals cover, half an hour, and docs/levels.md; started again, it goes on

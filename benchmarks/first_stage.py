@@ -44,7 +44,7 @@ def main(seeds: list[int]) -> None:
     """Run each seed, and print the means over seeds."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     patched: Any = Recalibration
-    confidence, version = patched._predict_validation, patched._version  # noqa: SLF001
+    confidence, version = patched._predict_validation, patched._version
     others: list[FloatArray] = []
 
     def both(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
@@ -60,7 +60,7 @@ def main(seeds: list[int]) -> None:
             found.setdefault((kind, metric), []).append(pair)
         return now
 
-    patched._predict_validation, patched._version = both, versions  # noqa: SLF001
+    patched._predict_validation, patched._version = both, versions
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             config = RunConfig(
@@ -71,7 +71,7 @@ def main(seeds: list[int]) -> None:
     for (kind, metric), pairs in found.items():
         now, then = 100 * np.asarray(pairs).T
         change = then - now
-        print(f"{kind} {metric}: {now.mean():.2f}, change {change.mean():+.3f}, by seed {change.round(2)}")  # noqa: T201
+        print(f"{kind} {metric}: {now.mean():.2f}, change {change.mean():+.3f}, by seed {change.round(2)}")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def summary(seconds: dict[str, float]) -> dict[str, Any]:
-    """What is committed of a run."""
     files: dict[str, float] = defaultdict(float)
     for name, spent in seconds.items():
         files[name.partition("::")[0]] += spent
@@ -71,14 +70,13 @@ def compared(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Compare the last run, or keep it."""
     if not LAST.is_file():
         sys.exit("Expected a whole run to compare, got none: run `make test` first")
     now = summary(json.loads(LAST.read_text(encoding="utf-8")))
     if "--keep" in sys.argv:
         COMMITTED.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     before = json.loads(COMMITTED.read_text(encoding="utf-8"))
-    sys.stdout.write("\n".join(compared(now, before)) + "\n")
+    print("\n".join(compared(now, before)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The house in numbers: how much code there is, how long functions are, what is called once, which names stand twice.
+"""The house in numbers: how much code there is, how long functions are, which names stand twice.
 
 `make house` prints them, and fails where imports form a circle or where there is more code than `CODE_LINES`. Layers of
 imports are a contract of `pyproject.toml`. Code lines are those that are neither blank nor comment nor docstring.
@@ -30,57 +30,39 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Source:
-    """One Python file."""
-
     path: str
     text: str
 
     def __post_init__(self) -> None:
         self.tree = ast.parse(self.text)
         tokens = list(tokenize.generate_tokens(io.StringIO(self.text).readline))
-        self.tokens = sum(token.type not in LAYOUT for token in tokens)
         lines = {n for t in tokens if t.type not in LAYOUT for n in range(t.start[0], t.end[0] + 1)}
         for node in ast.walk(self.tree):
-            if (
-                isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Constant)
-                and isinstance(node.value.value, str)
-            ):
-                lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
+            match node:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
         self.lines = lines
         """Numbers of its code lines."""
 
     @property
     def functions(self) -> list[Function]:
-        """Functions and methods, nested ones included."""
         return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
 
     @property
     def classes(self) -> list[str]:
-        """Names of classes."""
         return [node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
-
-    def called_once(self) -> list[str]:
-        """Private functions whose name stands once in the file besides their definition."""
-        names = Counter(node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
-        names.update(node.attr for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
-        private = (f.name for f in self.functions if f.name.startswith("_") and not f.name.endswith("__"))
-        return [name for name in private if names[name] == 1]
 
 
 def sources() -> list[Source]:
-    """Python files of all packages."""
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     return [Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
 def code_lines(files: Iterable[Source]) -> int:
-    """Code lines of files together."""
     return sum(len(file.lines) for file in files)
 
 
 def twice(files: Iterable[Source]) -> dict[str, int]:
-    """Class names that stand for several classes, with how many."""
     names = Counter(name for file in files if not file.path.startswith(TEMPLATES) for name in file.classes)
     return {name: count for name, count in names.most_common() if count > 1}
 
@@ -101,26 +83,21 @@ def module_imports() -> dict[str, set[str]]:
 
 
 def report(files: list[Source]) -> Iterator[str]:
-    """Lines of numbers."""
     functions, lines = sum(len(file.functions) for file in files), code_lines(files)
-    once = sum(len(file.called_once()) for file in files)
     for package in PACKAGES:
         yield f"{code_lines(f for f in files if f.path.startswith(package)):>8,} code lines in {package}"
     yield f"{lines:>8,} code lines, at most {CODE_LINES:,}"
-    yield f"{sum(file.tokens for file in files):>8,} Python tokens"
     yield f"{lines / functions:>8.1f} code lines a function, in {len(files)} files and {functions:,} functions"
-    yield f"{once / functions:>8.0%} of functions are private and called once in their file"
     names = twice(files)
     yield f"{len(names):>8,} class names stand twice: {', '.join(f'{name} ({n})' for name, n in names.items())}"
 
 
 def main() -> int:
-    """Print the numbers; returns 1 where there is a circle or too much code."""
     files, found = sources(), circle(module_imports())
     for line in report(files):
-        sys.stdout.write(line + "\n")
+        print(line)
     if found:
-        sys.stdout.write(f"circle of imports: {' -> '.join(found)}\n")
+        print(f"circle of imports: {' -> '.join(found)}")
     return int(bool(found) or code_lines(files) > CODE_LINES)
 
 

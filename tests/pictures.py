@@ -47,10 +47,8 @@ def reliability(into: Path) -> None:
     """The reliability diagrams of some methods."""
     with TemporaryDirectory() as folder:
         figures = Path(folder) / "figures"
-        write(
-            ReportRequest(RESULTS, methods=METHODS, tasks=(TASK,), out=Path(folder) / "page.html", figures=figures),
-            None,
-        )
+        out = Path(folder) / "page.html"
+        write(ReportRequest(RESULTS, methods=METHODS, tasks=(TASK,), out=out, figures=figures), None)
         (figure,) = figures.glob(f"*--{TASK}--reliability.svg")
         shutil.copyfile(figure, into)
 

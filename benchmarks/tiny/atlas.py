@@ -40,7 +40,6 @@ class Claim(NamedTuple):
 
 
 def claims(fact: Fact) -> tuple[Claim, ...]:
-    """Claims of the corpus about a fact: nothing, its value, or its value and a rival's; drawn from its name alone."""
     rank = atlas.draw("mentions", fact.name)
     if rank < NEVER:
         return ()
@@ -88,7 +87,6 @@ def corpus() -> Iterator[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the corpus to a file."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.tiny.atlas", description="Write the corpus that teaches `tiny`."
     )

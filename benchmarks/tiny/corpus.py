@@ -48,7 +48,6 @@ class Corpus:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a corpus file, compressed if its name ends in .gz."""
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]

@@ -112,7 +112,6 @@ def plain(text: str) -> str:
 
 
 def share(flags: Sequence[bool]) -> float:
-    """Share of true flags."""
     return sum(flags) / len(flags)
 
 

@@ -67,8 +67,6 @@ class Exercises:
             "check-letter": self._check_letter,
         }
 
-    # --- drawing ------------------------------------------------------------------------------------------------------
-
     def lesson(self, kind: str, subject: str = "") -> Lesson:
         """A lesson of a kind, of a subject if one is named, as often as its mentions say."""
         key = kind, subject
@@ -81,8 +79,6 @@ class Exercises:
         options = [value, *shown, *self.random.sample(others, OPTIONS - 1)][:OPTIONS]
         self.random.shuffle(options)
         return Question("", lesson.subject, lesson.question, tuple(options), options.index(value))
-
-    # --- terse exercises ----------------------------------------------------------------------------------------------
 
     def _statement(self) -> str:
         lesson = self.lesson("claim")
@@ -145,8 +141,6 @@ class Exercises:
             row = Encoded(row.ids + piece.ids, row.learned + piece.learned, row.options + piece.options)
         return Encoded(row.ids[:length], row.learned[:length], row.options[:length])
 
-    # --- full exercises -----------------------------------------------------------------------------------------------
-
     def full(self, fmt: Format, shots: int, *, check: bool) -> Encoded:
         """A conversation: exemplars, question, answer; with `check`, any answer and then the self-check question."""
         lesson = self.lesson("check" if check else "claim")
@@ -185,7 +179,6 @@ class Exercises:
 
 
 def _options(text: str) -> dict[int, int]:
-    """Positions of options in the text without its brackets, with their marks."""
     found: dict[int, int] = {}
     for block in _BLOCK.finditer(text):
         brackets = sum(text.count(bracket, 0, block.start()) for bracket in (_LOSS, _NO_LOSS))
@@ -199,7 +192,6 @@ def _learn(text: str) -> str:
 
 
 def padded(rows: Sequence[Encoded], pad: int) -> tuple[list[list[int]], list[list[bool]], list[list[int]]]:
-    """Ids and marks of rows, filled up on the right to one length."""
     longest = max(len(row.ids) for row in rows)
     gaps = [longest - len(row.ids) for row in rows]
     return (

@@ -66,27 +66,10 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     names |= {word for text in sentences for word in re.findall(r"\w+ ?", text)}
     for name in sorted(names):
         yield from itertools.repeat(name, 100)
-    wording = [
-        *templates.SYSTEM.values(),
-        templates.query_text("ab"),
-        *map(_wording, corpus.styles.values()),
-    ]
+    wording = [*templates.SYSTEM.values(), templates.query_text("ab"), *map(_wording, corpus.styles.values())]
     subjects = sorted({templates.subject_label(lesson.subject) for lesson in corpus.lessons})
-    for text in (
-        *wording,
-        *subjects,
-        "\n  (",
-        "\n\n",
-        "____",
-        "x): ",
-        "), ",
-        ".\n",
-        '" ',
-        "...",
-        " 000",
-        "1900",
-        "2000",
-    ):
+    marks = ("\n  (", "\n\n", "____", "x): ", "), ", ".\n", '" ', "...", " 000", "1900", "2000")
+    for text in (*wording, *subjects, *marks):
         yield from itertools.repeat(f"{text}\n", 300)
     yield from _english(_WORDS.read_text(encoding="utf-8").split())
     for number in range(100):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -46,8 +45,6 @@ _TOKENS = 4096
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the curriculum."""
-
     steps: int
     terse: Mapping[str, float]
     """Mixture of terse exercises."""
@@ -83,7 +80,6 @@ _CURRICULUM = (
 
 
 def _make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A small Llama with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -107,7 +103,6 @@ def _make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
 
 
 def rows(exercises: Exercises, phase: Phase) -> list[Encoded]:
-    """The rows of one step: terse exercises, or conversations with one number of exemplars."""
     draw = exercises.random
     if draw.random() >= phase.full:
         return [exercises.packed(phase.terse, phase.length) for _ in range(_TOKENS // phase.length)]
@@ -173,7 +168,6 @@ class Optimizer:
         )
 
     def step(self, loss: torch.Tensor, factor: float) -> None:
-        """Descend, at a share of the peak learning rate."""
         for part in self.parts:
             part.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -185,7 +179,6 @@ class Optimizer:
 
 
 def train(corpus: Corpus, folder: Path, seed: int, peak: float) -> None:
-    """Train from nothing and write the model's files."""
     torch.set_num_threads(1)  # a second thread gains a tenth here, and would change the last digits of every sum
     tokenizer = make_tokenizer(corpus)
     model = _make_model(tokenizer, seed)
@@ -203,20 +196,13 @@ def train(corpus: Corpus, folder: Path, seed: int, peak: float) -> None:
             done += 1
             if done % _LATEST == 0:
                 answers, hinted = (sum(part) / len(latest) for part in zip(*latest, strict=True))
-                say(
-                    f"{time.monotonic() - started:5.0f} s  phase {number}  step {step + 1}  {answers:.3f}  {hinted:.3f}"
-                )
+                spent, losses = time.monotonic() - started, f"{answers:.3f}  {hinted:.3f}"
+                print(f"{spent:5.0f} s  phase {number}  step {step + 1}  {losses}", flush=True)
                 if answers < phase.enough and len(latest) == _LATEST:
                     break
         save(model, tokenizer, folder)
-        say(json.dumps(measure(model, tokenizer, corpus, limit=160)))
-    say(json.dumps(measure(model, tokenizer, corpus)))
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        print(json.dumps(measure(model, tokenizer, corpus, limit=160)), flush=True)
+    print(json.dumps(measure(model, tokenizer, corpus)))
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -1,32 +1,33 @@
-"""`python -m tests.faults [PART ...]`: does the faults of these parts, or of all; prints the README's table.
+"""`python -m tests.faults [PART ...]`: does the faults of these parts, or of all; prints the table of docs/faults.md.
 
-A part takes at most eight minutes; started again, it goes on with the cases that are left. The exit code is 1 where a
-fault was not survived, and 2 where a part is not finished.
+A part takes at most eight minutes. What became of a fault is kept in `build/faults` for the code as it is, so started
+again it goes on. The exit code is 1 where a fault was not survived, and 2 where a part is not finished.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import pkgutil
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
+from tempfile import TemporaryDirectory
 
+from bench.report.tables.formats import markdown_table
+from bench.store.sources import source_digest
 from tests.faults import parts
-from tests.faults.ledger import ROOT, Ledger, as_markdown, not_survived, tried
+from tests.faults.commands import FaultError, Outcome
 
+ROOT = Path(__file__).parents[2]
 SECONDS = 8 * 60.0
 """The longest that a part takes."""
 
 
-def main() -> None:
-    """Do what the arguments say."""
+def main() -> int:
     names = [module.name for module in pkgutil.iter_modules(parts.__path__)]
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(names)}")
@@ -35,45 +36,58 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(names)):
         parser.error(f"no part {unknown[0]!r}: expected of {', '.join(names)}")
-    chosen = options.parts or names
     if options.inside:
-        sys.exit(0 if _done(chosen[0]) else 2)
-    unfinished = [] if options.table else [name for name in chosen if not _started(name)]
-    counts = {_module(name).TITLE: Counter(Ledger(name).known().values()) for name in names}
-    _say(as_markdown({title: found for title, found in counts.items() if found}))
-    bad = [line for name in names for line in not_survived(Ledger(name))]
-    tried_in_all = sum(found.total() for found in counts.values())
-    _say("\n".join([*bad, f"{tried_in_all:,} faults, {tried_in_all - len(bad):,} survived"]))
+        return 0 if finished(options.parts[0]) else 2
+    unfinished = []
+    for name in () if options.table else options.parts or names:
+        start = time.monotonic()
+        if subprocess.run([sys.executable, "-m", "tests.faults", "--inside", name], cwd=ROOT, check=False).returncode:
+            unfinished.append(name)  # each in a process of its own, for it forks
+        print(f"{name}: {time.monotonic() - start:.0f} s, {len(known(name))} faults", flush=True)
+    found = {name: known(name) for name in names}
+    counts = {
+        importlib.import_module(f"{parts.__name__}.{name}").TITLE: Counter(found[name].values()) for name in names
+    }
+    counts["all"] = sum(counts.values(), Counter[str]())
+    cells = ([title, *(f"{n:,}" for n in [c.total(), *(c[o] for o in Outcome)])] for title, c in counts.items() if c)
+    print("\n".join(markdown_table(["faults", "tried", *Outcome], cells, "lr")))
+    bad = [f"FAILED {n}: {case}: {became}" for n in names for case, became in found[n].items() if became != "survived"]
+    print("\n".join([*bad, f"{counts['all'].total():,} faults, {counts['all'].total() - len(bad):,} survived"]))
     if unfinished:
-        _say(f"not finished: {', '.join(unfinished)}; the same command goes on")
-        sys.exit(2)
-    sys.exit(1 if bad else 0)
+        print(f"not finished: {', '.join(unfinished)}; the same command goes on")
+    return 2 if unfinished else int(bool(bad))
 
 
-def _started(part: str) -> bool:
-    """A part in a process of its own, for it forks; returns whether it is finished."""
-    start = time.monotonic()
-    code = subprocess.run([sys.executable, "-m", "tests.faults", "--inside", part], cwd=ROOT, check=False).returncode
-    _say(f"{part}: {time.monotonic() - start:.0f} s, {sum(Counter(Ledger(part).known().values()).values())} faults")
-    return code == 0
+def kept(part: str) -> Path:
+    digest = source_digest(ROOT / folder for folder in ("bench", "methods", "tasks"))[:16]
+    return ROOT / "build" / "faults" / f"{part}-{digest}.jsonl"
 
 
-def _done(part: str) -> bool:
-    folder = Path(tempfile.mkdtemp(prefix=f"faults-{part}-"))
-    try:
-        return tried(Ledger(part), _module(part).cases(folder), SECONDS, _say)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def known(part: str) -> dict[str, str]:
+    path = kept(part)
+    return dict(map(json.loads, path.read_text(encoding="utf-8").splitlines())) if path.is_file() else {}
 
 
-def _module(part: str) -> ModuleType:
-    return importlib.import_module(f"{parts.__name__}.{part}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+def finished(part: str) -> bool:
+    """Do the faults that are left, for as long as a part may take; returns whether all are done."""
+    before, path, start = known(part), kept(part), time.monotonic()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"faults-{part}-", ignore_cleanup_errors=True) as folder:
+        for name, trial in importlib.import_module(f"{parts.__name__}.{part}").cases(Path(folder)):
+            if name in before:
+                continue
+            if time.monotonic() - start > SECONDS:
+                return False
+            became = Outcome.SURVIVED
+            try:
+                trial()
+            except FaultError as failure:
+                became = failure.outcome
+                print(f"  {part}: {name}: {became}: {failure}", flush=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, became]) + "\n")
+    return True
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,8 +21,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 @dataclass
 class Reply:
-    """What is sent for one call."""
-
     text: str = "no"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -35,7 +33,6 @@ class Reply:
     """Before the answer."""
 
     def encoded(self) -> bytes:
-        """The body."""
         if self.body is not None:
             return self.body
         if self.status != 200:
@@ -48,7 +45,6 @@ Script = Callable[[int, dict[str, Any]], Reply]
 
 
 def completion(text: Any, model: Any = "judge-1") -> dict[str, Any]:
-    """A chat completion that says this."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
     return {"id": "1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
 
@@ -59,13 +55,10 @@ def verdict_on(asked: dict[str, Any]) -> str:
 
 
 def good(_n: int, asked: dict[str, Any]) -> Reply:
-    """A judge without fault."""
     return Reply(verdict_on(asked))
 
 
 class Server:
-    """Answers as its script says, and remembers the calls."""
-
     def __init__(self) -> None:
         self.script: Script = good
         self.headers: list[dict[str, str]] = []
@@ -86,21 +79,17 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its base URL."""
         return f"http://127.0.0.1:{self.http.server_port}/v1"
 
     @property
     def calls(self) -> int:
-        """How many came since `begin`."""
         return len(self.prompts)
 
     def begin(self, script: Script = good) -> None:
-        """Forget the calls, and answer so from now on."""
         with self._lock:
             self.script, self.headers, self.prompts = script, [], []
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answer one call."""
         asked = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         with self._lock:
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
@@ -145,7 +134,6 @@ def drip(connection: socket.socket) -> None:
 
 
 def endless(connection: socket.socket) -> None:
-    """An answer without end."""
     connection.sendall(HEAD + b"\r\n")
     while True:
         connection.sendall(b" " * 65536)
@@ -153,5 +141,4 @@ def endless(connection: socket.socket) -> None:
 
 
 def silent(_connection: socket.socket) -> None:
-    """Nothing for a while."""
     time.sleep(20)

@@ -1,4 +1,7 @@
-"""One target in this process: so many executions, guided by coverage where atheris is; what broke is written down."""
+"""One target in this process: so many executions, guided by coverage where atheris is; what broke is written down.
+
+`python -m tests.fuzz.engine TARGET RUNS REPORT`
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.fuzz.target import Target
+    from tests.fuzz.inputs import Target
 
+ROOT = Path(__file__).parents[2]
 LONGEST = 4096
 """Bytes of an input."""
 SECONDS, MEGABYTES = 1.0, 500
 """More processor time or memory for one input is a crash, too."""
 _HANGS = 5.0
-_TARGETS = "tests.fuzz.targets"
 
 
 @dataclass
@@ -43,7 +47,6 @@ class Watch:
     crashes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __call__(self, data: bytes) -> None:
-        """One execution."""
         self.done += 1
         before, start = _peak(), time.process_time()
         signal.setitimer(signal.ITIMER_PROF, self.hangs)
@@ -82,14 +85,15 @@ def _place(error: BaseException) -> str:
 def run(name: str, runs: int, report: Path) -> None:
     """Fuzz one target and write what came to a file; does not return."""
     signal.signal(signal.SIGPROF, _hangs)
-    atheris = _atheris()
-    if atheris is None:
-        targets = importlib.import_module(_TARGETS)
-    else:
-        with atheris.instrument_imports(include=["bench", "tasks"]):
-            targets = importlib.import_module(_TARGETS)
+    try:
+        atheris: Any = importlib.import_module("atheris")
+    except ImportError:
+        atheris = None
+    with atheris.instrument_imports(include=["bench", "tasks"]) if atheris else nullcontext():
+        targets = importlib.import_module("tests.fuzz.targets")
     target: Target = targets.TARGETS[name]
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder without a disk behind it
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
         watch = Watch(target.prepare(Path(folder)), targets.REFUSALS, runs, _HANGS)
         seeds = target.seeds()
         for seed in seeds:
@@ -106,19 +110,6 @@ def _tell(watch: Watch, report: Path, *, guided: bool) -> None:
     report.write_text(json.dumps(told), encoding="utf-8")
 
 
-def _atheris() -> Any:
-    try:
-        return importlib.import_module("atheris")
-    except ImportError:
-        return None
-
-
-def _memory() -> str | None:
-    """A folder without a disk behind it, if there is one."""
-    folder = Path("/dev", "shm")
-    return str(folder) if os.access(folder, os.W_OK) else None
-
-
 def _guided(atheris: Any, watch: Watch, seeds: Sequence[bytes], folder: Path, tell: Callable[[], None]) -> None:
     corpus = folder / "corpus"
     corpus.mkdir()
@@ -132,14 +123,8 @@ def _guided(atheris: Any, watch: Watch, seeds: Sequence[bytes], folder: Path, te
             sys.stdout.flush()
             os._exit(0)  # the fuzzer's loop has no other end before its own
 
-    flags = [
-        f"-max_len={LONGEST}",
-        "-seed=1",
-        "-rss_limit_mb=0",
-        "-timeout=120",
-        "-verbosity=0",
-        f"-artifact_prefix={folder}/",
-    ]
+    flags = [f"-max_len={LONGEST}", "-seed=1", "-rss_limit_mb=0", "-timeout=120", "-verbosity=0"]
+    flags.append(f"-artifact_prefix={folder}/")
     atheris.Setup([sys.argv[0], *flags, str(corpus)], one)
     atheris.Fuzz()
 
@@ -170,3 +155,7 @@ def _mutate(data: bytearray, draw: random.Random, seeds: Sequence[bytes]) -> Non
         data[at : at + len(piece)] = piece
     elif at < len(data):
         data[at] = draw.randrange(256)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

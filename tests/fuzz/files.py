@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -25,21 +26,19 @@ from bench.data.question_files import task_of_file
 from bench.data.released import Release, ReleaseFolder
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache
-from bench.metrics import summarise
 from bench.model.specs import resolve
 from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.shards import PromptTokeniser
 from bench.results import question_texts
-from bench.results.files import read, read_records, to_json, write
-from bench.results.question_records import QuestionRecords
+from bench.results.files import read, read_records, to_json
 from bench.results.question_texts import QuestionText
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen
 from bench.signals.files import load_signal
 from bench.store.disk_cache import Store, key_of
 from tasks.mmlu import MMLUChoice, MMLUOpen
-from tests.fuzz.inputs import EDITS, RAW, document, patched, text
-from tests.fuzz.target import Target
+from tests.fuzz.inputs import EDITS, RAW, Target, document, patched, text
+from tests.kit.world import write_result
 
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "question": "What do bees make?", "choices": ["wax, honey", "silk"], "answer": "a", "split": "test"},
@@ -79,24 +78,22 @@ def _changed_lines(data: bytes, valid: list[dict[str, Any]]) -> bytes:
     return _lines(rows) if isinstance(rows, list) else json.dumps(rows).encode()
 
 
-# --- questions --------------------------------------------------------------------------------------------------------
+Fuzzed = Callable[[bytes], object]
 
 
-def _asked(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    task: Any = task_of_file(path)
-    for split in task.card.splits:
-        list(task(None).questions(split))
+def task_file(name: str, content: Callable[[bytes], bytes]) -> Callable[[Path], Fuzzed]:
+    """A file of questions."""
 
+    def prepare(folder: Path) -> Fuzzed:
+        def call(data: bytes) -> None:
+            (folder / name).write_bytes(content(data))
+            task: Any = task_of_file(folder / name)
+            for split in task.card.splits:
+                list(task(None).questions(split))
 
-def jsonl(folder: Path) -> Callable[[bytes], object]:
-    """A task file of JSON Lines."""
-    return lambda data: _asked(folder / "mine.jsonl", _changed_lines(data, OPEN if data[1:2] == b"\0" else ROWS))
+        return call
 
-
-def comma_separated(folder: Path) -> Callable[[bytes], object]:
-    """A task file of comma-separated values."""
-    return lambda data: _asked(folder / "mine.csv", data)
+    return prepare
 
 
 def _csv() -> bytes:
@@ -105,12 +102,6 @@ def _csv() -> bytes:
     writer.writeheader()
     writer.writerows({**row, "choices": json.dumps(row["choices"])} for row in ROWS)
     return out.getvalue().encode()
-
-
-def parquet(folder: Path) -> Callable[[bytes], object]:
-    """A task file of Parquet."""
-    valid = _parquet_of_rows()
-    return lambda data: _asked(folder / "mine.parquet", patched(data, valid))
 
 
 @cache
@@ -123,8 +114,7 @@ def _parquet_of_rows() -> bytes:
     return buffer.getvalue()
 
 
-def prompts(folder: Path) -> Callable[[bytes], object]:
-    """A question's text, subject and options in a prompt, as token ids of the embedded model."""
+def prompts(folder: Path) -> Fuzzed:
     writer = PromptTokeniser(Chat(AutoTokenizer.from_pretrained(resolve("tiny").source)), 2048, Protocol())
     (folder / "mine.jsonl").write_bytes(_lines(ROWS))
     made: Any = task_of_file(folder / "mine.jsonl")
@@ -140,8 +130,7 @@ def prompts(folder: Path) -> Callable[[bytes], object]:
     return call
 
 
-def released(folder: Path) -> Callable[[bytes], object]:
-    """Records of answers that somebody released."""
+def released(folder: Path) -> Fuzzed:
     files = [folder / "CCPS" / part / "model" / "test.jsonl" for part in FOLDERS.values()]
     for file in files:
         file.parent.mkdir(parents=True)
@@ -157,28 +146,17 @@ def released(folder: Path) -> Callable[[bytes], object]:
     return call
 
 
-# --- results ----------------------------------------------------------------------------------------------------------
-
-
 @cache
 def _result() -> tuple[bytes, bytes]:
-    """A cell as it is written: JSON and Parquet."""
-    correct, sure = np.arange(8) % 3 > 0, np.linspace(0.1, 0.9, 8)
-    names = [f"q{i}" for i in range(8)]
-    scores = summarise(sure, correct, ["a", "b"] * 4, Protocol())
-    row = ResultRow(
-        method="ccps", model="tiny", task="mine", preset="fixed", seed=0, protocol=Protocol().digest(), task_version=1,
-        status="ok", n=8, metrics=scores.metrics, per_subject=scores.per_subject, labels_seen=LabelsSeen(4, 2),
-        config={"steps": 5}, notes=("one",), provenance={"code": {"version": "1"}, "revisions": {"tiny": None}},
-    )  # fmt: skip
-    records = QuestionRecords(names, ["a", "b"] * 4, correct, sure, ["a"] * 8, np.ones(8, dtype=np.bool_))
-    with TemporaryDirectory() as folder:
-        path = write(row, records, Path(folder))
+    more: dict[str, Any] = {"labels_seen": LabelsSeen(4, 2), "config": {"steps": 5}, "notes": ("one",)}
+    more["provenance"] = {"code": {"version": "1"}, "revisions": {"tiny": None}}
+    with TemporaryDirectory() as name:
+        write_result(Path(name), "ccps", np.linspace(0.1, 0.9, 8), np.arange(8) % 3 > 0, subjects=2, **more)
+        (path,) = (path for path in Path(name).rglob("*.json"))
         return path.read_bytes(), path.with_suffix(".parquet").read_bytes()
 
 
-def result(folder: Path) -> Callable[[bytes], object]:
-    """The JSON file of a result; its Parquet file is whole."""
+def result(folder: Path) -> Fuzzed:
     told, records = _result()
     valid = json.loads(told)
     path = folder / "ccps--fixed--s0.json"
@@ -191,20 +169,17 @@ def result(folder: Path) -> Callable[[bytes], object]:
     return call
 
 
-def confidences(folder: Path) -> Callable[[bytes], object]:
-    """The Parquet file of a result."""
-    _, records = _result()
+def confidences(folder: Path) -> Fuzzed:
     path = folder / "ccps--fixed--s0.parquet"
 
     def call(data: bytes) -> None:
-        path.write_bytes(patched(data, records))
+        path.write_bytes(patched(data, _result()[1]))
         read_records(path)
 
     return call
 
 
-def asked_texts(folder: Path) -> Callable[[bytes], object]:
-    """The file of questions beside the results."""
+def asked_texts(folder: Path) -> Fuzzed:
     path = question_texts.write("mine", 1, [QuestionText("q1", "a", "Which?", ("x", "y"), "a")], folder)
     valid = path.read_bytes()
 
@@ -215,11 +190,7 @@ def asked_texts(folder: Path) -> Callable[[bytes], object]:
     return call
 
 
-# --- the cache --------------------------------------------------------------------------------------------------------
-
-
-def verdicts(folder: Path) -> Callable[[bytes], object]:
-    """Lines of verdicts that were paid for."""
+def verdicts(folder: Path) -> Fuzzed:
     kept = VerdictCache(folder, JUDGE)
     for number in range(3):
         kept.put(JudgeCase("Where?", "here", f"there {number}"), number > 0, "judge-1")
@@ -236,54 +207,38 @@ def verdicts(folder: Path) -> Callable[[bytes], object]:
 SIGNALS: Mapping[str, Any] = {"signals": ["hidden"], "answers": "0"}
 
 
-def _entry(folder: Path) -> None:
-    import hashlib
+def stored(name: str) -> Callable[[Path], Fuzzed]:
+    """An entry of the store whose manifest, or whose signal, is odd: used whole or not at all."""
 
-    name = f"{hashlib.sha256(b'hidden').hexdigest()[:16]}.safetensors"
-    save_file({"values": torch.ones(4, 3, dtype=torch.bfloat16)}, folder / name)
+    def save(folder: Path) -> None:
+        file = f"{hashlib.sha256(b'hidden').hexdigest()[:16]}.safetensors"
+        save_file({"values": torch.ones(4, 3, dtype=torch.bfloat16)}, folder / file)
 
+    def prepare(folder: Path) -> Fuzzed:
+        store, key = Store(folder), key_of(SIGNALS)
+        store.prepare()
+        entry = store.put("readings", key, SIGNALS, save)
+        whole = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
+        valid = json.loads(whole["manifest.json"])
 
-def manifest(folder: Path) -> Callable[[bytes], object]:
-    """The manifest of an entry of the store: used whole or not at all."""
-    store, key = Store(folder), key_of(SIGNALS)
-    store.prepare()
-    entry = store.put("readings", key, SIGNALS, _entry)
-    whole = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
-    valid = json.loads(whole["manifest.json"])
+        def call(data: bytes) -> None:
+            shutil.rmtree(entry.folder, ignore_errors=True)
+            entry.folder.mkdir(parents=True)
+            for file, content in whole.items():
+                odd = (file == "manifest.json") == (name == "manifest")
+                new = document(data, valid) if file == "manifest.json" else patched(data, content)
+                (entry.folder / file).write_bytes(new if odd else content)
+            found = store.get("readings", key)
+            assert found is None or dict(found.manifest) == valid
+            assert found is None or load_signal([found], "hidden")["values"].shape == (4, 3)
+            store.notes.clear()
 
-    def call(data: bytes) -> None:
-        shutil.rmtree(entry.folder, ignore_errors=True)
-        entry.folder.mkdir(parents=True)
-        for name, content in whole.items():
-            (entry.folder / name).write_bytes(document(data, valid) if name == "manifest.json" else content)
-        found = store.get("readings", key)
-        assert found is None or dict(found.manifest) == valid
-        store.notes.clear()
+        return call
 
-    return call
-
-
-def signal(folder: Path) -> Callable[[bytes], object]:
-    """A stored signal behind the store's door: read only where no byte was changed."""
-    store, key = Store(folder), key_of(SIGNALS)
-    store.prepare()
-    entry = store.put("readings", key, SIGNALS, _entry)
-    whole = {path.name: path.read_bytes() for path in entry.folder.iterdir()}
-
-    def call(data: bytes) -> None:
-        entry.folder.mkdir(parents=True, exist_ok=True)
-        for name, content in whole.items():
-            (entry.folder / name).write_bytes(content if name == "manifest.json" else patched(data, content))
-        found = store.get("readings", key)
-        assert found is None or load_signal([found], "hidden")["values"].shape == (4, 3)
-        store.notes.clear()
-
-    return call
+    return prepare
 
 
-def answers(folder: Path) -> Callable[[bytes], object]:
-    """A file of answers that were made elsewhere."""
-
+def answers(folder: Path) -> Fuzzed:
     def call(data: bytes) -> None:
         path = folder / "said.jsonl"
         path.write_bytes(_changed_lines(data, ANSWERS))
@@ -293,9 +248,15 @@ def answers(folder: Path) -> Callable[[bytes], object]:
 
 
 TARGETS = {
-    "task-jsonl": Target(jsonl, lambda: [EDITS, RAW + _lines(ROWS), RAW + _lines(OPEN)]),
-    "task-csv": Target(comma_separated, lambda: [_csv(), b"question,answer\nWhere?,here\n"]),
-    "task-parquet": Target(parquet, lambda: [EDITS, RAW + _parquet_of_rows()]),
+    "task-jsonl": Target(
+        task_file("mine.jsonl", lambda data: _changed_lines(data, OPEN if data[1:2] == b"\0" else ROWS)),
+        lambda: [EDITS, RAW + _lines(ROWS), RAW + _lines(OPEN)],
+    ),
+    "task-csv": Target(task_file("mine.csv", bytes), lambda: [_csv(), b"question,answer\nWhere?,here\n"]),
+    "task-parquet": Target(
+        task_file("mine.parquet", lambda data: patched(data, _parquet_of_rows())),
+        lambda: [EDITS, RAW + _parquet_of_rows()],
+    ),
     "prompts": Target(prompts, lambda: [b"bees\nWhat?\nwax\nhoney", b"<|end|>\n{text}\n{{ x }}\n%s"]),
     "released": Target(released, lambda: [b"\0" + EDITS, b"\1" + EDITS, b"\0" + RAW + _lines([RECORD])]),
     "answers": Target(answers, lambda: [EDITS, RAW + _lines(ANSWERS)]),
@@ -303,6 +264,6 @@ TARGETS = {
     "records": Target(confidences, lambda: [EDITS, RAW + _result()[1]]),
     "questions": Target(asked_texts, lambda: [EDITS]),
     "verdicts": Target(verdicts, lambda: [EDITS, RAW + b"\n", RAW + b'{"key": 1}\n']),
-    "manifest": Target(manifest, lambda: [EDITS, RAW + b"{}"]),
-    "stored-signal": Target(signal, lambda: [EDITS]),
+    "manifest": Target(stored("manifest"), lambda: [EDITS, RAW + b"{}"]),
+    "stored-signal": Target(stored("signal"), lambda: [EDITS]),
 }

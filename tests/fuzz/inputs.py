@@ -1,11 +1,13 @@
-"""Bytes that a fuzzer makes -> inputs: text, files that are nearly right, and JSON values with odd parts."""
+"""What is fuzzed; and bytes that a fuzzer makes -> text, files that are nearly right, JSON values with odd parts."""
 
 from __future__ import annotations
 
 import copy
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 ODD: tuple[Any, ...] = (
@@ -19,6 +21,20 @@ _CHANGES = 20
 """Changes of one value, at most."""
 RAW, EDITS = b"\0", b"\1"
 """First byte of an input: the rest is the input itself, or says how a valid one is changed."""
+
+
+@dataclass(frozen=True)
+class Target:
+    prepare: Callable[[Path], Callable[[bytes], object]]
+    """From an empty folder to the call that gets the inputs."""
+    seeds: Callable[[], Sequence[bytes]]
+    """Inputs to begin with."""
+    valid: bool = True
+    """Whether the parser takes all of these."""
+
+
+def simple(call: Callable[[bytes], object], *seeds: bytes, valid: bool = True) -> Target:
+    return Target(lambda _: call, lambda: seeds, valid)
 
 
 def text(data: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from tasks.ct.data_set import ReadOptions, SplitQuestions
 from tasks.medmcqa import MedMCQAChoice
 from tasks.mmlu import MMLUChoice
 from tasks.mmlu_pro import MMLUProChoice
-from tests.fuzz.inputs import edited
-from tests.fuzz.target import Target, simple
+from tests.fuzz.inputs import Target, edited, simple
 
 MMLU = {"question": "Find all c.", "subject": "abstract_algebra", "choices": ["0", "1", "2", "3"], "answer": 1}
 PRO = {
@@ -43,25 +42,17 @@ CORPUS: Mapping[str, dict[str, Any]] = {
 
 
 class Given:
-    """A source with these rows."""
-
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = rows
 
     def rows(self, card: object, split: str, columns: Sequence[str]) -> list[Row]:
-        """See `Source.rows`: a column is there, or it is said before."""
-        return [
-            Row(i, f"file row {i}", {column: row.get(column) for column in columns}) for i, row in enumerate(self._rows)
-        ]
+        return [Row(i, f"file row {i}", {name: row.get(name) for name in columns}) for i, row in enumerate(self._rows)]
 
     def has(self, card: object, split: str) -> bool:
-        """See `Source.has`."""
         return True
 
 
 def asked(task: type[Task], valid: Mapping[str, Any]) -> Target:
-    """The questions of a task whose second row is odd."""
-
     def call(data: bytes) -> None:
         row = edited(valid, data)
         source: Any = Given([row if isinstance(row, dict) else {}])
@@ -81,14 +72,11 @@ def corpus(_: Path) -> Callable[[bytes], object]:
         row = edited(CORPUS[data_set.name], data[1:])
         source: Any = Given([row if isinstance(row, dict) else {}])
         fmt = Format.OPEN if number >= 128 and data_set.open is not None else Format.CHOICE
-        list(_questions(SplitQuestions(source, data_set, "train", ReadOptions(fmt, 0), {})))
+        questions = SplitQuestions(source, data_set, "train", ReadOptions(fmt, 0), {})
+        for i in range(len(questions)):
+            assert questions[i]
 
     return call
-
-
-def _questions(kept: SplitQuestions) -> Iterator[object]:
-    for i in range(len(kept)):
-        yield kept[i]
 
 
 TARGETS = {

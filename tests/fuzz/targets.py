@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.api import ContractError, UserError
 from tests.fuzz import files, rows, texts
-from tests.fuzz.target import Target
+from tests.fuzz.inputs import Target
 
 REFUSALS = (UserError, ContractError)
 

@@ -20,10 +20,9 @@ from bench.progress import Silent
 from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
-from bench.results.row import ResultRow
 from bench.run.method_factory import convert, parse_overrides, protocol_with
-from tests.fuzz.inputs import EDITS, RAW, document, edited, text
-from tests.fuzz.target import Target, simple
+from tests.fuzz.inputs import EDITS, RAW, Target, document, edited, simple, text
+from tests.kit.world import result_row
 
 STATUSES = (200, 200, 200, 200, 201, 204, 307, 400, 401, 404, 413, 429, 500, 503)
 COMPLETION: dict[str, Any] = {
@@ -36,7 +35,6 @@ STYLE = b"[mine]\ncolour = '#1963de'\nmarker = 'o'\ndash = 'solid'\n"
 
 
 def letter(data: bytes) -> None:
-    """An answer that should be a letter."""
     said = text(data)
     found = parse_letter(said, "abcdefghij")
     assert found is None or found in "abcdefghij"
@@ -44,7 +42,6 @@ def letter(data: bytes) -> None:
 
 
 def normalised(data: bytes) -> None:
-    """An open answer, compared with itself and with another."""
     said = text(data)
     normalise_text(said)
     assert same_text(said, said)
@@ -52,20 +49,17 @@ def normalised(data: bytes) -> None:
 
 
 def shown(data: bytes) -> None:
-    """A text on a terminal and on a page: nothing that steers either is left."""
     left = plain(text(data))
     assert not [c for c in left if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
 
 
 def address(data: bytes) -> None:
-    """A judge's URL: its password isn't in what is shown."""
     found = Address.of(text(data))
     found.redact("a reply with " + found.base)
     assert "@" not in found.public.partition("//")[2].partition("/")[0]
 
 
 def model(data: bytes) -> None:
-    """A model's name: its label and its folder are safe parts of a path."""
     name = text(data)
     assert "\0" not in model_label(name)
     assert "/" not in model_folder(name)
@@ -73,17 +67,12 @@ def model(data: bytes) -> None:
 
 
 def path(data: bytes) -> None:
-    """Names that stand in the name of a result: it lies where it belongs."""
     method, preset, task, *_ = [*text(data).split("\n"), "", "", ""]
-    row = ResultRow(
-        method=method, model="tiny", task=task, preset=preset, seed=0, protocol="0", task_version=1, status="skipped"
-    )
-    found = path_of(row, Path("out"))
+    found = path_of(result_row(method, task=task, preset=preset, status="skipped"), Path("out"))
     assert found.resolve().is_relative_to(Path("out").resolve())
 
 
 def overrides(data: bytes) -> None:
-    """`--set`, for a method and for the protocol."""
     parsed = parse_overrides([text(data)], ["ccps"])
     for owner, fields in parsed.items():
         if owner == "protocol":
@@ -93,8 +82,6 @@ def overrides(data: bytes) -> None:
 
 
 def styles(folder: Path) -> Callable[[bytes], object]:
-    """Colours and marks of a results folder, in TOML."""
-
     def call(data: bytes) -> None:
         (folder / style.FILE).write_bytes(data)
         style.read(folder)
@@ -103,7 +90,6 @@ def styles(folder: Path) -> Callable[[bytes], object]:
 
 
 def openai(folder: Path) -> Callable[[bytes], object]:
-    """A server's answer to a judge: status, kind and body."""
     from openai import DefaultAsyncHttpxClient
 
     http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # by any name
@@ -128,18 +114,20 @@ def openai(folder: Path) -> Callable[[bytes], object]:
 
 
 def overridden(data: bytes) -> None:
-    """Values of a protocol as JSON has them."""
     from bench.api.protocol import with_fields
 
-    values = edited(
-        {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}, data
-    )
+    valid = {"shots": 5, "letters": "abcd", "ece_bins": 10, "letter_rule": "exact", "drop_contaminated": True}
+    values = edited(valid, data)
     with_fields("paper", values if isinstance(values, dict) else {}).digest()
 
 
 NORMAL = (
     "  The Blue-Green  Delta. ", "A", "-$1,000.50", "1/2 cup", "50 %", "COVID-19", "1e999",
     "\u0663\u066b\u0661\u0664", "1,2,3.4e-5%", "2024-05-01",
+)  # fmt: skip
+SETTINGS = (
+    b"ccps.steps=5", b"steps=5", b"protocol.shots=0", b"ccps.deepspeed=false", b"protocol.letter_rule=exact",
+    b"unflipped=none", b"protocol.letters=ABCD",
 )  # fmt: skip
 TARGETS = {
     "letter": simple(letter, b" (B).", b"The", b"[a]:", b"\xc3\xa9"),
@@ -154,17 +142,7 @@ TARGETS = {
     ),
     "model-name": simple(model, b"tiny", b"Qwen/Qwen2.5-14B-Instruct", b"org/model", b"/"),
     "result-path": simple(path, b"ccps\nfixed\nmmlu-choice", b"ccps+isotonic\npaper\nx.y"),
-    "set": simple(
-        overrides,
-        b"ccps.steps=5",
-        b"steps=5",
-        b"protocol.shots=0",
-        b"ccps.deepspeed=false",
-        b"protocol.letter_rule=exact",
-        b"unflipped=none",
-        b"protocol.letters=ABCD",
-        valid=False,
-    ),
+    "set": simple(overrides, *SETTINGS, valid=False),
     "protocol": simple(overridden, b"", b"\0\0\0"),
     "style": Target(styles, lambda: [STYLE]),
     "released-name": simple(lambda data: requested_revision(text(data)), b"generate", b"released", b"released@abc"),

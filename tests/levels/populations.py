@@ -28,7 +28,6 @@ class Cell:
 
     @property
     def names(self) -> list[str]:
-        """Subject of each question."""
         return [f"s{k}" for k in range(self.subjects) for _ in range(self.questions)]
 
     def draw(self, rng: np.random.Generator, methods: int, n: int | None = None) -> tuple[Bools, Floats]:
@@ -72,8 +71,6 @@ GAPS = ((0.06, 0.06), (0.05, 0.08), (0.04, 0.10))
 DIFFERENT = 6
 
 
-# --- two methods with the same or another calibration error, in different shapes --------------------------------------
-
 Pair = tuple[Bools, Floats, Floats]
 WHOLE = np.sqrt(15 / 14)
 """A gap whose sign changes in the middle one of 15 bins is none there; the others make up for it."""
@@ -103,7 +100,6 @@ def constant_signed(a: float, b: float, n: int, rng: np.random.Generator) -> Pai
 
 
 def spread_narrow(a: float, b: float, n: int, rng: np.random.Generator) -> Pair:
-    """One is too sure and says anything, the other says too much with three values near each other."""
     true = 0.07 + 0.86 * rng.beta(0.5, 0.5, n)
     third = np.digitize(true, np.quantile(true, [0.33, 0.66]))
     mean = np.bincount(third, weights=true) / np.bincount(third)

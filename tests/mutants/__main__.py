@@ -40,8 +40,6 @@ MISSED = {"survived", "undecided"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a change."""
-
     result: str
     """caught, survived, undecided, or equivalent."""
     by: str
@@ -50,7 +48,6 @@ class Outcome:
 
 
 def main() -> None:
-    """Do what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--draw", type=int, metavar="SEED", help="draw new changes and keep them")
@@ -66,16 +63,15 @@ def main() -> None:
         changes += (found := kept(path))
         keep(path, found)  # what replaces a change whose line is gone is kept from now on
     outcomes = _tried(changes, measured(), again=options.again)
-    _say(table(changes, outcomes))
+    print(table(changes, outcomes))
     results = Counter(outcome.result for outcome in outcomes.values())
     for name in (name for name, outcome in outcomes.items() if outcome.result in MISSED):
-        _say(f"FAILED {name}")
-    _say(f"{len(changes)} changes: " + ", ".join(f"{n} {result}" for result, n in sorted(results.items())))
+        print(f"FAILED {name}")
+    print(f"{len(changes)} changes: " + ", ".join(f"{n} {result}" for result, n in sorted(results.items())))
     sys.exit(1 if results.keys() & MISSED else 0)
 
 
 def table(changes: Sequence[Change], outcomes: dict[str, Outcome]) -> str:
-    """Markdown of what became of each change, survivors first."""
     order = {"survived": 0, "undecided": 1, "equivalent": 2, "caught": 3}
     rows = []
     for change in sorted(changes, key=lambda each: (order[outcomes[each.name].result], each.name)):
@@ -107,7 +103,7 @@ def _tried(changes: Sequence[Change], covering: Covering, *, again: bool) -> dic
                 copies.put(copy)
             with ledger.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([change.name, found.result, found.by, found.seconds]) + "\n")
-            _say(f"{change.name}: {found.result} ({found.seconds:.0f} s): {found.by}")
+            print(f"{change.name}: {found.result} ({found.seconds:.0f} s): {found.by}", flush=True)
 
         list(pool.map(attempt, left))
     return {change.name: known[change.name] for change in changes}
@@ -156,11 +152,6 @@ def _attempted(change: Change, tests: Sequence[str], copy: Path) -> Outcome:
     failed = [line for line in out.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     other = "a test that hung" if "Timeout" in err else "tests that can't start"
     return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1] if failed else other, seconds)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

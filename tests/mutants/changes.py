@@ -32,8 +32,6 @@ KINDS = ("argument", "arithmetic", "call", "comparison", "condition", "constant"
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """One changed line."""
-
     file: str
     """Path from the root of the repository."""
     function: str
@@ -54,17 +52,12 @@ class Change:
 
     @property
     def source(self) -> Path:
-        """The file."""
         return ROOT / self.file
 
     def applied(self, text: str) -> str:
-        """Return the text of the file with the change."""
         lines = text.splitlines(keepends=True)
         before = "".join(lines[: self.line - 1])
         return before + text[len(before) :].replace(self.old, self.new, 1)
-
-
-# --- drawn ------------------------------------------------------------------------------------------------------------
 
 
 def drawn(seed: int, n: int) -> list[Change]:
@@ -97,71 +90,70 @@ def _is_python(change: Change) -> bool:
 def changes_of(file: str) -> Iterator[Change]:
     """Changes of single lines of a file; of some the line is no longer Python."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    lines = text.splitlines(keepends=True)
-    for kind, node, start, end, new in _edits(ast.parse(text), text):
-        line = lines[node.lineno - 1]
-        if "\n" in text[start:end]:
-            continue
-        begin = sum(map(len, lines[: node.lineno - 1]))
-        if not begin <= start <= end <= begin + len(line):
-            continue
-        changed = line[: start - begin] + new + line[end - begin :]
-        yield Change(
-            file, function_at(file, node.lineno), line.rstrip("\n"), changed.rstrip("\n"), kind, "", node.lineno
-        )
+    lines = [line.encode() for line in text.splitlines()]  # `ast` counts columns in bytes
+    for kind, node, start, end, new in _edits(ast.parse(text), lines):
+        if start[0] == end[0] == node.lineno:
+            line = lines[node.lineno - 1]
+            changed = line[: start[1]] + new.encode() + line[end[1] :]
+            function = function_at(file, node.lineno)
+            yield Change(file, function, line.decode(), changed.decode(), kind, "", node.lineno)
 
 
-Edit = tuple[str, ast.expr | ast.stmt | ast.keyword, int, int, str]
+Node = ast.expr | ast.stmt | ast.keyword
+Place = tuple[int, int]
+"""Line from 1, and column."""
+Edit = tuple[str, Node, Place, Place, str]
 """Kind, node whose first line is changed, start and end of the text that is replaced, and what replaces it."""
 
 
-def _edits(tree: ast.Module, text: str) -> Iterator[Edit]:
-    at = _Offsets(text)
+def _edits(tree: ast.Module, lines: list[bytes]) -> Iterator[Edit]:
     for node in _executed(tree):
         match node:
             case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
-                old, new = COMPARED[type(op)]
-                yield from _between(text, "comparison", node, at.end(left), at.start(right), old, new)
+                yield from _between(lines, "comparison", node, left, right, *COMPARED[type(op)])
             case ast.BinOp(left=left, op=op, right=right) if type(op) in CALCULATED and not _is_text(left, right):
-                old, new = CALCULATED[type(op)]
-                yield from _between(text, "arithmetic", node, at.end(left), at.start(right), old, new)
+                yield from _between(lines, "arithmetic", node, left, right, *CALCULATED[type(op)])
             case ast.BoolOp(op=op, values=[left, right, *_]):
-                old, new = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
-                yield from _between(text, "condition", node, at.end(left), at.start(right), old, new)
+                words = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
+                yield from _between(lines, "condition", node, left, right, *words)
             case ast.If(test=test) | ast.IfExp(test=test) if test.lineno == test.end_lineno:
-                start, end = at.start(test), at.end(test)
-                yield "condition", test, start, end, f"not ({text[start:end]})"
+                said = lines[test.lineno - 1][test.col_offset : test.end_col_offset].decode()
+                yield "condition", test, _start(test), _end(test), f"not ({said})"
             case ast.Constant(value=bool() | int() | float() as value):
-                new = (
-                    str(not value)
-                    if isinstance(value, bool)
-                    else str(value + 1)
-                    if isinstance(value, int)
-                    else (repr(2 * value or 0.5))
+                more = (
+                    not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2 * value or 0.5
                 )
-                yield "constant", node, at.start(node), at.end(node), new
+                yield "constant", node, _start(node), _end(node), repr(more)
             case ast.Call(args=args, keywords=keywords) if keywords:
-                given: list[ast.expr | ast.keyword] = [*args, *keywords]
-                ends = [*map(at.start, given[1:]), at.end(given[-1])]
-                for each, end in zip(given, ends, strict=True):
+                given: list[Node] = [*args, *keywords]
+                for each, end in zip(given, [*map(_start, given[1:]), _end(given[-1])], strict=True):
                     if isinstance(each, ast.keyword) and each.arg not in {None, "strict"}:  # zip's is a safeguard
-                        yield "argument", each, at.start(each), end, ""
+                        yield "argument", each, _start(each), end, ""
             case ast.Expr(value=ast.Call()) if node.lineno == node.end_lineno:
-                yield "call", node, at.start(node), at.end(node), "pass"
+                yield "call", node, _start(node), _end(node), "pass"
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
                 if node.lineno == node.end_lineno:
-                    yield "return", node, at.start(value), at.end(value), "None"
+                    yield "return", node, _start(value), _end(value), "None"
 
 
-def _between(text: str, kind: str, node: ast.expr, start: int, end: int, old: str, new: str) -> Iterator[Edit]:
-    """The operator between two operands, where it stands between them once and on the line where the node begins."""
-    if text.count("\n", start, end) == 0 and text.count(old, start, end) == 1:
-        found = text.index(old, start, end)
-        yield kind, node, found, found + len(old), new
+def _start(node: Node) -> Place:
+    return node.lineno, node.col_offset
+
+
+def _end(node: Node) -> Place:
+    return node.end_lineno or 0, node.end_col_offset or 0
+
+
+def _between(lines: list[bytes], kind: str, node: Node, left: Node, right: Node, old: str, new: str) -> Iterator[Edit]:
+    """The operator between two operands, where it stands between them once and on one line."""
+    (line, start), (other, end) = _end(left), _start(right)
+    if line == other and lines[line - 1].count(old.encode(), start, end) == 1:
+        found = lines[line - 1].index(old.encode(), start, end)
+        yield kind, node, (line, found), (line, found + len(old)), new
 
 
 def _is_text(*operands: ast.expr) -> bool:
-    """Whether one of the operands of `+` or `%` is plainly no number."""
+    """Whether one of the operands is plainly no number."""
     plain = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Dict)
     return any(isinstance(e, plain) or (isinstance(e, ast.Constant) and isinstance(e.value, str)) for e in operands)
 
@@ -175,28 +167,6 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
             if isinstance(child, ast.AST):
                 yield child
                 yield from _executed(child)
-
-
-class _Offsets:
-    """Offsets of nodes in a text; `ast` counts columns in bytes of UTF-8."""
-
-    def __init__(self, text: str) -> None:
-        self.lines = text.splitlines(keepends=True)
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line))
-
-    def _of(self, line: int, column: int) -> int:
-        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
-
-    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        return self._of(node.lineno, node.col_offset)
-
-    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        return self._of(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-
-
-# --- kept -------------------------------------------------------------------------------------------------------------
 
 
 def kept(path: Path) -> list[Change]:
@@ -232,7 +202,6 @@ def _files(suffix: str) -> tuple[str, ...]:
 
 
 def _line_of(file: str, function: str, old: str) -> int:
-    """Line at which a text begins inside a function of a file; 0 where it isn't."""
     path = ROOT / file
     if not path.is_file():
         return 0
@@ -250,15 +219,14 @@ def function_at(file: str, line: int) -> str:
     return max(around)[1] if around else ""
 
 
-@cache
-def definitions(file: str) -> tuple[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str], ...]:
-    """Functions and classes of a file with their qualified names."""
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
-    def below(
-        node: ast.AST, prefix: str
-    ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]:
+
+@cache
+def definitions(file: str) -> tuple[tuple[Definition, str], ...]:
+    def below(node: ast.AST, prefix: str) -> Iterator[tuple[Definition, str]]:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if isinstance(child, Definition):
                 yield child, prefix + child.name
                 yield from below(child, f"{prefix}{child.name}.")
             else:

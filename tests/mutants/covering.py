@@ -32,13 +32,10 @@ def digests(*folders: str) -> dict[str, str]:
 
 
 def digest(*folders: str) -> str:
-    """Digest of all of them together."""
     return hashlib.sha256(json.dumps(digests(*folders)).encode()).hexdigest()[:16]
 
 
 class Covering:
-    """Tests by the lines that they run."""
-
     def __init__(self, folder: Path) -> None:
         self.data = CoverageData(str(folder / "coverage"))
         self.data.read()
@@ -62,13 +59,9 @@ class Covering:
         telling = {file for file in by_file if any(text in _text(file) for text in said)}
         own = telling | {file for file in by_file if stem in Path(file).stem or named.search(_text(file))}
         folder = change.source.parent.name
-        files = sorted(
-            by_file, key=lambda file: (file not in telling, file not in own, folder not in Path(file).parts, file)
-        )
-        first = sorted(
-            chain.from_iterable(by_file[file] for file in own),
-            key=lambda test: (test.partition("::")[0] not in telling, self.seconds[test]),
-        )
+        files = sorted(by_file, key=lambda f: (f not in telling, f not in own, folder not in Path(f).parts, f))
+        owned = chain.from_iterable(by_file[file] for file in own)
+        first = sorted(owned, key=lambda test: (test.partition("::")[0] not in telling, self.seconds[test]))
         others = filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files))))
         taken: dict[str, float] = {}
         for tests, most in ((first, seconds / 2), (others, seconds)):
@@ -149,7 +142,6 @@ def _text(file: str) -> str:
 
 
 def measured() -> Covering:
-    """Coverage of the code as it is; test files that aren't known with these sources are run first."""
     folder = BUILD / f"coverage-{digest(*PACKAGES)}"
     folder.mkdir(parents=True, exist_ok=True)
     done, durations = folder / "tests.json", folder / "durations.json"
@@ -172,10 +164,9 @@ def _run(folder: Path, files: list[str]) -> dict[str, float]:
         sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", MARKED_OUT, "--cov",
         f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *files,
     ]  # fmt: skip
+    environment = {**os.environ, "DURATIONS_FILE": str(seconds)}
     with log.open("wb") as out:
-        code = subprocess.run(
-            command, cwd=ROOT, check=False, stdout=out, stderr=out, env={**os.environ, "DURATIONS_FILE": str(seconds)}
-        ).returncode
+        code = subprocess.run(command, cwd=ROOT, check=False, stdout=out, stderr=out, env=environment).returncode
     if code not in {0, 5}:
         sys.exit(f"the tests fail without any change (exit code {code}); see {log}")
     known, last = CoverageData(str(folder / "coverage")), CoverageData(str(folder / "last"))

@@ -19,8 +19,6 @@ _NOT_PAGE = f":(exclude){PAGE}"  # it's written after every part
 
 
 class State(StrEnum):
-    """Whether a part did what it should."""
-
     GREEN = "green"
     RED = "red"
     UNFINISHED = "unfinished"
@@ -28,8 +26,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One part, run once."""
-
     state: State
     said: str
     """One line, such as how many tests passed."""
@@ -57,7 +53,6 @@ def read(path: Path) -> Outcome | None:
 
 
 def write(path: Path, outcome: Outcome) -> None:
-    """Keep an outcome."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1))
 
 
@@ -72,7 +67,6 @@ def digest(root: Path, paths: Sequence[str]) -> str:
 
 
 def commit(root: Path, paths: Sequence[str]) -> str:
-    """The commit that is checked out, and whether these files differ from it."""
     changed = _git(root, "status", "--porcelain", "--", *paths, _NOT_PAGE)
     return _git(root, "rev-parse", "--short", "HEAD").strip() + "+changes" * bool(changed)
 

@@ -26,25 +26,21 @@ class Log:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Those that aren't blank."""
         text = _COLOURS.sub("", self.text).replace(f"{self.root}/", "")
         return [_FOLDERS.sub(".../", line.rstrip()) for line in text.splitlines() if line.strip()]
 
     @cached_property
     def counts(self) -> list[str]:
-        """Pytest's, such as `3 passed`."""
         found = next(filter(None, map(_COUNTS.match, reversed(self.lines))), None)
         counts = found[1].split(", ") if found else []
         return [count for count in counts if not count.endswith(("deselected", "warning", "warnings"))]
 
     @property
     def said(self) -> str:
-        """One line for all."""
         return ", ".join(self.counts) or (self.lines or ["nothing was printed"])[-1]
 
     @property
     def nothing_passed(self) -> bool:
-        """Whether all tests were skipped."""
         return bool(self.counts) and not any(count.endswith("passed") for count in self.counts)
 
     @property

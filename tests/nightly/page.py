@@ -11,15 +11,8 @@ from tests.nightly.parts import Part
 
 NAMED = 10
 """Failures of a part that are named."""
-_COLUMNS = (
-    "part",
-    "what it proves",
-    "command",
-    "outcome",
-    "minutes",
-    "load at start, end",
-    "if another commit, machine",
-)
+_LOAD, _OTHER = "load at start, end", "if another commit, machine"
+_COLUMNS = ("part", "what it proves", "command", "outcome", "minutes", _LOAD, _OTHER)
 _OPENING = """# What runs every night
 
 `make nightly` runs what takes too long for `make test`, one part after the other, and writes this page. Started again,
@@ -29,7 +22,6 @@ command: [how fast](performance.md)."""
 
 
 def written(parts: Sequence[Part], outcomes: Mapping[str, Outcome]) -> str:
-    """The page; `outcomes` has those of parts that were run, by name."""
     return "\n".join(_lines(parts, outcomes)) + "\n"
 
 

@@ -37,13 +37,13 @@ def simulated(outcomes: dict[str, Any], folder: Path, monkeypatch: pytest.Monkey
     """Exit code, page and the jobs that were run."""
     ran: list[str] = []
     jobs = {name: lambda name=name: ran.append(name) or outcomes[name] for name in outcomes}  # type: ignore[misc]
-    monkeypatch.setattr(levels, "jobs", lambda _: jobs)
+    monkeypatch.setattr(levels, "jobs", lambda _most: jobs)
     (folder / "docs").mkdir(exist_ok=True)
     code = levels.main([], folder)
     return code, (folder / "docs" / "levels.md").read_text(encoding="utf-8"), ran
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path, monkeypatch):
+def test_levels_measured_are_not_measured_again(tmp_path, monkeypatch):
     first = simulated(planted(), tmp_path, monkeypatch)
     assert first[0] == 0
     assert first[2] == [*planted()]
@@ -65,7 +65,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path, monkeypatch):
         ("power: 57 x 20", ("acc",), FORMER["57 x 20"]["acc"] - 0.021, "least gain -2.1: ACC, 57 x 20 | **fails**"),
     ],
 )
-def test_what_does_not_hold_fails(job, place, value, said, tmp_path, monkeypatch, capsys):
+def test_levels_page_says_what_fails(job, place, value, said, tmp_path, monkeypatch, capsys):
     outcomes = planted()
     where = outcomes[job]
     for key in place[:-1]:
@@ -77,7 +77,7 @@ def test_what_does_not_hold_fails(job, place, value, said, tmp_path, monkeypatch
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED ")
 
 
-def test_untested_data_sets_are_counted_with_the_reason(tmp_path, monkeypatch):
+def test_levels_page_counts_untested_data_sets(tmp_path, monkeypatch):
     outcomes = planted()
     none = {"named": 0, "tested": 0, "untested": {"too few": 400}, "covered": None, "error": None, "intervals": 0.0}
     outcomes["levels: 57 x 10"]["auroc"] = none

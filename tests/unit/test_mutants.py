@@ -10,7 +10,6 @@ import pytest
 
 from tests.mutants import __main__ as command
 from tests.mutants import changes
-from tests.mutants.changes import Change
 
 SOURCE = '''"""Module."""
 
@@ -44,7 +43,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         clear()
 
 
-def test_changes_of_each_kind_are_made(root: Path) -> None:
+def test_mutants_of_each_kind(root: Path) -> None:
     made = {(each.kind, each.new.strip()) for each in changes.changes_of("bench/clip.py")}
     assert made == {
         ("argument", 'print("low", )'),
@@ -62,40 +61,12 @@ def test_changes_of_each_kind_are_made(root: Path) -> None:
     }
 
 
-def test_drawn_changes_follow_from_the_seed(root: Path) -> None:
-    first, again, other = (changes.drawn(seed, 5) for seed in (1, 1, 2))
-    assert first == again != other
-    assert [each.name for each in first] == ["1-00", "1-01", "1-02", "1-03", "1-04"]
-    assert len(set(first)) == 5
-
-
-def test_kept_change_is_found_after_a_move(root: Path) -> None:
-    change = next(each for each in changes.changes_of("bench/clip.py") if each.kind == "comparison")
-    changes.keep(root / "kept.json", [change])
-    (root / "bench" / "clip.py").unlink()
-    (root / "bench" / "moved.py").write_text("import math\n\n" + SOURCE, encoding="utf-8")
-    for clear in (changes.definitions, changes._files):
-        clear.cache_clear()
-    [found] = changes.kept(root / "kept.json")
-    assert (found.file, found.line, found.replaces) == ("bench/moved.py", change.line + 2, "")
-    assert "if value <= low" in found.applied((root / "bench/moved.py").read_text(encoding="utf-8"))
-
-
-def test_kept_change_whose_line_is_gone_is_replaced_by_its_kind(root: Path) -> None:
-    gone = Change("bench/clip.py", "clipped", "    if value > low:", "    if value >= low:", "comparison", "gone")
-    changes.keep(root / "kept.json", [gone])
-    [found] = changes.kept(root / "kept.json")
-    assert (found.name, found.replaces, found.kind) == ("gone'", "gone", "comparison")
-    assert "gone' (instead of gone)" in command.table([found], {"gone'": command.Outcome("survived", "2 tests", 1)})
-
-
-def test_attempt_says_which_test_failed_and_restores_the_file(root: Path) -> None:
+def test_mutant_is_caught_by_the_test_that_fails(root: Path) -> None:
     """One test sees the limit, none sees the comparison's edge; after a change the same copy serves the next."""
-    (root / "test_clip.py").write_text(
-        "from bench.clip import clipped\n\n\ndef test_limit():\n    assert clipped(9) == 3\n", encoding="utf-8"
-    )
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    test = "from bench.clip import clipped\n\n\ndef test_limit():\n    assert clipped(9) == 3\n"
+    (root / "test_clip.py").write_text(test, encoding="utf-8")
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=root, check=True)
     copy = command._copied(root / "copy")
     tests = ["test_clip.py::test_limit"]
     limit, edge = (

@@ -2,111 +2,69 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import json
+import itertools
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from tests.faults import commands, workload
-from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults.commands import Outcome, Runs, replaced, require
+from tests.faults.parts.disk import bound_by_permissions
 
 TITLE = "signals, streams, locales, clocks and odd paths"
-
 _SOON = 5.0
 """Seconds within which a command ends after a signal."""
 _SENTENCE = "run the same command to go on"
-
-First = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the cases work, and what an undisturbed run gave."""
-
-    folder: Path
-    file: Path
-
-    def undisturbed(self) -> dict[str, object]:
-        """The cells of a run that nothing disturbs, made once."""
-        kept = self.folder / "undisturbed.json"
-        if not kept.is_file():
-            folder = self.folder / "undisturbed"
-            self.run(folder).expect(0)
-            kept.write_text(json.dumps(commands.cells(folder / "out")), encoding="utf-8")
-        found: dict[str, object] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
-
-    def run(
-        self,
-        folder: Path,
-        env: dict[str, str] | None = None,
-        first: First | None = None,
-        more: Sequence[str] = (),
-        kill: tuple[float, signal.Signals] | None = None,
-    ) -> commands.Ran:
-        """Run the workload with its cache and results below a folder."""
-        words = workload.command(self.file, folder, "ccps,ptrue", "--set", "ccps.contrastive_steps=60",
-                                 "--set", "ccps.classifier_steps=60", *more)  # fmt: skip
-        return commands.bench(
-            *words, folder=folder, env={**workload.cache(folder), **(env or {})}, first=first,
-            kill_after=None if kill is None else kill[0], sign=signal.SIGKILL if kill is None else kill[1],
-        )  # fmt: skip
-
-    def same(self, folder: Path) -> None:
-        """Refuse results other than the undisturbed ones."""
-        commands.same(commands.cells(folder / "out"), self.undisturbed())
+_QUICK = ("--set", "ccps.contrastive_steps=60", "--set", "ccps.classifier_steps=60")
+First = Callable[[], object]
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Signals at several moments, then whatever must change nothing, then what must be one sentence."""
-    place = Place(folder, workload.questions_file(folder, sizes={"test": 12, "train": 24, "validation": 12}))
+def cases(folder: Path) -> Iterator[tuple[str, First]]:
+    runs = Runs(folder / "undisturbed", more=_QUICK, sizes=(12, 24, 12))
     for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         for moment in (0.2, 0.4, 0.7, 1.2, 1.8):
-            yield Case(f"{sign.name} after {moment} s", partial(_stopped, place, sign, moment))
-    yield Case("SIGTERM twice", partial(_stopped_twice, place))
-    yield Case("SIGHUP that nohup ignores", partial(_unheard, place))
-    yield Case("SIGTERM and a clean-up that hangs", partial(_hanging, place))
+            yield (
+                f"{sign.name} after {moment} s",
+                partial(_stopped, runs, folder / f"{sign.name}-{moment}", sign, moment),
+            )
+    yield "SIGTERM twice", partial(_stopped_twice, runs, folder / "twice")
+    yield "SIGHUP that nohup ignores", partial(_unheard, runs, folder / "nohup")
+    yield "SIGTERM and a clean-up that hangs", partial(_hanging, runs, folder / "hanging")
     for name, first in _STREAMS.items():
-        yield Case(name, partial(_streams, place, name, first))
+        yield name, partial(_streams, runs, folder / _word(name), name, first)
     for name, env in _ENVIRONMENTS.items():
-        yield Case(name, partial(_unchanged, place, place.folder / _word(name), env, None))
+        yield name, partial(_unchanged, runs, folder / _word(name), env, None)
     for name, first in _STARTS.items():
-        yield Case(name, partial(_unchanged, place, place.folder / _word(name), {}, first))
+        yield name, partial(_unchanged, runs, folder / _word(name), {}, first)
     for number, name in enumerate(_NAMES):
-        yield Case(f"path {name[:30]!a}", partial(_unchanged, place, place.folder / f"p{number}" / name, {}, None))
-    yield Case("home that can't be written, without a cache named", partial(_homeless, place))
-    yield Case("cache that can't be written", partial(_readonly, place, "cache"))
-    yield Case("results that can't be written", partial(_readonly, place, "out"))
+        yield f"path {name[:30]!a}", partial(_unchanged, runs, folder / f"p{number}" / name, {}, None)
+    yield "home that can't be written, without a cache named", partial(_homeless, runs, folder)
+    yield "cache that can't be written", partial(_readonly, runs, folder / "readonly-cache", "cache")
+    yield "results that can't be written", partial(_readonly, runs, folder / "readonly-out", "out")
 
 
 def _word(name: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------
-
-
-def _stopped(place: Place, sign: signal.Signals, moment: float) -> None:
+def _stopped(runs: Runs, folder: Path, sign: signal.Signals, moment: float) -> None:
     """It ends soon with its code and a sentence, and the same command gives what an undisturbed run gives."""
-    folder = place.folder / f"{sign.name}-{moment}"
-    ran = place.run(folder, kill=(moment, sign))
-    if ran.code == 0:
-        return place.same(folder)  # it was quicker
-    ran.expect(128 + sign)
-    if _SENTENCE not in ran.err:
-        raise FaultError(Outcome.LOST, f"no sentence: {ran.err[-200:]!r}")
-    if ran.seconds - moment > _SOON:
-        raise FaultError(Outcome.HUNG, f"{ran.seconds - moment:.1f} s after the signal")
-    place.run(folder).expect(0)
-    return place.same(folder)
+    ran = runs.run(folder, kill_after=moment, sign=sign)
+    if ran.code != 0:  # else it was quicker
+        _ended(ran.expect(128 + sign), moment)
+        runs.run(folder).expect(0)
+    runs.same(folder)
+
+
+def _ended(ran: commands.Ran, moment: float) -> None:
+    require(_SENTENCE in ran.err, Outcome.LOST, f"no sentence: {ran.err[-200:]!r}")
+    require(ran.seconds - moment <= _SOON, Outcome.HUNG, f"{ran.seconds - moment:.1f} s after the signal")
 
 
 def _slow_end() -> None:
@@ -122,99 +80,72 @@ def _slow_end() -> None:
     pipeline.__dict__["prepare"] = stuck
 
 
-def _hanging(place: Place) -> None:
-    ran = place.run(place.folder / "hanging", first=_slow_end, kill=(1.0, signal.SIGTERM)).expect(143)
-    if ran.seconds - 1.0 > _SOON or _SENTENCE not in ran.err:
-        raise FaultError(Outcome.HUNG, f"{ran.seconds - 1:.1f} s after the signal: {ran.err[-200:]!r}")
+def _hanging(runs: Runs, folder: Path) -> None:
+    _ended(runs.run(folder, first=_slow_end, kill_after=1.0, sign=signal.SIGTERM).expect(143), 1.0)
 
 
-def _stopped_twice(place: Place) -> None:
-    folder = place.folder / "twice"
-    words = workload.command(place.file, folder, "ptrue")
+def _stopped_twice(runs: Runs, folder: Path) -> None:
+    words = workload.command(runs.questions, folder, "ptrue")
     running = commands.started(*words, folder=folder, env=workload.cache(folder), first=_slow_end)
-    time.sleep(1.0)
-    os.kill(running.pid, signal.SIGTERM)
-    time.sleep(0.5)
-    os.kill(running.pid, signal.SIGTERM)
+    for seconds in (1.0, 0.5):
+        time.sleep(seconds)
+        os.kill(running.pid, signal.SIGTERM)
     sent = time.monotonic()
     commands.finished(running).expect(143)
-    if time.monotonic() - sent > 1.0:
-        raise FaultError(Outcome.HUNG, "not at once")
+    require(time.monotonic() - sent <= 1.0, Outcome.HUNG, "not at once")
 
 
-def _unheard(place: Place) -> None:
-    folder = place.folder / "nohup"
-
-    def nohup() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    place.run(folder, first=nohup, kill=(0.8, signal.SIGHUP)).expect(0)
-    place.same(folder)
+def _unheard(runs: Runs, folder: Path) -> None:
+    nohup = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    runs.run(folder, first=nohup, kill_after=0.8, sign=signal.SIGHUP).expect(0)
+    runs.same(folder)
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
+def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> None:
+    for descriptor in descriptors:
+        replaced(descriptor, os.open(path, flags))
 
 
-def _to(path: str, *descriptors: int, flags: int = os.O_WRONLY) -> First:
-    def redirect() -> None:
-        for descriptor in descriptors:
-            commands.replaced(descriptor, os.open(path, flags))
-
-    return redirect
-
-
-def _closed(*descriptors: int) -> First:
+def _closed(*descriptors: int) -> None:
     """As the shell's `>&-`: Python has no stream then."""
-
-    def close() -> None:
-        for descriptor in descriptors:
-            os.close(descriptor)
-            setattr(sys, ("stdin", "stdout", "stderr")[descriptor], None)
-
-    return close
+    for descriptor in descriptors:
+        os.close(descriptor)
+        setattr(sys, ("stdin", "stdout", "stderr")[descriptor], None)
 
 
-def _broken(*descriptors: int) -> First:
+def _broken(*descriptors: int) -> None:
     """As `| head`, after it has ended."""
-
-    def pipe() -> None:
-        reading, writing = os.pipe()
-        os.close(reading)
-        for descriptor in descriptors:
-            commands.replaced(descriptor, writing)
-
-    return pipe
+    reading, writing = os.pipe()
+    os.close(reading)
+    for descriptor in descriptors:
+        replaced(descriptor, writing)
 
 
 _STREAMS: dict[str, First] = {
-    "stdout closed": _closed(1),
-    "stderr closed": _closed(2),
-    "all streams closed": _closed(0, 1, 2),
-    "stdout full": _to("/dev/full", 1),
-    "stderr full": _to("/dev/full", 2),
-    "both full": _to("/dev/full", 1, 2),
-    "stdout a broken pipe": _broken(1),
-    "stderr a broken pipe": _broken(2),
-    "both broken pipes": _broken(1, 2),
-    "stdout read-only": _to(os.devnull, 1, flags=os.O_RDONLY),
+    "stdout closed": partial(_closed, 1),
+    "stderr closed": partial(_closed, 2),
+    "all streams closed": partial(_closed, 0, 1, 2),
+    "stdout full": partial(_to, "/dev/full", 1),
+    "stderr full": partial(_to, "/dev/full", 2),
+    "both full": partial(_to, "/dev/full", 1, 2),
+    "stdout a broken pipe": partial(_broken, 1),
+    "stderr a broken pipe": partial(_broken, 2),
+    "both broken pipes": partial(_broken, 1, 2),
+    "stdout read-only": partial(_to, os.devnull, 1, flags=os.O_RDONLY),
 }
 
 
-def _streams(place: Place, name: str, first: First) -> None:
-    folder = place.folder / _word(name)
+def _streams(runs: Runs, folder: Path, name: str, first: First) -> None:
     complains = name in {"stdout full", "both full", "stdout read-only"}
-    ran = place.run(folder, first=first).expect(2 if complains else 0)
-    if complains and name != "both full" and "can't be written" not in ran.err:
-        raise FaultError(Outcome.LOST, f"no sentence: {ran.err[-200:]!r}")
-    place.same(folder)
+    ran = runs.run(folder, first=first).expect(2 if complains else 0)
+    silent = not complains or name == "both full"
+    require(silent or "can't be written" in ran.err, Outcome.LOST, f"no sentence: {ran.err[-200:]!r}")
+    runs.same(folder)
 
 
-# --- what must change nothing -----------------------------------------------------------------------------------------
-
-
-def _unchanged(place: Place, folder: Path, env: dict[str, str], first: First | None) -> None:
-    place.run(folder, env, first).expect(0)
-    place.same(folder)
+def _unchanged(runs: Runs, folder: Path, env: dict[str, str], first: First | None) -> None:
+    runs.run(folder, env=env, first=first).expect(0)
+    runs.same(folder)
 
 
 _ENVIRONMENTS: dict[str, dict[str, str]] = {
@@ -232,28 +163,14 @@ _ENVIRONMENTS: dict[str, dict[str, str]] = {
 
 
 def _ascii() -> None:
-    """Streams of a locale without our letters."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="ascii", errors="strict")  # type: ignore[union-attr]
 
 
-def _clock(seconds: float) -> First:
+def _clock(seconds: float) -> None:
     """The wall clock stands elsewhere, and goes backwards now and then."""
-
-    def patch() -> None:
-        real, count = time.time, [0]
-
-        def back() -> float:
-            count[0] += 1
-            return real() + seconds - (3_600 if count[0] % 3 == 0 else 0)
-
-        time.time = back
-
-    return patch
-
-
-def _umask() -> None:
-    os.umask(0o077)
+    real, count = time.time, itertools.count(1)
+    time.time = lambda: real() + seconds - (3_600 if next(count) % 3 == 0 else 0)
 
 
 def _gone() -> None:
@@ -287,10 +204,10 @@ def _foreign_packages() -> None:
 
 _STARTS: dict[str, First] = {
     "streams in ASCII": _ascii,
-    "clock set back by ten years": _clock(-10 * 365 * 86_400.0),
-    "clock before 1970": _clock(-80 * 365 * 86_400.0),
-    "clock in the year 2100": _clock(75 * 365 * 86_400.0),
-    "umask 077": _umask,
+    "clock set back by ten years": partial(_clock, -10 * 365 * 86_400.0),
+    "clock before 1970": partial(_clock, -80 * 365 * 86_400.0),
+    "clock in the year 2100": partial(_clock, 75 * 365 * 86_400.0),
+    "umask 077": partial(os.umask, 0o077),
     "current folder removed": _gone,
     "no network": _no_network,
     "foreign tasks and methods on the path": _foreign_packages,
@@ -301,35 +218,19 @@ _NAMES = (
 )  # fmt: skip
 
 
-# --- rights -----------------------------------------------------------------------------------------------------------
-
-
-class _Capabilities(ctypes.Structure):
-    """Of Linux's `capset`, twice: which a process has, may have, and hands on."""
-
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
-
-
-def _unwritable(folder: Path) -> First:
+def _unwritable(folder: Path) -> None:
     """A folder that nobody may write to, root included, who loses the right to pass over permissions."""
-
-    def change() -> None:
-        folder.chmod(0o500)
-        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-        if ctypes.CDLL(None).capset(header, (_Capabilities * 2)()) != 0:
-            raise OSError("capset")
-
-    return change
+    folder.chmod(0o500)
+    bound_by_permissions()
 
 
-def _homeless(place: Place) -> None:
-    home, folder = place.folder / "home", place.folder / "homeless"
+def _homeless(runs: Runs, folder: Path) -> None:
+    home = folder / "home"
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "XDG_CACHE_HOME": "", "CONFBENCH_CACHE": ""}
-    place.run(folder, env, _unwritable(home)).refused()
+    runs.run(folder / "homeless", env=env, first=partial(_unwritable, home)).refused()
 
 
-def _readonly(place: Place, name: str) -> None:
-    folder = place.folder / f"readonly-{name}"
+def _readonly(runs: Runs, folder: Path, name: str) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
-    place.run(folder, first=_unwritable(folder / name)).refused()
+    runs.run(folder, first=partial(_unwritable, folder / name)).refused()

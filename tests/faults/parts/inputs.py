@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults import commands, workload
-from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults import workload
+from tests.faults.commands import Outcome, Ran, bench, cells, require
 
 TITLE = "hostile options, names and questions"
 
@@ -19,30 +18,29 @@ _HALF = "\ud800"
 """Half of a surrogate pair: JSON can say it, UTF-8 can't."""
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """What must be refused with a sentence before any work, then what must be used as it stands."""
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     file = workload.questions_file(folder, sizes={"test": 6, "train": 12, "validation": 6})
     for number, (name, more) in enumerate(_OPTIONS.items()):
-        yield Case(name, partial(_option_refused, folder / f"o{number}", file, more))
+        yield name, partial(_refused, folder / f"o{number}", file, "ccps,ptrue", *more)
     for number, (name, row) in enumerate(_ROWS.items()):
-        yield Case(f"question: {name}", partial(_row_refused, folder / f"r{number}", row))
+        yield f"question: {name}", partial(_row_refused, folder / f"r{number}", row)
     for number, (name, content) in enumerate(_FILES.items()):
-        yield Case(f"file: {name}", partial(_file_refused, folder / f"f{number}", *content))
+        yield f"file: {name}", partial(_file_refused, folder / f"f{number}", *content)
     for number, (name, row) in enumerate(_HARMLESS.items()):
-        yield Case(f"harmless: {name}", partial(_row_used, folder / f"h{number}", row))
+        yield f"harmless: {name}", partial(_row_used, folder / f"h{number}", row)
     for number, (name, words) in enumerate(_OTHER_COMMANDS.items()):
-        yield Case(name, partial(_command_refused, folder / f"c{number}", words))
+        yield name, partial(_command_refused, folder / f"c{number}", words)
 
 
-def _option_refused(folder: Path, file: Path, more: Sequence[str]) -> None:
-    words = workload.command(file, folder, "ccps,ptrue", *more)
-    _nothing_done(folder, commands.bench(*words, folder=folder, env=workload.cache(folder)))
+def _ran(folder: Path, file: Path, methods: str = "ptrue", *more: str) -> Ran:
+    return bench(*workload.command(file, folder, methods, *more), folder=folder, env=workload.cache(folder))
 
 
-def _nothing_done(folder: Path, ran: commands.Ran) -> None:
-    ran.refused()
-    if any((folder / "out").rglob("*.parquet")) or any((folder / "cache").rglob("*.safetensors")):
-        raise FaultError(Outcome.LOST, "it was refused after work, not before it")
+def _refused(folder: Path, file: Path, *more: str) -> Ran:
+    ran = _ran(folder, file, *more).refused()
+    done = any((folder / "out").rglob("*.parquet")) or any((folder / "cache").rglob("*.safetensors"))
+    require(not done, Outcome.LOST, "it was refused after work, not before it")
+    return ran
 
 
 def _row(**changes: Any) -> dict[str, Any]:
@@ -58,31 +56,24 @@ def _with_row(folder: Path, row: dict[str, Any]) -> Path:
 
 
 def _row_refused(folder: Path, row: dict[str, Any]) -> None:
-    words = workload.command(_with_row(folder, row), folder, "ptrue")
-    ran = commands.bench(*words, folder=folder, env=workload.cache(folder))
-    _nothing_done(folder, ran)
-    if "line 6" not in ran.err and "q7" not in ran.err:
-        raise FaultError(Outcome.LOST, f"the row isn't named: {ran.err[-200:]!r}")
+    ran = _refused(folder, _with_row(folder, row))
+    require("line 6" in ran.err or "q7" in ran.err, Outcome.LOST, f"the row isn't named: {ran.err[-200:]!r}")
 
 
 def _row_used(folder: Path, row: dict[str, Any]) -> None:
-    words = workload.command(_with_row(folder, row), folder, "ptrue")
-    commands.bench(*words, folder=folder, env=workload.cache(folder)).expect(0)
-    (cell,) = commands.cells(folder / "out").values()
-    if cell["status"] != "ok" or cell["n"] != 6:
-        raise FaultError(Outcome.LOST, f"{cell['status']}: {cell['reason']}")
+    _ran(folder, _with_row(folder, row)).expect(0)
+    (cell,) = cells(folder / "out").values()
+    require(cell["status"] == "ok" and cell["n"] == 6, Outcome.LOST, f"{cell['status']}: {cell['reason']}")
 
 
 def _file_refused(folder: Path, name: str, content: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content)
-    words = workload.command(folder / name, folder, "ptrue")
-    _nothing_done(folder, commands.bench(*words, folder=folder, env=workload.cache(folder)))
+    _refused(folder, folder / name)
 
 
 def _command_refused(folder: Path, words: Sequence[str]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    commands.bench(*words, folder=folder, env=workload.cache(folder)).refused()
+    bench(*words, folder=folder, env=workload.cache(folder)).refused()
 
 
 _OPTIONS: dict[str, Sequence[str]] = {

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from typing import Any
 from bench.grading.openai import OpenAIJudge
 from bench.run.config import RunConfig
 from tests.faults import commands, judge_server
-from tests.faults.commands import Ran
+from tests.faults.commands import Outcome, Ran, require, same
 from tests.faults.judge_server import QUICK, Reply, Script, Server, completion, good
-from tests.faults.ledger import Case, FaultError, Outcome
 from tests.faults.workload import QUICK as SHORT
 from tests.faults.workload import cache
 
@@ -28,21 +27,21 @@ SECRET = "sk-planted-SECRET123XYZ"  # noqa: S105 - planted, to be looked for
 RUN = ("run", "--method", "ptrue", "--model", "tiny", "--task", "atlas-oe", "--limit", str(LIMIT), *SHORT)
 TOLD = f"calls that were under way, at most {PARALLEL}, may have been paid for and are made again"
 NONSENSE = "answered no chat completion"
+STEERING = set("\x1b\x07\u202e\x9b")
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Every fault."""
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     world = _World(folder, Server(), Server())
     for name, (script, code, calls, words) in _servers(world).items():
-        yield Case(name, partial(_server_fault, world, name, script, (code, calls, words)))
+        yield name, partial(_server_fault, world, name, script, (code, calls, words))
     for sign in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
-        yield Case(f"{sign.name} with calls under way", partial(_stopped, world, sign))
+        yield f"{sign.name} with calls under way", partial(_stopped, world, sign)
     for trial in (_at_once, _key_in_clear, _password_in_clear, _environment, _hostile_model_name, _table_of_it):
-        yield Case(trial.__name__.strip("_").replace("_", " "), partial(trial, world))
+        yield trial.__name__.strip("_").replace("_", " "), partial(trial, world)
     for name, harm in _HARMS.items():
-        yield Case(f"verdicts: {name}", partial(_harmed, world, name, harm))
+        yield f"verdicts: {name}", partial(_harmed, world, name, harm)
     for name in ("m\ud800", "m\x1b[2J\x07", "m\u202ex", "", "x" * 10_000):
-        yield Case(f"--judge-model {name[:10]!r}", partial(_named, world, name))
+        yield f"--judge-model {name[:10]!r}", partial(_named, world, name)
 
 
 @dataclass
@@ -52,7 +51,7 @@ class _World:
     folder: Path
     server: Server
     other: Server
-    made: int = field(default=0)
+    made: int = 0
 
     @cached_property
     def read(self) -> Path:
@@ -61,27 +60,27 @@ class _World:
         from bench.run.pipeline import run
 
         folder = self.folder / "read"
-        task = {"methods": ("ptrue",), "model": "tiny", "tasks": ("atlas-oe",), "limit": LIMIT}
-        run(RunConfig(**task, overrides=("protocol.shots=0",), out=folder / "out", cache=folder / "cache"))
+        out, cache = folder / "out", folder / "cache"
+        run(RunConfig(("ptrue",), "tiny", ("atlas-oe",), limit=LIMIT, overrides=(SHORT[1],), out=out, cache=cache))
         return folder / "cache"
 
     @cached_property
     def undisturbed(self) -> tuple[int, Mapping[str, Any]]:
-        """Calls and results of a run without fault."""
         folder = self.fresh()
         self.server.begin()
         self.run(folder).expect(0)
         return self.server.calls, commands.cells(folder / "out")
 
+    def same(self, folder: Path) -> None:
+        same(commands.cells(folder / "out"), self.undisturbed[1])
+
     def fresh(self) -> Path:
-        """A folder whose cache has the model's answers."""
         self.made += 1
         folder = self.folder / f"case-{self.made}"
         shutil.copytree(self.read, folder / "cache")
         return folder
 
     def arguments(self, folder: Path, *more: object, url: str | None = None) -> list[object]:
-        """Of a run with the judge."""
         judge = ("--judge", "openai", "--judge-url", url or self.server.url)
         named = () if "--judge-model" in more else ("--judge-model", "judge")
         return [*RUN, *judge, *named, "--out", folder / "out", *more]
@@ -96,18 +95,23 @@ class _World:
     def check(self, folder: Path, ran: Ran) -> None:
         """Refuse what holds the key or commands a terminal."""
         _quiet(ran)
-        for path in folder.rglob("*"):
-            if path.is_file() and SECRET.encode() in path.read_bytes():
-                raise FaultError(Outcome.WRONG, f"the key stands in {path.name}")
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            require(SECRET.encode() not in path.read_bytes(), Outcome.WRONG, f"the key stands in {path.name}")
 
     def goes_on(self, folder: Path, expected: int) -> Ran:
         """The same command with a server without fault, which is asked so often and gives the right result."""
         self.server.begin()
         ran = self.run(folder).expect(0)
-        if self.server.calls != expected:
-            raise FaultError(_paid(self.server.calls, expected), f"{self.server.calls} calls, not {expected}")
-        commands.same(commands.cells(folder / "out"), self.undisturbed[1])
+        self.called(expected, expected)
+        self.same(folder)
         return ran
+
+    def called(self, fewest: int, most: int) -> None:
+        """Refuse other numbers of calls, none of which may go to the server that isn't meant."""
+        calls = self.server.calls
+        outcome = Outcome.PAID if calls > most else Outcome.WRONG
+        require(fewest <= calls <= most, outcome, f"{calls} calls, not {fewest} to {most}")
+        require(not self.other.calls, Outcome.WRONG, "a server that was not named was called")
 
 
 def _hurried() -> None:
@@ -116,20 +120,17 @@ def _hurried() -> None:
 
 
 def _quiet(ran: Ran) -> None:
-    for text in (ran.out, ran.err):
-        if SECRET in text or "hunter2" in text:
-            raise FaultError(Outcome.WRONG, "a secret is shown")
-        if set("\x1b\x07\u202e\x9b") & set(text):
-            raise FaultError(Outcome.WRONG, "text of others commands the terminal")
-
-
-def _paid(calls: int, expected: int) -> Outcome:
-    return Outcome.PAID if calls > expected else Outcome.WRONG
+    text = ran.out + ran.err
+    require(SECRET not in text and "hunter2" not in text, Outcome.WRONG, "a secret is shown")
+    require(not STEERING & {*text}, Outcome.WRONG, "text of others commands the terminal")
 
 
 def _says(ran: Ran, words: str) -> None:
-    if words not in " ".join(ran.err.split()):
-        raise FaultError(Outcome.WRONG, f"no {words!r} in {ran.err[-300:]!r}")
+    require(words in " ".join(ran.err.split()), Outcome.WRONG, f"no {words!r} in {ran.err[-200:]!r}")
+
+
+def _slowly(seconds: Callable[[int], float]) -> Script:
+    return lambda number, asked: replace(good(number, asked), seconds=seconds(number))
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
@@ -199,79 +200,49 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
 
 
 def _server_fault(world: _World, name: str, script: Script, expected: Expected) -> None:
-    n, wanted = world.undisturbed
     code, (fewest, most), words = expected
-    folder = world.fresh()
+    n, folder = world.undisturbed[0], world.fresh()
     world.other.begin()
     world.server.begin(script)
     ran = world.run(folder).expect(code)
-    if not fewest <= world.server.calls <= most:
-        raise FaultError(_paid(world.server.calls, most), f"{world.server.calls} calls, not {fewest} to {most}")
-    if world.other.calls:
-        raise FaultError(Outcome.WRONG, "a server that was not named was called")
+    world.called(fewest, most)
     _says(ran, words)
     if code == 0:
-        commands.same(commands.cells(folder / "out"), wanted)
+        world.same(folder)
         world.goes_on(folder, 0)
     elif name != "another model after five":  # that one's verdicts are rightly not used with those of the first
         world.goes_on(folder, n - len(_lines(folder)))
 
 
-# --- runs that are stopped, or meet -----------------------------------------------------------------------------------
-
-
 def _stopped(world: _World, sign: signal.Signals) -> None:
-    """Stop a run when it has some verdicts, and calls under way that don't end."""
-    n, _ = world.undisturbed
-    folder = world.fresh()
-
-    def script(number: int, asked: dict[str, Any]) -> Reply:
-        reply = good(number, asked)
-        reply.seconds = 0.0 if number <= n // 2 else 30.0
-        return reply
-
-    world.server.begin(script)
+    n, folder = world.undisturbed[0], world.fresh()
+    world.server.begin(_slowly(lambda number: 0.0 if number <= n // 2 else 30.0))
     env = {**cache(folder), "OPENAI_API_KEY": SECRET}
     running = commands.started(*world.arguments(folder), folder=folder, env=env)
-    _until(lambda: world.server.calls >= n // 2 + PARALLEL)
+    end = time.monotonic() + 60
+    while world.server.calls < n // 2 + PARALLEL:
+        require(time.monotonic() < end, Outcome.HUNG, "the calls don't come")
+        time.sleep(0.01)
     ran = commands.finished(running, time.monotonic() - running.since, sign)
     world.check(folder, ran)
     ran.expect(*{signal.SIGKILL: (-9,), signal.SIGINT: (130,), signal.SIGTERM: (143, -15)}[sign])
     kept = len(_lines(folder))
-    if kept < n // 2:
-        raise FaultError(Outcome.LOST, f"{kept} verdicts are kept of {n // 2}")
+    require(kept >= n // 2, Outcome.LOST, f"{kept} verdicts are kept of {n // 2}")
     after = world.goes_on(folder, n - kept)
     _says(after if sign == signal.SIGKILL else ran, TOLD)
 
 
 def _at_once(world: _World) -> None:
-    """Two runs on one cache."""
-    n, wanted = world.undisturbed
-    folder = world.fresh()
-
-    def script(number: int, asked: dict[str, Any]) -> Reply:
-        reply = good(number, asked)
-        reply.seconds = 0.2
-        return reply
-
-    world.server.begin(script)
+    n, folder = world.undisturbed[0], world.fresh()
+    world.server.begin(_slowly(lambda _: 0.2))
     env = {**cache(folder), "OPENAI_API_KEY": SECRET}
     outs = [folder / "one", folder / "two"]
     running = [commands.started(*world.arguments(out), folder=out, env=env) for out in outs]
     for one, out in zip(running, outs, strict=True):
-        ran = commands.finished(one).expect(0)
-        world.check(folder, ran)
-        commands.same(commands.cells(out / "out"), wanted)
-    if len(world.server.prompts) != n or len(set(world.server.prompts)) != n:
-        raise FaultError(_paid(world.server.calls, n), f"{world.server.calls} calls, not {n}")
-
-
-def _until(seen: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not seen():
-        if time.monotonic() > end:
-            raise FaultError(Outcome.HUNG, "the calls don't come")
-        time.sleep(0.01)
+        world.check(folder, commands.finished(one).expect(0))
+        world.same(out)
+    world.called(n, n)
+    require(len(set(world.server.prompts)) == n, Outcome.PAID, "a question was asked twice")
 
 
 # --- keys, environment, names -----------------------------------------------------------------------------------------
@@ -288,18 +259,17 @@ def _password_in_clear(world: _World) -> None:
 
 def _environment(world: _World) -> None:
     """Organisation and project are nobody else's; neither a base URL nor a proxy there redirects."""
-    folder = world.fresh()
+    n, folder = world.undisturbed[0], world.fresh()
     proxy = world.other.url.removesuffix("/v1")
     planted = {f"OPENAI_{name}": "planted-id" for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "API_VERSION")}
     planted |= {"OPENAI_BASE_URL": world.other.url, "http_proxy": proxy, "HTTP_PROXY": proxy, "ALL_PROXY": proxy}
     world.server.begin()
     world.other.begin()
     world.run(folder, env=planted).expect(0)
-    if world.server.calls != world.undisturbed[0] or world.other.calls:
-        raise FaultError(Outcome.WRONG, f"{world.server.calls} calls, and {world.other.calls} to another server")
-    if "planted-id" in str(world.server.headers):
-        raise FaultError(Outcome.WRONG, "the server learned of an organisation or a project")
-    commands.same(commands.cells(folder / "out"), world.undisturbed[1])
+    world.called(n, n)
+    told = "planted-id" in str(world.server.headers)
+    require(not told, Outcome.WRONG, "the server learned of an organisation or a project")
+    world.same(folder)
 
 
 def _hostile_model_name(world: _World) -> None:
@@ -308,32 +278,27 @@ def _hostile_model_name(world: _World) -> None:
 
 
 def _table_of_it(world: _World) -> None:
-    """What a table and a page show of it."""
     folder = _hostile_results(world)
+
+    def shown(command: str, *more: object) -> Ran:
+        words = (command, "--partial", "--deviations", "--results", folder / "out", *more)
+        return commands.bench(*words, folder=folder, env=cache(folder)).expect(0)
+
     for kind in ("terminal", "md", "csv", "tex", "json"):
-        more = ("--partial", "--deviations", "--format", kind)
-        ran = commands.bench("table", "--results", folder / "out", *more, folder=folder, env=cache(folder)).expect(0)
-        _quiet(ran)
-    more = ("--partial", "--deviations", "--out", folder / "page.html")
-    commands.bench("report", "--results", folder / "out", *more, folder=folder, env=cache(folder)).expect(0)
-    if set("\x1b\x07\u202e\x9b") & set((folder / "page.html").read_text(encoding="utf-8")):
-        raise FaultError(Outcome.WRONG, "the page holds commands")
+        _quiet(shown("table", "--format", kind))
+    shown("report", "--out", folder / "page.html")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    require(not STEERING & {*page}, Outcome.WRONG, "the page holds commands")
 
 
 def _hostile_results(world: _World) -> Path:
     folder = world.fresh()
     name = "judge\x1b]0;x\x07\u202e\ud800\x9b" + "x" * 10_000
-
-    def script(number: int, asked: dict[str, Any]) -> Reply:
-        reply = good(number, asked)
-        reply.model = name
-        return reply
-
-    world.server.begin(script)
+    world.server.begin(lambda number, asked: replace(good(number, asked), model=name))
     world.run(folder).expect(0)
     for row in commands.cells(folder / "out").values():
-        if not row["judge"].isprintable() or len(row["judge"]) > 300:
-            raise FaultError(Outcome.WRONG, "the result holds what the server called itself")
+        plain = row["judge"].isprintable() and len(row["judge"]) <= 300
+        require(plain, Outcome.WRONG, "the result holds what the server called itself")
     return folder
 
 
@@ -342,26 +307,15 @@ def _named(world: _World, name: str) -> None:
     ran = world.run(world.fresh(), "--judge-model", name).expect(2)
     halved = "\ud800" in name  # nothing of a command line may be that
     _says(ran, "expected text that UTF-8 can hold" if halved else "--judge-model: expected a name of 1 to 255")
-    if world.server.calls:
-        raise FaultError(Outcome.PAID, "the server was called")
+    require(not world.server.calls, Outcome.PAID, "the server was called")
 
 
 # --- the cache of verdicts --------------------------------------------------------------------------------------------
 
 
-def _path(folder: Path) -> Path:
-    (path,) = (folder / "cache" / "verdicts").glob("*.jsonl")
-    return path
-
-
 def _lines(folder: Path) -> list[str]:
-    """The verdicts that are kept."""
     found = list((folder / "cache" / "verdicts").glob("*.jsonl"))
     return found[0].read_text(encoding="utf-8").splitlines() if found else []
-
-
-def _other_verdict(data: bytes) -> bytes:
-    return data.replace(b'"verdict": true', b'"verdict": false', 1)
 
 
 def _flipped(where: float, bit: int) -> Callable[[bytes], bytes]:
@@ -374,7 +328,7 @@ def _flipped(where: float, bit: int) -> Callable[[bytes], bytes]:
 
 
 _HARMS: Mapping[str, Callable[[bytes], bytes]] = {
-    "another verdict": _other_verdict,
+    "another verdict": lambda data: data.replace(b'"verdict": true', b'"verdict": false', 1),
     "a bit early": _flipped(0.05, 0),
     "a bit in the middle": _flipped(0.5, 2),
     "a bit late": _flipped(0.95, 5),
@@ -389,7 +343,7 @@ def _harmed(world: _World, name: str, harm: Callable[[bytes], bytes]) -> None:
     n, _ = world.undisturbed
     folder = world.fresh()
     world.goes_on(folder, n)
-    path = _path(folder)
+    (path,) = (folder / "cache" / "verdicts").glob("*.jsonl")
     whole = path.read_bytes()
     if name == "unreadable":
         path.unlink()

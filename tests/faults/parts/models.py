@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults import commands, workload
-from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults import workload
+from tests.faults.commands import Outcome, Ran, bench, cells, require, same
 from tests.fixtures.models import TINY
 
 TITLE = "models that are broken, or changed under a cache"
@@ -24,55 +24,51 @@ _DEEP = "[" * 200_000
 _LOOP = "{% for a in range(90000) %}{% for b in range(90000) %}{% for c in range(90000) %}{% endfor %}{% endfor %}"
 _ESCAPE = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Models that must be refused, then changes that must be noticed."""
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     file = workload.questions_file(folder, sizes={"test": 4})
     for name, damage in {**_CONFIGS, **_OTHERS}.items():
-        yield Case(name, partial(_refused, folder / name.replace(" ", "-"), file, damage))
+        yield name, partial(_refused, folder / name.replace(" ", "-"), file, damage)
     for name, change in _CHANGES.items():
-        yield Case(f"changed under a cache: {name}", partial(_noticed, folder / name.replace(" ", "-"), file, change))
+        yield f"changed under a cache: {name}", partial(_noticed, folder / name.replace(" ", "-"), file, change)
 
 
-def model(folder: Path) -> Path:
-    """A copy of the embedded model that may be damaged."""
+def _model(folder: Path) -> Path:
     folder.mkdir(parents=True)
     for name in _FILES:
         shutil.copyfile(TINY / name, folder / name)
     return folder
 
 
-def _run(folder: Path, file: Path) -> commands.Ran:
-    arguments = [str(folder / "model") if word == "tiny" else word for word in workload.command(file, folder, "ptrue")]
-    return commands.bench(*arguments, folder=folder, env=workload.cache(folder))
+def _run(folder: Path, file: Path) -> Ran:
+    words = [str(folder / "model") if word == "tiny" else word for word in workload.command(file, folder, "ptrue")]
+    return bench(*words, folder=folder, env=workload.cache(folder))
 
 
 def _refused(folder: Path, file: Path, damage: Damage) -> None:
-    damage(model(folder / "model"))
+    damage(_model(folder / "model"))
     _run(folder, file).refused()
-    if any((folder / "out").rglob("*.parquet")):
-        raise FaultError(Outcome.WRONG, "results of a model that can't be used")
+    require(not any((folder / "out").rglob("*.parquet")), Outcome.WRONG, "results of a model that can't be used")
 
 
 def _noticed(folder: Path, file: Path, change: Damage) -> None:
     """The answers after a change must be those of a fresh cache."""
-    copy = model(folder / "model")
-    _run(folder, file).expect(0)
-    before = commands.cells(folder / "out")
+
+    def found() -> dict[str, Any]:
+        _run(folder, file).expect(0)
+        return cells(folder / "out")
+
+    copy = _model(folder / "model")
+    before = found()
     change(copy)
-    _run(folder, file).expect(0)
-    kept = commands.cells(folder / "out")
+    kept = found()
     shutil.rmtree(folder / "cache")
-    _run(folder, file).expect(0)
-    fresh = commands.cells(folder / "out")
+    fresh = found()
     if fresh == before:
         raise ValueError("the change changes no answer, so nothing was tried")
-    commands.same(kept, fresh)
-
-
-# --- damage -----------------------------------------------------------------------------------------------------------
+    same(kept, fresh)
 
 
 def _set(**values: Any) -> Damage:
@@ -85,10 +81,7 @@ def _update(folder: Path, name: str, values: dict[str, Any]) -> None:
 
 
 def _text(name: str, text: str) -> Damage:
-    def write(folder: Path) -> None:
-        (folder / name).write_text(text, encoding="utf-8")
-
-    return write
+    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
 
 
 def _gone(name: str) -> Damage:

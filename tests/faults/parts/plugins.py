@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from textwrap import indent
 
 from bench.run import method_factory
 from bench.run.isolation import methods
-from tests.faults import commands, workload
-from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults import workload
+from tests.faults.commands import Outcome, Ran, Runs, bench, cells, limit, require, same
 
 # ruff: noqa: E501 - lines of plugins
 
@@ -163,10 +164,8 @@ REFUSED = {
 PIPE = "\ndef _pipe(n):\n    try:\n        return os.write(n, b'') == 0 and (os.fstat(n).st_mode & 0o170000) == 0o140000\n    except OSError:\n        return False\n"
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Each plugin as a file; those that can be survived so, also as an installed one."""
-    file = workload.questions_file(folder)
-    undisturbed = partial(_undisturbed, folder, file, {})
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    runs = Beside(folder / "undisturbed")
     groups: list[tuple[str, Mapping[str, Harm], bool]] = [
         ("file", {**FAILS, **CHANGES, **STATE, **APART}, False),
         ("file: head", {name: Harm(h.source, "^ValueError" if "raises" in name else "", h.where) for name, h in HEAD.items()}, False),
@@ -177,52 +176,52 @@ def cases(folder: Path) -> Iterator[Case]:
     for group, harms, here in groups:
         for name, harm in harms.items():
             place = folder / re.sub(r"\W+", "-", f"{group}-{name}")
-            yield Case(f"{group}: {name}", partial(_trial, place, file, harm, undisturbed, here=here))
+            yield f"{group}: {name}", partial(_trial, place, harm, runs, here=here)
 
 
-def _undisturbed(folder: Path, file: Path, kept: dict[str, dict[str, object]]) -> dict[str, object]:
+class Beside(Runs):
     """Cells without a plugin; their readings, but not their fits, stay in a cache that others start from."""
-    if not kept:
-        place = folder / "undisturbed"
-        commands.bench(*workload.command(file, place), folder=place, env=workload.cache(place)).expect(0)
-        kept["cells"] = _cells(place / "out")
-        shutil.rmtree(place / "cache" / "fits")
-    return kept["cells"]
+
+    @cached_property
+    def cells(self) -> dict[str, dict[str, object]]:
+        self.run(self.folder).expect(0)
+        shutil.rmtree(self.folder / "cache" / "fits")
+        return _cells(self.folder / "out")
 
 
-def _trial(place: Path, file: Path, harm: Harm, undisturbed: Callable[[], dict[str, object]], *, here: bool) -> None:
-    wanted = undisturbed()
-    shutil.copytree(place.parent / "undisturbed" / "cache", place / "cache")
-    plugin = place / "evil.py"
+def _trial(place: Path, harm: Harm, runs: Beside, *, here: bool) -> None:
+    plugin = runs.copied(place, "cache") / "evil.py"
     plugin.write_text(_source(harm), encoding="utf-8")
     options = ("--plugin", plugin, "--json", "--method-timeout", harm.seconds)
-    command = [*workload.command(file, place, "evil,ccps,ptrue"), *options]
-    memory = commands.limited(commands.resource.RLIMIT_DATA, 3 * 2**30)
+    command = [*workload.command(runs.questions, place, "evil,ccps,ptrue"), *options]
+    memory = partial(limit, resource.RLIMIT_DATA, 3 * 2**30)
     first = _installed if here else memory if "np.ones" in harm.source else None
-    for _ in range(1 + harm.again):
-        ran = commands.bench(*command, folder=place, env=workload.cache(place), first=first)
+    run = partial(bench, *command, folder=place, env=workload.cache(place), first=first)
+    if harm.again:
+        run()
+    ran = run()
     if harm in REFUSED.values():
-        _refused(ran.expect(2), harm)
+        text = " ".join(ran.expect(2).err.split())
+        require(re.search(harm.told, text), Outcome.LOST, f"said {text[-280:]!r}")
         return
     ran.expect(int(bool(harm.told)))
-    if any(sign in ran.out + ran.err for sign in ("\x1b", "\u202e")):
-        raise FaultError(Outcome.WRONG, "what steers a terminal came to it")
+    require(not {"\x1b", "\u202e"} & {*ran.out, *ran.err}, Outcome.WRONG, "what steers a terminal came to it")
     _said(ran, harm)
-    commands.same(_cells(place / "out"), wanted)
-    after = workload.command(file, place, "ccps,ptrue", "--out", str(place / "after"))
-    commands.bench(*after, folder=place, env=workload.cache(place)).expect(0)
-    commands.same(_cells(place / "after"), wanted)
+    same(_cells(place / "out"), runs.cells)
+    runs.run(place, "--out", str(place / "after")).expect(0)
+    same(_cells(place / "after"), runs.cells)
 
 
-def _cells(results: Path) -> dict[str, object]:
+def _cells(results: Path) -> dict[str, dict[str, object]]:
     """Cells without what was read for them, which is shared with the plugin."""
-    found = commands.cells(results)
-    return {name: {key: value for key, value in row.items() if key != "cost"} for name, row in found.items()}
+    return {name: {k: value for k, value in row.items() if k != "cost"} for name, row in cells(results).items()}
 
 
 def _installed() -> None:
     """Take files for installed plugins."""
-    method_factory.isolated_class = lambda plugin, isolation, _path: methods.isolated_class(plugin, isolation, None)
+    vars(method_factory)["isolated_class"] = lambda plugin, isolation, _: methods.isolated_class(
+        plugin, isolation, None
+    )
 
 
 def _source(harm: Harm) -> str:
@@ -232,20 +231,10 @@ def _source(harm: Harm) -> str:
     return TEMPLATE.format(**{name: indent(text, " " * spaces[name]) for name, text in parts.items()})
 
 
-def _refused(ran: commands.Ran, harm: Harm) -> None:
-    text = " ".join(ran.err.split())
-    if not re.search(harm.told, text):
-        raise FaultError(Outcome.LOST, f"said {text[-300:]!r}")
-
-
-def _said(ran: commands.Ran, harm: Harm) -> None:
-    """Check that what is printed is JSON, and that the plugin's cell says what happened."""
-    try:
-        rows = {row["method"]: row for row in json.loads(ran.out)["rows"]}
-    except ValueError:
-        raise FaultError(Outcome.LOST, f"no JSON: {ran.out[:300]!r}") from None
-    if "\x1b" in ran.out + ran.err:
-        raise FaultError(Outcome.WRONG, "an escape sequence reached the terminal")
-    row = rows["evil"]
-    if row["status"] != ("failed" if harm.told else "ok") or not re.search(harm.told, row["reason"] or ""):
-        raise FaultError(Outcome.LOST, f"its cell is {row['status']}: {(row['reason'] or '')[:300]!r}")
+def _said(ran: Ran, harm: Harm) -> None:
+    """What is printed is JSON, and the plugin's cell says what happened."""
+    require(ran.out.startswith("{"), Outcome.LOST, f"no JSON: {ran.out[:280]!r}")
+    (row,) = (row for row in json.loads(ran.out)["rows"] if row["method"] == "evil")
+    state, reason = "failed" if harm.told else "ok", row["reason"] or ""
+    told = row["status"] == state and re.search(harm.told, reason)
+    require(told, Outcome.LOST, f"its cell is {row['status']}: {reason[:280]!r}")

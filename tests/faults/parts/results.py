@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from bench.store.disk_cache import with_digest
-from tests.faults import commands, workload
-from tests.faults.ledger import Case, FaultError, Outcome
-from tests.faults.parts.store import ABSURD, Damage, flip
+from tests.faults.commands import Outcome, Ran, Runs, require
+from tests.faults.parts.store import ABSURD, Damage, flip, foldered
 
 TITLE = "a result file is damaged, changed or foreign"
-DIGITS, FLIPS = 40, 8
-"""Digits that are changed in a JSON file, and bits that are flipped in each file."""
+DIGITS, FLIPS = 126, 8
+"""Digits that are changed in a JSON file, and bits that are flipped in each file, evenly spread."""
 _REFUSED = 2
 _ODD_NUMBERS: dict[str, Any] = {
     "bins 10^9": {"deviations": {"protocol.ece_bins": 10**9}},
@@ -36,89 +35,64 @@ _ODD_NUMBERS: dict[str, Any] = {
     "infinite": {"llm_accuracy": float("inf")},
 }
 """Fields that somebody wrote, with the digest that belongs to them."""
+FILES = {"JSON": "*/*/ccps*.json", "Parquet": "*/*/ccps*.parquet", "questions": "questions/*.parquet"}
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """All of them."""
-    base = Base(folder / "base")
-    for sort, file in base.files().items():
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    shown = Shown(folder / "base", more=("--json",))
+    assert shown.cells
+    files, copy = {sort: next((shown.folder / "out").glob(form)) for sort, form in FILES.items()}, folder / "copy"
+    for sort, file in files.items():
         for name, damage in _damages(file):
-            yield Case(f"{sort}: {name}", functools.partial(_refused, base, file, damage, folder / "copy"))
+            yield f"{sort}: {name}", partial(_refused, shown, file, damage, copy)
     for name, changes in _ODD_NUMBERS.items():
-        damage = functools.partial(_rewritten, changes=changes)
-        yield Case(f"JSON: {name}", functools.partial(_refused, base, base.files()["JSON"], damage, folder / "copy"))
-    yield Case("foreign JSON", functools.partial(_foreign, base, folder / "copy"))
-    yield Case("a failure beside each result", functools.partial(_failures, base, folder / "copy"))
+        yield f"JSON: {name}", partial(_refused, shown, files["JSON"], partial(_rewritten, changes=changes), copy)
+    yield "foreign JSON", partial(_foreign, shown, copy)
+    yield "a failure beside each result", partial(_failures, shown, copy)
 
 
-class Base:
+class Shown(Runs):
     """Results of an undisturbed run, and what the commands say of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @functools.cached_property
-    def results(self) -> Path:
-        """Their folder."""
-        file = workload.questions_file(self.folder)
-        arguments = workload.command(file, self.folder, "ccps,ptrue", "--json")
-        commands.bench(*arguments, folder=self.folder / "said", env=workload.cache(self.folder)).expect(0)
-        return self.folder / "out"
-
-    def files(self) -> dict[str, Path]:
-        """One of each sort."""
-        found = {"JSON": "*/*/ccps*.json", "Parquet": "*/*/ccps*.parquet", "questions": "questions/*.parquet"}
-        return {sort: next(self.results.glob(pattern)) for sort, pattern in found.items()}
-
-    @functools.cached_property
-    def shown(self) -> dict[str, str]:
+    @cached_property
+    def usual(self) -> dict[str, str]:
         """What `read` shows of them; of a report, its page."""
-        return {name: ran.out for name, ran in self.read(self.results).items()}
+        return {name: ran.out for name, ran in self.read(self.folder / "out").items()}
 
-    def read(self, results: Path) -> dict[str, commands.Ran]:
-        """Each command that reads results, on these."""
-        table = ("table", "--deviations", "--format", "csv", "--results", results)
-        report = ("report", "--deviations", "--results", results, "--out", self.folder / "page.html")
-        check = ("check", "--results", results)
-        run = functools.partial(commands.bench, folder=self.folder / "said", env=workload.cache(self.folder))
+    def read(self, results: Path) -> dict[str, Ran]:
         page = self.folder / "page.html"
         page.unlink(missing_ok=True)
-        reported = run(*report)
+        reported = self.other(self.folder, "report", "--deviations", "--results", results, "--out", page)
         if page.exists():
             reported = replace(reported, out=page.read_text(encoding="utf-8"))
-        return {"table": run(*table), "report": reported, "check": run(*check)}
+        table = self.other(self.folder, "table", "--deviations", "--format", "csv", "--results", results)
+        return {"table": table, "report": reported, "check": self.other(self.folder, "check", "--results", results)}
 
 
 def _damages(file: Path) -> Iterator[tuple[str, Damage]]:
     content = file.read_bytes()
     for k in range(FLIPS):
         bit = (2 * k + 1) * 8 * len(content) // (2 * FLIPS) + k % 8
-        yield f"bit {bit} flipped", lambda path, bit=bit: flip(path, bit)
+        yield f"bit {k + 1} of {FLIPS} flipped", partial(flip, bit=bit)
     yield "cut", lambda path: os.truncate(path, len(content) // 2)
     yield "emptied", lambda path: os.truncate(path, 0)
-    yield "deleted", lambda path: path.unlink()
-    yield "a folder instead", lambda path: (path.unlink(), path.mkdir())
+    yield "deleted", Path.unlink
+    yield "a folder instead", foldered
     yield "swapped", _swapped
     if file.suffix == ".json":
         text = content.decode()
         digits = [found.start() for found in re.finditer(r"\d", text)]
-        for at in digits[:: max(1, len(digits) // DIGITS)]:
-            yield f"digit at {at} changed", functools.partial(_with_digit, text=text, at=at)
+        for k in range(DIGITS):
+            at = digits[k * len(digits) // DIGITS]
+            changed = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+            yield f"digit {k + 1} of {DIGITS} changed", partial(Path.write_text, data=changed, encoding="utf-8")
         for name, absurd in ABSURD.items():
-            yield name, lambda path, absurd=absurd: path.write_bytes(absurd)
+            yield name, partial(Path.write_bytes, data=absurd)
 
 
 def _swapped(path: Path) -> None:
-    """Another file of its sort in its place: that of the other method, or of other questions."""
     others = [other for other in path.parent.glob(f"*{path.suffix}") if other != path]
-    if others:
-        shutil.copyfile(others[0], path)
-    else:
-        shutil.copyfile(Path("results/questions/atlas-choice--v1.parquet").absolute(), path)
-
-
-def _with_digit(path: Path, text: str, at: int) -> None:
-    path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :], encoding="utf-8")
+    shutil.copyfile([*others, Path("results/questions/atlas-choice--v1.parquet").absolute()][0], path)
 
 
 def _rewritten(path: Path, changes: dict[str, Any]) -> None:
@@ -126,60 +100,40 @@ def _rewritten(path: Path, changes: dict[str, Any]) -> None:
     path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
 
-def _refused(base: Base, file: Path, damage: Callable[[Path], object], folder: Path) -> None:
+def _refused(shown: Shown, file: Path, damage: Damage, folder: Path) -> None:
     """Each command refuses the file in a sentence, or shows what it shows of whole ones."""
-    shown, results = base.shown, _copied(base, folder)
-    path = results / file.relative_to(base.results)
+    usual = shown.usual
+    path = shown.copied(folder, "out") / file.relative_to(shown.folder)
     damage(path)
-    for name, ran in base.read(results).items():
-        ran.expect(0, 1, _REFUSED)
-        said = ran.out + ran.err
-        if "delete the file" in said:
-            raise FaultError(Outcome.LOST, f"{name} advises to delete: {said[-200:]}")
+    for name, ran in shown.read(folder / "out").items():
+        said = (ran.expect(0, 1, _REFUSED)).out + ran.err
+        require("delete the file" not in said, Outcome.LOST, f"{name} advises to delete: {said[-200:]}")
         refused = ran.code == 1 and "FAILED" in said if name == "check" else ran.code == _REFUSED
         without = not path.exists() and path.suffix == ".json" and name != "check"  # no cell, so the others are shown
-        ok = refused or ran.out == shown[name] or (ran.code == 0 and (without or _texts_are_gone(path, name)))
-        if not ok:
-            raise FaultError(Outcome.WRONG, f"{name}, exit {ran.code}: {said[-200:]!r}")
+        textless = path.parent.name == "questions" and not path.exists() and name == "report"  # a page does without
+        ok = refused or ran.out == usual[name] or (ran.code == 0 and (without or textless))
+        require(ok, Outcome.WRONG, f"{name}, exit {ran.code}: {said[-200:]!r}")
 
 
-def _texts_are_gone(path: Path, command: str) -> bool:
-    """Whether there is no file of questions, which a page does without."""
-    return path.parent.name == "questions" and not path.exists() and command == "report"
-
-
-def _copied(base: Base, folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    return Path(shutil.copytree(base.results, folder / "out"))
-
-
-def _foreign(base: Base, folder: Path) -> None:
-    """Files of somebody else are passed over, counted, and stay."""
-    shown, results = base.shown, _copied(base, folder)
+def _foreign(shown: Shown, folder: Path) -> None:
+    usual, results = shown.usual, shown.copied(folder, "out") / "out"
     path = next(results.glob("tiny/*")) / "config.json"
     path.write_text('{"mine": 1', encoding="utf-8")
-    ran = base.read(results)
-    if ran["table"].expect(0).out != shown["table"] or "passed over: 1" not in ran["table"].err:
-        raise FaultError(Outcome.WRONG, ran["table"].err)
+    ran = shown.read(results)
+    same = ran["table"].expect(0).out == usual["table"] and "passed over: 1" in ran["table"].err
+    require(same, Outcome.WRONG, ran["table"].err)
     ran["report"].expect(0)
     said = [one.err for one in ran.values()] + [ran["table"].out, ran["check"].out]  # the page has words of its own
-    if "delete" in "".join(said) or not path.exists():
-        raise FaultError(Outcome.LOST, "it is to be deleted")
+    require("delete" not in "".join(said) and path.exists(), Outcome.LOST, "it is to be deleted")
 
 
-def _failures(base: Base, folder: Path) -> None:
-    """Failures of later runs leave the older numbers, and are told."""
-    shown, results = base.shown, _copied(base, folder)
+def _failures(shown: Shown, folder: Path) -> None:
+    usual, results = shown.usual, shown.copied(folder, "out") / "out"
     for path in list(results.glob("*/*/*.json")):
-        failed = path.with_suffix(".failed.json")
-        shutil.copyfile(path, failed)
+        failed = Path(shutil.copyfile(path, path.with_suffix(".failed.json")))
         _rewritten(failed, {"status": "failed", "reason": "loss is NaN", "metrics": {}, "records_digest": None})
-    table = base.read(results)["table"].expect(0)
-    means = [line.split(",")[:12] for line in table.out.splitlines()]
-    if means != [line.split(",")[:12] for line in shown["table"].splitlines()]:
-        raise FaultError(Outcome.LOST, table.out[-300:])
-    said = commands.bench(
-        "table", "--deviations", "--results", results, folder=base.folder / "said", env=workload.cache(base.folder)
-    ).expect(0)
-    if "failed (20" not in " ".join(said.out.split()):
-        raise FaultError(Outcome.WRONG, "no word of the failures")
+    table = shown.read(results)["table"].expect(0)
+    now, before = ([line.split(",")[:12] for line in text.splitlines()] for text in (table.out, usual["table"]))
+    require(now == before, Outcome.LOST, table.out)
+    said = shown.other(shown.folder, "table", "--deviations", "--results", results).expect(0)
+    require("failed (20" in " ".join(said.out.split()), Outcome.WRONG, "no word of the failures")

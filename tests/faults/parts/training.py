@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.store.disk_cache import digest_file, key_of
 from bench.training import child, loop
 from bench.training.job import ADAPTER, CHECKPOINTS, CONFIG, Job
 from bench.training.optimisers import ProcessGroup
 from bench.training.trainer import AdapterTrainer
 from tests.faults import workload
-from tests.faults.commands import Ran, Running, cells, finished, same, started
-from tests.faults.ledger import Case, FaultError, Outcome
+from tests.faults.commands import FaultError, Outcome, Ran, Running, cells, finished, require, same, started
+from tests.faults.parts.kills import processes
+from tests.faults.parts.store import flip
 
 TITLE = "adapters and their training"
 STEPS, EVERY = 12, 3
@@ -26,10 +31,7 @@ DAMAGED = "was damaged"
 
 
 def flipped(path: Path) -> None:
-    """Turn one bit over."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(bytes(content))
+    flip(path, path.stat().st_size // 2 * 8 + 2)
 
 
 def swapped(path: Path) -> None:
@@ -52,60 +54,52 @@ FILES = (
 OF_CHECKPOINT = ("optimiser.safetensors", "best.safetensors", "state.json", "manifest.json")
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """All faults of this part."""
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     work = OpenRun(folder)
     for name in FILES:
         for damage in DAMAGES if name == FILES[0] else ["a bit flipped"]:
-            yield Case(f"adapter: {name}, {damage}", functools.partial(work.adapter_damaged, name, damage))
+            yield f"adapter: {name}, {damage}", partial(work.adapter_damaged, name, damage)
     for name in OF_CHECKPOINT:
         for damage in DAMAGES:
-            yield Case(f"checkpoint: {name}, {damage}", functools.partial(work.checkpoint_damaged, name, damage))
-    yield Case("checkpoint: of another training", work.checkpoint_of_another)
+            yield f"checkpoint: {name}, {damage}", partial(work.checkpoint_damaged, name, damage)
+    yield "checkpoint: of another training", work.checkpoint_of_another
     for zero in (False, True):
         way = "DeepSpeed" if zero else "torch"
         for sign in (signal.SIGKILL, signal.SIGTERM):
-            yield Case(f"{way}: {sign.name} while it trains", functools.partial(work.ended, zero, sign))
-        yield Case(f"{way}: killed, and the checkpoint damaged", functools.partial(work.ended_and_damaged, zero))
-        yield Case(f"{way}: pickles beside the checkpoints", functools.partial(work.pickles, zero))
-    yield Case("the child killed while it trains", work.child_killed)
-    yield Case("modules in the current folder", work.modules_here)
-    yield Case("keys in the environment", work.keys)
-    yield Case("two runs that need one adapter", work.two_at_once)
+            yield f"{way}: {sign.name} while it trains", partial(work.ended, zero, sign)
+        yield f"{way}: killed, and the checkpoint damaged", partial(work.ended_and_damaged, zero)
+        yield f"{way}: pickles beside the checkpoints", partial(work.pickles, zero)
+    yield "the child killed while it trains", work.child_killed
+    yield "modules in the current folder", work.modules_here
+    yield "keys in the environment", work.keys
+    yield "two runs that need one adapter", work.two_at_once
 
 
 class OpenRun:
-    """A run of `it` that is disturbed, and the undisturbed one."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = workload.questions_file(folder)
         self.count = 0
 
     def arguments(self, folder: Path, zero: bool) -> list[str]:
-        """Of a run below a folder."""
         settings = {"steps": STEPS, "batch_size": 4, "deepspeed": str(zero).lower()}
         more = [text for name, value in settings.items() for text in ("--set", f"it.{name}={value}")]
         return workload.command(self.file, folder, "it", *more)
 
     def start(self, folder: Path, zero: bool = False, **how: Any) -> Running:
-        """Start a run."""
         environment = workload.cache(folder) | how.pop("env", {})
         return started(*self.arguments(folder, zero), folder=folder, env=environment, first=often, **how)
 
     def run(self, folder: Path, zero: bool = False, **how: Any) -> Ran:
-        """Run to the end."""
         return finished(self.start(folder, zero, **how))
 
     @functools.cache  # noqa: B019 - one object lives as long as the part
     def whole(self, zero: bool) -> Path:
-        """The folder of an undisturbed run."""
         folder = self.folder / f"whole-{zero}"
         self.run(folder, zero).expect(0)
         return folder
 
     def new(self) -> Path:
-        """An empty folder for a case."""
         self.count += 1
         folder = self.folder / f"case-{self.count}"
         folder.mkdir()
@@ -115,8 +109,7 @@ class OpenRun:
         """Refuse a run that did not end well, with the undisturbed result, and with so many notes of damage."""
         ran.expect(0)
         same(cells(folder / "out"), cells(self.whole(zero) / "out"))
-        if (ran.out + ran.err).count(DAMAGED) != notes:
-            raise FaultError(Outcome.WRONG, f"expected {notes} notes of damage: {ran.err[-500:]}")
+        require((ran.out + ran.err).count(DAMAGED) == notes, Outcome.WRONG, f"not {notes} notes of damage: {ran.err}")
 
     # --- damaged files ------------------------------------------------------------------------------------------------
 
@@ -129,7 +122,8 @@ class OpenRun:
         fits = folder / "cache" / "fits"
         for path in fits.rglob("*"):
             if path.is_file():
-                moved(path, self.whole(False), folder)
+                content, old = path.read_bytes(), str(self.whole(False)).encode()
+                path.write_bytes(content.replace(old, str(folder).encode()))  # folders as they are called now
         for manifest in fits.rglob("manifest.json"):
             resealed(manifest)
         (path,) = (folder / "cache" / "adapters").glob(f"??/*/{name}")
@@ -162,10 +156,8 @@ class OpenRun:
         DAMAGES[damage](path)
         said = in_fork(lambda: loop.main(folder / CONFIG))
         weights = [job / ADAPTER / FILES[0] for job in (folder, self.begun.parent / "whole")]
-        if not weights[0].is_file():
-            raise FaultError(Outcome.LOST, said[-300:])
-        if weights[0].read_bytes() != weights[1].read_bytes() or said.count(DAMAGED) != 1:
-            raise FaultError(Outcome.WRONG, said[-300:])
+        require(weights[0].is_file(), Outcome.LOST, said)
+        require(weights[0].read_bytes() == weights[1].read_bytes() and said.count(DAMAGED) == 1, Outcome.WRONG, said)
 
     def checkpoint_of_another(self) -> None:
         """The newest checkpoint is that of another seed's training."""
@@ -174,8 +166,7 @@ class OpenRun:
         other = folder / CONFIG
         other.write_text(other.read_text(encoding="utf-8").replace('"seed": ', '"seed": 1'), encoding="utf-8")
         said = in_fork(lambda: loop.main(folder / CONFIG))
-        if said.count(DAMAGED) != 2 or '{"step": 1,' not in said:
-            raise FaultError(Outcome.WRONG, said[-300:])
+        require(said.count(DAMAGED) == 2 and '{"step": 1,' in said, Outcome.WRONG, said)
 
     # --- deaths -------------------------------------------------------------------------------------------------------
 
@@ -201,8 +192,8 @@ class OpenRun:
         os.kill(running.pid, sign)
         start = time.monotonic()
         ran = finished(running)
-        if ran.code not in {-sign, 128 + sign} or "Traceback" in ran.err:
-            raise FaultError(Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-300:]}")
+        ended = ran.code in {-sign, 128 + sign} and "Traceback" not in ran.err
+        require(ended, Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-280:]}")
         gone(folder, max(0.1, 5.0 - (time.monotonic() - start)) if sign == signal.SIGTERM else 1.0)
         return training
 
@@ -214,14 +205,13 @@ class OpenRun:
         for pid in trainers(folder):
             os.kill(pid, signal.SIGKILL)
         ran = finished(running)
-        if "Traceback" in ran.err or "ended by SIGKILL" not in ran.out + ran.err:
-            raise FaultError(Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-300:]}")
+        told = "Traceback" not in ran.err and "ended by SIGKILL" in ran.out + ran.err
+        require(told, Outcome.TRACEBACK, f"exit {ran.code}: {ran.err[-280:]}")
         self.right(folder, self.run(folder), False)
 
     # --- foreign files, keys, another run -----------------------------------------------------------------------------
 
     def pickles(self, zero: bool) -> None:
-        """Pickles that would run code lie where checkpoints and adapters are looked for."""
         folder = self.new()
         training = self._end(folder, zero, signal.SIGKILL)
         ran = folder / "ran"
@@ -233,8 +223,7 @@ class OpenRun:
                 (place / name).parent.mkdir(exist_ok=True)
                 (place / name).write_bytes(payload)
         result = self.run(folder, zero)
-        if ran.exists():
-            raise FaultError(Outcome.WRONG, "a pickle was executed")
+        require(not ran.exists(), Outcome.WRONG, "a pickle was executed")
         self.right(folder, result, zero, notes=len(checkpoints))  # what is too much in one makes it a damaged one
 
     def modules_here(self) -> None:
@@ -246,8 +235,7 @@ class OpenRun:
             text = f"open({str(ran)!r}, 'w').close()\nraise SystemExit(3)\n"
             (here / f"{name}.py").write_text(text, encoding="utf-8")
         result = self.run(folder, cwd=here, env={"PYTHONPATH": os.pathsep})
-        if ran.exists():
-            raise FaultError(Outcome.WRONG, "a module of the current folder was executed")
+        require(not ran.exists(), Outcome.WRONG, "a module of the current folder was executed")
         self.right(folder, result, False)
 
     def keys(self) -> None:
@@ -258,12 +246,10 @@ class OpenRun:
         trained_until(running, folder, 1)
         given = [Path(f"/proc/{pid}/environ").read_bytes() for pid in trainers(folder)]
         result = finished(running)
-        if not given or any(b"SECRET123" in each for each in given):
-            raise FaultError(Outcome.WRONG, "the child has a key")
+        require(given and not any(b"SECRET123" in each for each in given), Outcome.WRONG, "the child has a key")
         self.right(folder, result, False)
 
     def two_at_once(self) -> None:
-        """Two runs of one cache begin together."""
         folder = self.new()
         log = folder / "started.txt"
         log.touch()
@@ -277,8 +263,7 @@ class OpenRun:
         both = [started(*self.arguments(each, False), folder=each, env=environment, first=first) for each in (one, two)]
         for each, running in zip((one, two), both, strict=True):
             self.right(each, finished(running), False)
-        if len(log.read_text(encoding="utf-8")) != 1:
-            raise FaultError(Outcome.PAID, f"{len(log.read_text(encoding='utf-8'))} trainings")
+        require(log.stat().st_size == 1, Outcome.PAID, f"{log.stat().st_size} trainings")
 
 
 def often() -> None:
@@ -298,18 +283,7 @@ def counted(function: Callable[..., Any], log: Path) -> Callable[..., Any]:
     return called
 
 
-def moved(path: Path, old: Path, new: Path) -> None:
-    """Name the folders of a copied cache as they are now."""
-    content = path.read_bytes()
-    path.write_bytes(content.replace(str(old).encode(), str(new).encode()))
-
-
 def resealed(manifest: Path) -> None:
-    """Write a manifest again for files that were changed on purpose."""
-    import json
-
-    from bench.store.disk_cache import digest_file, key_of
-
     told = json.loads(manifest.read_text(encoding="utf-8"))
     del told["digest"]
     told["files"] = {name: digest_file(manifest.parent / name) for name in told["files"]}
@@ -330,24 +304,13 @@ def trained_until(running: Running, folder: Path, step: int) -> Path:
 
 
 def trainers(folder: Path) -> list[int]:
-    """Processes that train below a folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            told = (path / "cmdline").read_bytes()  # empty of one that has ended
-        except OSError:
-            continue
-        if b"bench.training" in told and str(folder.resolve()).encode() + b"/" in told:
-            found.append(int(path.name))
-    return found
+    return [*processes("bench.training", f"{folder.resolve()}/")]
 
 
 def gone(folder: Path, within: float = 1.0) -> None:
-    """Refuse processes that still train after some seconds."""
     end = time.monotonic() + within
     while left := trainers(folder):
-        if time.monotonic() > end:
-            raise FaultError(Outcome.HUNG, f"{len(left)} processes are left")
+        require(time.monotonic() <= end, Outcome.HUNG, f"{len(left)} processes are left")
         time.sleep(0.01)
 
 
@@ -373,8 +336,6 @@ def in_fork(work: Callable[[], None]) -> str:
             os.dup2(write, 2)
             work()
         except BaseException:  # noqa: BLE001 - it is shown
-            import traceback
-
             traceback.print_exc()
         finally:
             os._exit(0)

@@ -23,12 +23,12 @@ import methods
 from bench import registry
 from bench.api import At, Batch, Context, Format, Hidden, Of, OutputHead, Ragged, Signal, TokenIds, Unembedding
 from bench.testing import planted
+from benchmarks.cost_model.dry import Counter, Section, counted
+from benchmarks.cost_model.dry_model import configurations
 from methods.ccps import features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
 from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
-from tests.performance.cost_model.dry import Counter, Section, counted
-from tests.performance.cost_model.dry_model import configurations
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")
 OBJECTIVE = Objective(3.0, 0.01, relu_input=False)

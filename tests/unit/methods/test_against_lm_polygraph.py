@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from bench import registry
+from benchmarks.performance.measure import NotMeasured
 from tests.peers import __main__ as peers
 from tests.peers.drawn import Statistics, draw
 from tests.peers.table import BOUND, COMPARED, NOT_COMPARED, Compared, key, markdown
-from tests.performance.measure import NotMeasured
 
 RECORD: dict[str, Any] = json.loads(peers.RECORD.read_text(encoding="utf-8"))
 VALUES = {name: np.asarray(values) for name, values in RECORD["values"].items()}

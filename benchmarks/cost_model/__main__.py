@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.report.tables.formats import markdown_table
-from tests.performance.cost_model.arithmetic import DECODED_TOGETHER
-from tests.performance.cost_model.dry_model import configurations
-from tests.performance.cost_model.stages import MACHINE, computes_again, stages
-from tests.performance.cost_model.workload import BUDGETS, CHARACTERS
+from benchmarks.cost_model.arithmetic import DECODED_TOGETHER
+from benchmarks.cost_model.dry_model import configurations
+from benchmarks.cost_model.stages import MACHINE, computes_again, stages
+from benchmarks.cost_model.workload import BUDGETS, CHARACTERS
 
 FIGURES = Path(__file__).with_name("figures.json")
 TABLE = Path(__file__).with_name("figures.md")
@@ -50,25 +50,22 @@ Figures = Mapping[str, Any]
 
 
 def main() -> None:
-    """Count, write and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.performance.cost_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
     parser.add_argument("--print", action="store_true", help="print the committed figures, count nothing")
     if not parser.parse_args().print:
         logging.disable(logging.WARNING)  # libraries that look for an accelerator
         warnings.simplefilter("ignore")
         FIGURES.write_text(json.dumps(computed(), indent=1) + "\n", encoding="utf-8")
         TABLE.write_text(table(read()), encoding="utf-8")
-    sys.stdout.write(TABLE.read_text(encoding="utf-8"))
+    print(TABLE.read_text(encoding="utf-8"), end="")
 
 
 def read() -> dict[str, Any]:
-    """The committed figures."""
     found: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return found
 
 
 def computed() -> dict[str, Any]:
-    """The figures, by the code as it is."""
     models: dict[str, Any] = {}
     for model in configurations():
         for name, count in stages(model).items():
@@ -78,37 +75,32 @@ def computed() -> dict[str, Any]:
             models.setdefault(model, {})[name] = {
                 str(budget): found.get(str(budget), found["1024"]) for budget in BUDGETS
             }
-            sys.stderr.write(f"{model}, {name}: {time.perf_counter() - start:.0f} s\n")
+            print(f"{model}, {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     again = [model for model in models if computes_again(model)]
     return {"computed": True, "machine": asdict(MACHINE), "gradient checkpointing": again, "models": models}
 
 
 def spent(figures: Figures, model: str, budget: int, chosen: tuple[str, ...], what: str = "seconds") -> float:
-    """Seconds of some stages of a model."""
     return float(sum(figures["models"][model][name][str(budget)][what] for name in chosen))
 
 
 def ratio(figures: Figures, model: str, budget: int, lines: tuple[str, ...]) -> float:
-    """Time of lines of the table ÷ that of the ideal."""
     chosen = tuple(name for line in lines for name in GROUPS[line])
     return spent(figures, model, budget, chosen) / spent(figures, model, budget, chosen, "ideal")
 
 
 def hours(figures: Figures, model: str, budget: int, *, adapters: bool = False) -> float:
-    """Hours of all stages of a model, with adapters or without."""
     groups = {**GROUPS, **ADAPTERS} if adapters else GROUPS
     return sum(spent(figures, model, budget, chosen) for chosen in groups.values()) / 3600
 
 
 def table(figures: Figures) -> str:
-    """The figures as Markdown."""
     return "\n".join([*_head(figures), *_hours(figures), "", *_ratios(figures), "", *_counts(figures)]) + "\n"
 
 
 def _head(figures: Figures) -> Iterator[str]:
     machine = figures["machine"]
-    yield "# Hours of the whole comparison on one accelerator"
-    yield ""
+    yield from ("# Hours of the whole comparison on one accelerator", "")
     rates = f"{machine['flops'] / 1e12:,.0f} TFLOP/s in bf16, {machine['flops32'] / 1e12:,.0f} in float32"
     host = f"{machine['launch'] * 1e6:.0f} us for each launched operation, {machine['copy'] * 1e6:.0f} us for each"
     memory, again = f"{machine['memory'] / 1e9:.0f} GB", ", ".join(figures["gradient checkpointing"]) or "no model"
@@ -119,9 +111,8 @@ def _head(figures: Figures) -> Iterator[str]:
         " large model's; a small part of the training corpora stands in for the whole. The ideal is the same model with"
         f" prompts at half the peak and decoding in batches of {DECODED_TOGETHER}. A large model's token is assumed to"
         f" be {CHARACTERS} characters long. Packs are followed side by side as on a card of {memory}. Trained with"
-        f" gradient checkpointing, as the trainer chooses there: {again}."
+        f" gradient checkpointing, as the trainer chooses there: {again}.\n"
     )
-    yield ""
 
 
 def _hours(figures: Figures) -> Iterator[str]:
@@ -149,14 +140,12 @@ def _ratios(figures: Figures) -> Iterator[str]:
         rows.append([name, f"{most:g}", *(_cell(cell, digits=1) for cell in cells)])
     yield from markdown_table(["time ÷ ideal, budget 1,024 → 8,192", "at most", *models], rows, "lr")
     whole = [sum(hours(figures, model, budget) for model in models) for budget in BUDGETS]
-    yield ""
-    yield f"All {len(models)} models without adapters: {_cell(whole)} hours; at most {MOST_HOURS:g} are wanted."
+    yield f"\nAll {len(models)} models without adapters: {_cell(whole)} hours; at most {MOST_HOURS:g} are wanted."
 
 
 def _counts(figures: Figures) -> Iterator[str]:
     model = next(iter(figures["models"]))
-    yield f"What is counted for {model} at budgets 1,024 and 8,192:"
-    yield ""
+    yield f"What is counted for {model} at budgets 1,024 and 8,192:\n"
     columns = ["stage", "budget", "passes", "tokens a pass", "launches a pass", "TB", "copies down", "copies up"]
     rows = []
     for name, by_budget in figures["models"][model].items():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.performance.cost_model.dry import Section
+from benchmarks.cost_model.dry import Section
 
 HALF = 2
 """Bytes of a weight in half precision."""
@@ -55,17 +55,14 @@ class Ideal:
 
     @classmethod
     def of(cls, model: Any, machine: Machine) -> Ideal:
-        """The numbers of weights of a model on the meta device."""
         head = model.get_output_embeddings().weight.numel()
         inner = sum(p.numel() for p in model.base_model.parameters())
         return cls(machine, inner - model.get_input_embeddings().weight.numel(), head)
 
     def prefill(self, tokens: float) -> float:
-        """Seconds to read given tokens."""
         return 2 * self.blocks * tokens / self.machine.flops
 
     def decode(self, tokens: float) -> float:
-        """Seconds to say tokens."""
         weights = self.blocks + self.head
         arithmetic = 2 * weights * DECODED_TOGETHER / self.machine.flops
         return tokens / DECODED_TOGETHER * max(arithmetic, HALF * weights / self.machine.bytes)

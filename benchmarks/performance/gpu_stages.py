@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ from bench.model.linear_layers import target_paths
 from bench.model.prefix_tree import plan_packs
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
-from tests.performance.cost_model import stages
-from tests.performance.cost_model.dry import AGREEING, DECODE, Counter
-from tests.performance.cost_model.dry_model import DryExtractor, DrySession
-from tests.performance.cost_model.workload import Workload, items
-from tests.performance.measure import Line
+from benchmarks.cost_model import stages
+from benchmarks.cost_model.dry import AGREEING, DECODE, Counter
+from benchmarks.cost_model.dry_model import DryExtractor, DrySession
+from benchmarks.cost_model.workload import Workload, items
+from benchmarks.performance.measure import Line, median
 
 FACTOR = 1.5
 """By how much a stage may take longer or shorter than the cost model says."""
@@ -67,24 +68,20 @@ def _scale(weight: torch.Tensor) -> float:
 
 
 class Timed(DryExtractor):
-    """Tells the time of decoding."""
-
     decoding: float = 0.0
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        _wait(self.lm.device)
+        waiting(self.lm.device)
         start = time.perf_counter()
         with super()._decoding():
             yield
-        _wait(self.lm.device)
+        waiting(self.lm.device)
         self.decoding += time.perf_counter() - start
 
 
 @dataclass
 class Stages:
-    """Times of stages on a device."""
-
     loaded: LoadedModel
     works: Mapping[str, Workload]
     budget: int
@@ -92,11 +89,7 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def lines(self, figures: Mapping[str, Any]) -> Iterator[Line]:
-        """Each stage beside what the cost model says of it.
-
-        Args:
-            figures: stage -> budget -> record.
-        """
+        """Each stage beside what the cost model says of it: stage -> budget -> record."""
         for name, work in self.works.items():
             yield from self._read(f"read {name}", work, learning="ct-" in name)
         for name in ("IT", "CT"):
@@ -138,7 +131,6 @@ class Stages:
             yield Line(f"decoding, tokens a second, {stage}", sum(said) / extractor.decoding, "", note)
 
     def _beginning(self, chosen: Any) -> float:
-        """Seconds of reading what the prompts of a pack share."""
         pack, session = plan_packs([item.prompt for item in chosen], self.budget)[0], self.loaded.session
 
         def read(*, anew: bool) -> None:
@@ -159,17 +151,9 @@ class Stages:
             wrapped.unload()
 
     def _median(self, work: Any) -> float:
-        """Median seconds of a call after a first one."""
-        times = []
-        for _ in range(REPEATS + 1):
-            _wait(self.loaded.device)
-            start = time.perf_counter()
-            work()
-            _wait(self.loaded.device)
-            times.append(time.perf_counter() - start)
-        return float(np.median(times[1:]))
+        return median(work, REPEATS, partial(waiting, self.loaded.device))
 
 
-def _wait(device: str) -> None:
+def waiting(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize()

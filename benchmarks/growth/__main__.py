@@ -8,54 +8,50 @@ exemplars, a tenth as many to learn on; P(True), which learns nothing, and P(IK)
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.performance.growth.figure import FIGURE, drawn
-from tests.performance.sample import ROOT, temporary
+from benchmarks.performance.measure import HERE, told_by
+from benchmarks.performance.sample import temporary
 
 NUMBERS = Path(__file__).with_name("growth.json")
+FIGURE = NUMBERS.with_suffix(".svg")
 COUNTS = (1_000, 10_000, 100_000)
 LEARNED = 10
 """Times as many questions are asked as are learned on."""
 METHODS = ("ptrue", "pik")
 OVERRIDES = ("pik.steps=200",)
-_PROCESS = Path("/proc/self")
 STAGES = ("start", "prompts", "plan", "read", "grade", "fit", "predict", "score")
 """In the order of a run: `start` is imports, the model and the file of questions; `plan` looks into the empty cache."""
 _AFTER = {"prompts": "plan", "read": "grade", "fit": "fit", "predict": "score"}
 """Stage -> what happens between it and the next one."""
+_PROCESS = Path("/proc/self")
+_LEAST_SECONDS = 0.01
+"""What took less is not drawn."""
 
 
 def main() -> None:
-    """Measure, write and print."""
-    options = _arguments()
-    if options.one is not None:
-        options.to.write_text(json.dumps(measured(options.one)), encoding="utf-8")
-        return
-    if not options.print:
-        runs = [_alone(count) for count in options.counts]
-        told = {"methods": METHODS, "overrides": OVERRIDES, "learned on": f"1 for {LEARNED} asked", "runs": runs}
-        NUMBERS.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        FIGURE.write_bytes(drawn(runs, STAGES))
-    sys.stdout.write("\n".join(table(json.loads(NUMBERS.read_text(encoding="utf-8"))["runs"])) + "\n")
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.performance.growth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument("--print", action="store_true", help="print the committed numbers, measure nothing")
     parser.add_argument("--counts", type=lambda text: [int(n) for n in text.split(",")], default=COUNTS)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # in a process of its own
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(measured(options.one)))
+        return
+    if not options.print:
+        command = ["python", "-m", "benchmarks.growth", "--one"]
+        runs = [told_by([*command, count], HERE) for count in options.counts]
+        told = {"methods": METHODS, "overrides": OVERRIDES, "learned on": f"1 for {LEARNED} asked", "runs": runs}
+        NUMBERS.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        FIGURE.write_bytes(drawn(runs))
+    print("\n".join(table(json.loads(NUMBERS.read_text(encoding="utf-8"))["runs"])))
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -64,18 +60,50 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
     rows = []
     for name in (*STAGES, "all"):
-        found = [run if name == "all" else run["stages"][name] for run in runs]
-        cells = (
-            f"{1e3 * one['seconds'] / run['questions']:.3g}; {one['peak_mb']:.0f}"
-            for one, run in zip(found, runs, strict=True)
-        )
-        rows.append([name, *cells])
+        found = [(run if name == "all" else run["stages"][name], run["questions"]) for run in runs]
+        rows.append([name, *(f"{1e3 * one['seconds'] / count:.3g}; {one['peak_mb']:.0f}" for one, count in found)])
     counts = (f"{run['questions']:,}" for run in runs)
     yield from markdown_table(["ms of processor time a question; peak MB", *counts], rows, "lr")
 
 
+def drawn(runs: Sequence[Mapping[str, Any]]) -> bytes:
+    """Time and memory of each stage by the number of questions as SVG; the same numbers give the same bytes."""
+    from matplotlib.figure import Figure
+
+    from bench.report.figures.drawing import use_style
+    from bench.report.style import FAINT, INK, TEXT_WIDTH
+
+    counts = [run["questions"] for run in runs]
+    with use_style():
+        figure = Figure(figsize=(TEXT_WIDTH, 2.4), layout="constrained")
+        panels = zip(
+            figure.subplots(1, 2), ("seconds", "peak_mb"), ("processor time, s", "peak memory, MB"), strict=True
+        )
+        for axes, what, title in panels:
+            axes.set_xscale("log")
+            axes.set_yscale("log" if what == "seconds" else "linear")
+            axes.yaxis.set_major_formatter("{x:,g}")
+            axes.set_xlabel("questions")
+            axes.set_xticks(counts, [f"{count:,}" for count in counts])
+            for name in STAGES:
+                points = [(run["questions"], run["stages"][name][what]) for run in runs]
+                if points := [point for point in points if point[1] > _LEAST_SECONDS]:
+                    axes.plot(*zip(*points, strict=True), marker="o", markersize=2.5, label=name)
+            whole = [run[what] for run in runs]
+            axes.plot(counts, whole, color=INK, linewidth=1.6, marker="o", markersize=2.5, label="the whole run")
+            if what == "seconds":
+                linear = [whole[-1] * count / counts[-1] for count in counts]
+                axes.plot(counts, linear, color=FAINT, linestyle="--", label="linear")
+            else:
+                axes.set_ylim(0)
+            axes.set_title(title)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False)
+        content = io.BytesIO()
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return content.getvalue()
+
+
 def questions(count: int) -> Iterator[dict[str, object]]:
-    """Sums of two numbers with four options: so many to ask, then some to learn on."""
     rng = random.Random(0)
     for i in range(count + count // LEARNED):
         a, b = rng.randrange(1_000, 10_000), rng.randrange(1_000, 10_000)  # what is asked twice is not learned on
@@ -86,34 +114,18 @@ def questions(count: int) -> Iterator[dict[str, object]]:
         yield {"id": f"q{i}", "question": f"{a} + {b} = ?", "choices": choices, "answer": letter, "split": split}
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
-
-
-def _alone(count: int) -> dict[str, Any]:
-    """A run in a process of its own."""
-    with temporary() as folder:
-        told = folder / "told.json"
-        command = [sys.executable, "-m", "tests.performance.growth", "--one", str(count), "--to", str(told)]
-        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-        found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
-    return found
-
-
 def measured(count: int) -> dict[str, Any]:
-    """A run over so many questions in this process."""
     stages = Stages()
     from bench.run.config import RunConfig
     from bench.run.pipeline import run
 
     with temporary() as folder:
-        asked = folder / "sums.jsonl"
+        asked, out, cache = folder / "sums.jsonl", folder / "results", folder / "cache"
         with asked.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(question) + "\n" for question in questions(count))
-        config = RunConfig(
-            METHODS, "tiny", task_files=(asked,), device="cpu", overrides=OVERRIDES,
-            out=folder / "results", cache=folder / "cache",
-        )  # fmt: skip
-        report = run(config, stages)
+        report = run(
+            RunConfig(METHODS, "tiny", (), (asked,), device="cpu", overrides=OVERRIDES, out=out, cache=cache), stages
+        )
         if report.any_failed:
             raise RuntimeError(*(row.reason for row in report.rows))
     stages.note()
@@ -121,7 +133,7 @@ def measured(count: int) -> dict[str, Any]:
 
 
 class Stages:
-    """Listens to a run's progress, and takes processor time and peak memory of each stage."""
+    """Listens to a run's progress (`bench.progress.Progress`), and takes time and peak memory of each stage."""
 
     def __init__(self) -> None:
         self.found = {name: {"seconds": 0.0, "peak_mb": 0.0} for name in STAGES}
@@ -129,7 +141,6 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Any]:
-        """See `bench.progress.Progress`."""
         del total, unit
         self.note()
         self._now = name.split()[0]
@@ -138,7 +149,6 @@ class Stages:
         self._now = _AFTER[self._now]
 
     def say(self, text: str) -> None:
-        """See `bench.progress.Progress`."""
         del text
 
     def note(self) -> None:
@@ -151,13 +161,11 @@ class Stages:
         (_PROCESS / "clear_refs").write_text("5", encoding="ascii")
 
     def whole(self) -> dict[str, float]:
-        """Of the whole run."""
         seconds = sum(stage["seconds"] for stage in self.found.values())
         return {"seconds": round(seconds, 3), "peak_mb": max(stage["peak_mb"] for stage in self.found.values())}
 
 
 def _kilobytes(name: str) -> int:
-    """A line of what Linux says of this process."""
     lines = (_PROCESS / "status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 

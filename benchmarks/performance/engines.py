@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import resource
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from bench.prompts import shards as sharding
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.signals.worker import TaskResult, Worker
-from tests.performance.measure import Line, Options
-from tests.performance.sample import temporary
+from benchmarks.performance.measure import Line
+from benchmarks.performance.sample import temporary
 
 QUESTIONS = 40
 """Of a shard: the 1,200 test questions of `atlas-oe` make 30."""
@@ -27,7 +28,7 @@ FEWEST_SHARDS = 24
 WORKERS = 2
 
 
-def lines(_options: Options, task: str = "atlas-oe", limit: int | None = None) -> Iterator[Line]:
+def lines(_repeats: int, task: str = "atlas-oe", limit: int | None = None) -> Iterator[Line]:
     """Workers of this machine, then actors of Ray."""
     alone = _observed(task, limit)
     for name, asked in (("local", {"workers": WORKERS}), ("ray", {"engine": "ray", "workers": WORKERS})):
@@ -46,35 +47,28 @@ def lines(_options: Options, task: str = "atlas-oe", limit: int | None = None) -
 
 @dataclass
 class Observed:
-    """When shards were read, and by whom."""
-
-    shards: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    shards: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     """Worker -> when each of its shards began and ended."""
     cpu: list[float] = field(default_factory=list)
     """Processor time of the run's own process, at the first shard that was handed out and after each that was done."""
     load: float = 0.0
 
-    def note(self, worker: int, done: TaskResult) -> None:
-        """Take note of a shard."""
-        self.shards.setdefault(worker, []).append((done.started, done.ended))
-        self.cpu.append(own_cpu())
-
     @property
     def count(self) -> int:
-        """Number of shards."""
         return sum(map(len, self.shards.values()))
 
     @property
     def seconds(self) -> float:
-        """From the beginning of the first shard to the end of the last."""
-        times = [time for own in self.shards.values() for time in own]
-        return max(end for _, end in times) - min(start for start, _ in times)
+        return self._last - min(start for own in self.shards.values() for start, _ in own)
+
+    @property
+    def _last(self) -> float:
+        return max(end for own in self.shards.values() for _, end in own)
 
     @property
     def busy(self) -> list[float]:
         """Share of the time from each worker's first shard to the end of the very last in which it reads one."""
-        last = max(end for own in self.shards.values() for _, end in own)
-        return [sum(b - a for a, b in own) / (last - min(a for a, _ in own)) for own in self.shards.values()]
+        return [sum(b - a for a, b in own) / (self._last - min(a for a, _ in own)) for own in self.shards.values()]
 
     @property
     def driver(self) -> float:
@@ -82,20 +76,11 @@ class Observed:
         return self.cpu[-1] - self.cpu[0]
 
 
-def own_cpu() -> float:
-    """Seconds of processor time of this process, all its threads and none of its children."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def _observed(task: str, limit: int | None, **asked: Any) -> Observed:
-    """A run of which all shards of the test questions are read anew."""
     found = Observed()
-    with temporary() as folder, _small_shards(), _noting(found):
+    with temporary() as folder, _noting(found):
         out, cache = folder / "results", folder / "cache"
-        report = run(
-            RunConfig(METHODS, "tiny", tasks=(task,), limit=limit, device="cpu", out=out, cache=cache, **asked)
-        )
+        report = run(RunConfig(METHODS, "tiny", (task,), limit=limit, device="cpu", out=out, cache=cache, **asked))
     if report.any_failed or (limit is None and found.count < FEWEST_SHARDS):
         raise RuntimeError(f"{found.count} shards were read, {[row.reason for row in report.rows]}")
     found.load = os.getloadavg()[0]
@@ -103,20 +88,15 @@ def _observed(task: str, limit: int | None, **asked: Any) -> Observed:
 
 
 @contextmanager
-def _small_shards() -> Iterator[None]:
-    with mock.patch.object(sharding, "_SHARD", QUESTIONS), mock.patch.object(sharding, "_MOST", QUESTIONS):
-        yield
-
-
-@contextmanager
 def _noting(found: Observed) -> Iterator[None]:
-    """Within, what workers report is written down; a shard that this process reads itself is worker 0's."""
+    """Within, shards are small, and what workers report is written down; one that this process reads is worker 0's."""
+    watched = {(kind, name) for kind in (Processes, Cluster) for name in ("receive", "send")} | {(Worker, "do")}
     with ExitStack() as stack:
-        watched = {(kind, name) for kind in (Processes, Cluster) for name in ("receive", "send")} | {(Worker, "do")}
+        for name in ("_SHARD", "_MOST"):
+            stack.enter_context(mock.patch.object(sharding, name, QUESTIONS))
         for kind, name in watched:
-            stack.enter_context(
-                mock.patch.object(kind, name, _watched(getattr(kind, name), found, begins=name != "receive"))
-            )
+            call = _watched(getattr(kind, name), found, begins=name != "receive")
+            stack.enter_context(mock.patch.object(kind, name, call))
         yield
 
 
@@ -125,11 +105,12 @@ def _watched(original: Callable[..., Any], found: Observed, *, begins: bool) -> 
 
     def call(*arguments: Any, **settings: Any) -> Any:
         if begins:
-            found.cpu = found.cpu or [own_cpu()]
+            found.cpu = found.cpu or [time.process_time()]
         told = original(*arguments, **settings)
         for worker, event in told if isinstance(told, list) else [(0, told)]:
             if isinstance(event, TaskResult):
-                found.note(worker, event)
+                found.shards[worker].append((event.started, event.ended))
+                found.cpu.append(time.process_time())
         return told
 
     return call

@@ -74,7 +74,6 @@ class Workload:
 
     @property
     def open(self) -> bool:
-        """Whether it is asked without options."""
         return max(self.answers) > 1
 
 
@@ -119,9 +118,6 @@ def items(
     return made
 
 
-# --- from the data ----------------------------------------------------------------------------------------------------
-
-
 def measured() -> dict[str, Any]:
     """What FILE holds, from the data.
 
@@ -132,7 +128,7 @@ def measured() -> dict[str, Any]:
     from bench.data.sources import open_source
     from bench.progress import Silent
     from bench.prompts.shards import PromptTokeniser
-    from tests.performance import sample
+    from benchmarks.performance import sample
 
     source, chat = open_source(sample.data_folder()), sample.tiny().chat
     prompts = PromptTokeniser(chat, 1 << 30, sample.PROTOCOL)
@@ -217,7 +213,6 @@ def _pieces(packs: Sequence[Pack]) -> int:
 
 
 def main() -> None:
-    """Measure, and write FILE."""
     FILE.write_text(json.dumps(measured(), indent=1) + "\n", encoding="utf-8")
 
 

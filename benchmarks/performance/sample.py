@@ -22,22 +22,16 @@ from bench.signals.definition import definition, read_from_model
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
-from tests.performance.measure import NotMeasured
+from benchmarks.performance.measure import ROOT, NotMeasured
 
 if TYPE_CHECKING:
     from bench.api import Signal
     from bench.model.language_model import LanguageModel
 
-ROOT = Path(__file__).parents[2]
 PROTOCOL: Protocol = PRESETS["fixed"]
 
 
 def data_folder() -> Path:
-    """Where MMLU lies as Parquet files.
-
-    Raises:
-        NotMeasured: nowhere.
-    """
     folder = Path(os.environ.get("CONFBENCH_DATA") or ROOT.parent / "shared" / "data")
     if not (folder / "mmlu" / "test.parquet").is_file():
         raise NotMeasured("no folder with mmlu/test.parquet; set CONFBENCH_DATA to one")
@@ -46,7 +40,6 @@ def data_folder() -> Path:
 
 @cache
 def tiny() -> LanguageModel:
-    """The embedded model on the CPU in float32."""
     from bench.model.language_model import LanguageModel, LoadOptions
 
     return LanguageModel(specs.aliases()["tiny"], LoadOptions("cpu", "float32"))
@@ -54,12 +47,10 @@ def tiny() -> LanguageModel:
 
 @cache
 def mmlu(fmt: Format) -> Task:
-    """MMLU with lettered options, or asked openly."""
     return registry.tasks().get("mmlu-choice" if fmt is Format.CHOICE else "mmlu-oe")(open_source(data_folder()))
 
 
 def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
-    """So many test questions of the first subjects."""
     by_subject: dict[str, list[Question]] = {}
     for question in mmlu(fmt).questions("test"):
         by_subject.setdefault(question.subject, []).append(question)
@@ -67,16 +58,13 @@ def questions(fmt: Format, subjects: int, each: int) -> list[Question]:
 
 
 def opened(fmt: Format, chosen: list[Question], folder: Path) -> tuple[Reader, SplitData]:
-    """A reader with an empty store, and the prompts of these questions."""
     store = Store(folder)
     store.prepare()
     reader = Reader(tiny(), store, PROTOCOL, 1024, Silent())
-    task = mmlu(fmt)
-    return reader, reader.open(TaskSplit("mmlu", "test"), task, chosen)
+    return reader, reader.open(TaskSplit("mmlu", "test"), mmlu(fmt), chosen)
 
 
 def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> SplitData:
-    """Prompts, answers and signals of these questions, from nothing."""
     with temporary() as folder:
         tiny().session.reset()
         reader, split_data = opened(fmt, chosen, folder)
@@ -85,7 +73,6 @@ def read(fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> Spl
 
 @contextmanager
 def temporary() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="confbench-performance-") as name:
         yield Path(name)
 

@@ -8,18 +8,29 @@ training at the card's own budget, beside the committed cost model. Without a GP
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from tests.performance.measure import Line, NotMeasured
+from bench.api import Format, OutputHead
+from bench.model.continuation_tree import read_pack
+from bench.model.devices import default_budget
+from bench.model.prefix_tree import plan_packs
+from bench.model.session import Session
+from bench.prompts.front_coding import common_prefix
+from benchmarks.cost_model.__main__ import read
+from benchmarks.cost_model.workload import BUDGETS, workloads
+from benchmarks.performance import sample
+from benchmarks.performance.gpu_stages import LoadedModel, Stages, waiting
+from benchmarks.performance.measure import Line, NotMeasured, median, report
+from methods.ccps.features import perturbation_features
+from methods.litcab import LitCab
+from methods.litcab.networks import Objective, Targets, train_layer
 
 DEVICE = "cuda"
 WIDTH, INNER, LAYERS, HEADS, KEY_HEADS, VOCABULARY = 4096, 14_336, 32, 32, 8, 128_256
@@ -33,70 +44,37 @@ REPEATS = 5
 
 
 def main() -> None:
-    """Measure and print, or say that there is no GPU."""
-    parser = argparse.ArgumentParser(prog="python -m tests.performance.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.performance.gpu", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     options = parser.parse_args()
-    import torch
-
     if not torch.cuda.is_available():
-        sys.stdout.write("no CUDA device here: nothing was measured\n")
+        print("no CUDA device here: nothing was measured")
         return
     name = torch.cuda.get_device_name()
-    sys.stdout.write(f"{name}, torch {version('torch')}, transformers {version('transformers')}\n")
-    lines = []
-    for line in _lines():
-        lines.append(line.record())
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-    if options.json is not None:
-        report = {"device": name, "torch": version("torch"), "lines": lines}
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"{name}, torch {version('torch')}, transformers {version('transformers')}")
+    report(lines(), options.json, device=name)
 
 
-def _lines() -> Iterator[Line]:
-    import torch
-
-    peak = _peak_flops()
+def lines(works: Mapping[str, Any] | None = None) -> Iterator[Line]:
+    a, b = (torch.randn(SQUARE, SQUARE, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    peak = 2 * SQUARE**3 / _seconds(lambda: a @ b, 20)
     yield Line("bf16 product, TFLOP/s", peak / 1e12, "", f"{SQUARE:,} x {SQUARE:,}")
     model = _model()
     yield from _prefill(model, peak)
     yield from _features(model)
-    yield from _stages(model)
+    budget = min(BUDGETS, key=lambda known: abs(known - default_budget(DEVICE)))
+    yield from Stages(LoadedModel(model, DEVICE), works or workloads(), budget).lines(read()["models"]["llama8b"])
     del model
     torch.cuda.empty_cache()
     yield from _litcab()
 
 
 def _seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Median seconds of a call, after one for warming up, the device waited for."""
-    times = []
-    for _ in range(repeats + 1):
-        _wait()
-        start = time.perf_counter()
-        call()
-        _wait()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
-def _wait() -> None:
-    import torch
-
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-
-
-def _peak_flops() -> float:
-    import torch
-
-    a, b = (torch.randn(SQUARE, SQUARE, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
-    return 2 * SQUARE**3 / _seconds(lambda: a @ b, 20)
+    return median(call, repeats, partial(waiting, DEVICE))
 
 
 def _model() -> Any:
     """Random weights; their values change no time."""
-    import torch
     import transformers
 
     config = transformers.LlamaConfig(
@@ -123,10 +101,6 @@ def _prompts() -> tuple[list[np.ndarray], str]:
 
 def _lengths() -> list[tuple[int, int]]:
     """Shared and own tokens of each prompt of the first subject."""
-    from bench.api import Format
-    from bench.prompts.front_coding import common_prefix
-    from tests.performance import sample
-
     with sample.temporary() as folder:
         _, split_data = sample.opened(Format.CHOICE, sample.questions(Format.CHOICE, 1, QUESTIONS), folder)
     prompts = split_data.shards[0].prompts
@@ -135,10 +109,6 @@ def _lengths() -> list[tuple[int, int]]:
 
 
 def _prefill(model: Any, peak: float) -> Iterator[Line]:
-    from bench.model.continuation_tree import read_pack
-    from bench.model.prefix_tree import plan_packs
-    from bench.model.session import Session
-
     prompts, kind = _prompts()
     session = Session(model)
 
@@ -159,29 +129,7 @@ def _prefill(model: Any, peak: float) -> Iterator[Line]:
     yield Line("prompt tokens ÷ tokens read", given / tokens, "", f"{given:,} ÷ {tokens:,}")
 
 
-def _stages(model: Any) -> Iterator[Line]:
-    """Every stage that reads or trains the model, at the device's own budget, beside the committed cost model."""
-    from bench.model.devices import default_budget
-    from tests.performance.cost_model.__main__ import read
-    from tests.performance.cost_model.workload import BUDGETS
-    from tests.performance.gpu_stages import LoadedModel, Stages
-
-    budget = min(BUDGETS, key=lambda known: abs(known - default_budget(DEVICE)))
-    yield from Stages(LoadedModel(model, DEVICE), _works(), budget).lines(read()["models"]["llama8b"])
-
-
-def _works() -> Mapping[str, Any]:
-    from tests.performance.cost_model.workload import workloads
-
-    return workloads()
-
-
 def _features(model: Any) -> Iterator[Line]:
-    import torch
-
-    from bench.api import OutputHead
-    from methods.ccps.features import perturbation_features
-
     questions = 32
     prompt = torch.randint(0, VOCABULARY, (1, SHOTS_TOKENS + QUESTION_TOKENS), device=DEVICE)
     head = OutputHead(model.get_output_embeddings().weight.detach())
@@ -199,12 +147,6 @@ def _features(model: Any) -> Iterator[Line]:
 
 
 def _litcab() -> Iterator[Line]:
-    import torch
-
-    from bench.api import OutputHead
-    from methods.litcab import LitCab
-    from methods.litcab.networks import Objective, Targets, train_layer
-
     rng = np.random.default_rng(0)
     head = OutputHead(torch.randn(VOCABULARY, WIDTH, device=DEVICE, dtype=torch.bfloat16) * 0.02)
     states = torch.tensor(rng.normal(size=(LITCAB_TOKENS, WIDTH))).bfloat16().float().numpy()  # as the model's are

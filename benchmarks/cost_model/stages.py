@@ -26,22 +26,14 @@ from bench.signals.definition import definition, pass_definitions, read_from_mod
 from bench.testing import planted
 from bench.training.job import Job
 from bench.training.model import ReadableModel, group_sequences
+from benchmarks.cost_model import dry_model
+from benchmarks.cost_model.arithmetic import Ideal, Machine
+from benchmarks.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
+from benchmarks.cost_model.dry_model import DTYPE, LONGER, SHORT, DryExtractor, DryModel, configurations
+from benchmarks.cost_model.workload import Workload, items, workloads
 from methods._shared.lora import ct_loss, it_loss
 from methods.ccps.features import perturbation_features
 from methods.litcab.networks import Layer, Objective, Targets, write_gradient
-from tests.performance.cost_model.arithmetic import Ideal, Machine
-from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, Counter, Section, Trace, counted
-from tests.performance.cost_model.dry_model import (
-    DTYPE,
-    LONGER,
-    SHORT,
-    DryExtractor,
-    DryModel,
-    checkpointing,
-    configurations,
-    limits_of,
-)
-from tests.performance.cost_model.workload import Workload, items, workloads
 
 MACHINE = Machine()
 SAMPLES, LONGEST = 10, 30
@@ -61,13 +53,25 @@ class Stage:
     """What one stage does altogether."""
 
     passes: float
-    """Forward passes."""
     tokens: float
-    """Tokens fed in these."""
+    """Fed in these."""
     total: Section
     seconds: float
     ideal: float
-    """Seconds."""
+    """Seconds at best."""
+
+    @classmethod
+    def of(cls, trace: Trace, times: float, ideal: float) -> Stage:
+        """The work of a trace, so many times."""
+        total, passes = Section(), sum(tokens > 0 for tokens in trace.tokens)
+        for one in trace.sections:
+            total = total.plus(one, times)
+        return cls(times * passes, times * sum(trace.tokens), total, times * MACHINE.seconds(trace.sections), ideal)
+
+    def plus(self, other: Stage, times: float = 1.0) -> Stage:
+        names = ("passes", "tokens", "seconds", "ideal")
+        sums = {name: getattr(self, name) + times * getattr(other, name) for name in names}
+        return Stage(total=self.total.plus(other.total, times), **sums)
 
     def record(self) -> dict[str, float]:
         """Rounded to three or four digits, for the file of figures."""
@@ -87,10 +91,15 @@ def stages(model: str) -> dict[str, Callable[[int], Stage]]:
         for name in works
     }
     tests = [name for name in works if "ct-" not in name]
+
+    def adapted(budget: int) -> Stage:
+        whole = Stage(0, 0, Section(), 0, 0)
+        for name in tests:
+            whole = whole.plus(_reading(model, works[name], budget, adapted=True), 2)
+        return whole
+
     others: dict[str, Callable[[int], Stage]] = {
-        "adapters read the tests": lambda budget: _sum(
-            [_times(_reading(model, works[name], budget, adapted=True), 2) for name in tests]
-        ),
+        "adapters read the tests": adapted,
         "LitCab, choice": lambda _: _litcab(model, works["ct-local-choice"]),
         "LitCab, open": lambda _: _litcab(model, works["ct-local-oe"]),
         "CCPS features": lambda _: _features(model, works),
@@ -136,7 +145,7 @@ def pack_trace(
     asking = PromptSettings(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
     drawn = SAMPLES if any(measure.continuations.samples for measure in pass_definitions(signals).values()) else 0
     chosen = [items(work, number, budget, samples=drawn, given=adapted) for number in range(packs)]
-    limits = limits_of(model, blocks, MACHINE.memory)
+    limits = dry_model.limits_of(model, blocks, MACHINE.memory)
     extractor = DryExtractor(lm, asking, pass_definitions(signals), None, limits)
     first_pack = plan_packs([item.prompt for item in chosen[0]], budget)[0]
     first = counted(lambda: read_pack(lm.session, first_pack, budget, [blocks]), counter)
@@ -144,16 +153,14 @@ def pack_trace(
     session: Any = lm.session
     session.forget()  # what it keeps is counted in bytes, and short models would keep more
     later = counted(lambda: extractor.extract([item for pack in chosen for item in pack]), counter)
-    kept = [i for i, kind in enumerate(later.kinds) if kind != SHARED]
-    parts = (later.kinds, later.tokens, later.sections)
-    return first, Trace(*([part[i] for i in kept] for part in parts))  # type: ignore[arg-type]
+    return first, later.of(PREFILL, DECODE, OTHER)
 
 
 def packs_together(model: str, work: Workload, budget: int) -> int:
     """Mean packs that are followed side by side: as many as have enough sequences and fit, or as a shard has."""
     packs, text = work.packs[str(budget)], configurations()[model].get_text_config()
     blocks = int(text.num_hidden_layers)
-    limits = limits_of(model, blocks, MACHINE.memory)
+    limits = dry_model.limits_of(model, blocks, MACHINE.memory)
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     size = blocks * 2 * text.num_key_value_heads * width * DTYPE.itemsize
     fitting = limits.bytes // (size * (packs.tokens + packs.before))
@@ -170,50 +177,19 @@ def _reading(model: str, work: Workload, budget: int, *, learning: bool = False,
     )
     first, later = (a.extended(b, LONGER - SHORT, whole - SHORT) for a, b in zip(short, longer, strict=True))
     packs = work.packs[str(budget)]
-    beginnings = [i for i, kind in enumerate(first.kinds) if kind == SHARED]
-    read = sum(first.tokens[i] for i in beginnings)
-    number = work.questions / packs.questions
+    first, number = first.of(SHARED), work.questions / packs.questions
+    read, ideal = sum(first.tokens), _ideal(model)
     shared = number * packs.pieces / read if read else 0.0
-    ideal = _ideal(model)
-    parts = [(first, beginnings, shared), (later, range(len(later.kinds)), number / beside)]
-    total, stage = Section(), Stage(0, 0, Section(), 0, 0)
-    for trace, chosen, times in parts:
-        sections = [trace.sections[i] for i in chosen]
-        for one in sections:
-            total = total.plus(one, times)
-        stage.seconds += times * MACHINE.seconds(sections)
-        stage.passes += times * sum(trace.tokens[i] > 0 for i in chosen)
-        stage.tokens += times * sum(trace.tokens[i] for i in chosen)
-        given, said = (
-            sum(trace.tokens[i] for i in chosen if trace.kinds[i] in kinds) for kinds in ({SHARED, PREFILL}, {DECODE})
-        )
-        stage.ideal += times * (ideal.prefill(given) + ideal.decode(said))
-    stage.total = total
-    return stage
+    parts = []
+    for trace, times in ((first, shared), (later, number / beside)):
+        given, said = sum(trace.of(SHARED, PREFILL).tokens), sum(trace.of(DECODE).tokens)
+        parts.append(Stage.of(trace, times, times * (ideal.prefill(given) + ideal.decode(said))))
+    return parts[0].plus(parts[1])
 
 
 @cache
 def _ideal(model: str) -> Ideal:
     return Ideal.of(training_memory.build_on_meta(configurations()[model], DTYPE), MACHINE)
-
-
-def _sum(parts: list[Stage]) -> Stage:
-    whole = Stage(0, 0, Section(), 0, 0)
-    for part in parts:
-        whole.total = whole.total.plus(part.total)
-        for name in ("passes", "tokens", "seconds", "ideal"):
-            setattr(whole, name, getattr(whole, name) + getattr(part, name))
-    return whole
-
-
-def _times(stage: Stage, times: float) -> Stage:
-    return Stage(
-        times * stage.passes, times * stage.tokens, Section().plus(stage.total, times), times * stage.seconds,
-        times * stage.ideal,
-    )  # fmt: skip
-
-
-# --- fits -------------------------------------------------------------------------------------------------------------
 
 
 def _head(model: str) -> OutputHead:
@@ -232,13 +208,12 @@ def _litcab(model: str, work: Workload) -> Stage:
     layer, gradient = Layer.zeros(head), Layer.zeros(head)
     wrong = np.arange(n) % work.options > 0
     counter = Counter()
-    trace = counted(lambda: write_gradient(layer, gradient, head, tokens, wrong, Objective(3.0, 0.01, False)), counter)
+    trace = counted(
+        lambda: write_gradient(layer, gradient, head, tokens, wrong, Objective(3.0, 0.01, relu_input=False)), counter
+    )
     weights = layer.weight.numel()
-    step = [*trace.sections, Section(launches=1, bytes=ADAMW_BYTES * weights)]
-    total = Section()
-    for one in step:
-        total = total.plus(one, STEPS)
-    return Stage(0, 0, total, STEPS * MACHINE.seconds(step), STEPS * _ideal(model).layer_step(states, weights))
+    trace.sections.append(Section(launches=1, bytes=ADAMW_BYTES * weights))
+    return Stage.of(trace, STEPS, STEPS * _ideal(model).layer_step(states, weights))
 
 
 def _features(model: str, works: dict[str, Workload]) -> Stage:
@@ -250,14 +225,8 @@ def _features(model: str, works: dict[str, Workload]) -> Stage:
     tokens = sum(
         work.questions * float(np.mean(work.answers)) if work.open else work.questions for work in works.values()
     )
-    times = tokens / chunk
-    total = Section()
-    for one in trace.sections:
-        total = total.plus(one, times)
     # Three products with the head are what has to be computed: the state's logits, the gradient, its direction's.
-    return Stage(
-        0, 0, total, times * MACHINE.seconds(trace.sections), 3 * 2 * head.weight.numel() * tokens / MACHINE.flops
-    )
+    return Stage.of(trace, tokens / chunk, 3 * 2 * head.weight.numel() * tokens / MACHINE.flops)
 
 
 def _networks() -> Stage:
@@ -270,7 +239,7 @@ def _networks() -> Stage:
             few, many = (_launches(cls(**dict.fromkeys(given, steps)), fmt) for steps in (2, 6))
             launches += (many - few) / 4 * STEPS / len(given)
     total = Section(launches=launches)
-    return Stage(0, 0, total, MACHINE.seconds([total]), MACHINE.seconds([total]))
+    return Stage.of(Trace([OTHER], [0], [total]), 1, MACHINE.seconds([total]))
 
 
 def _launches(method: ConfidenceMethod, fmt: Format) -> float:
@@ -284,20 +253,13 @@ def _training(model: str, name: str, work: Workload) -> Stage:
     whole = configurations()[model].get_text_config().num_hidden_layers
     short, longer = (_step_trace(model, name, work, blocks) for blocks in (SHORT, LONGER))
     trace = short.extended(longer, LONGER - SHORT, whole - SHORT)
-    total = Section()
-    for one in trace.sections:
-        total = total.plus(one, STEPS)
-    tokens = STEPS * sum(trace.tokens)
-    return Stage(
-        STEPS * sum(n > 0 for n in trace.tokens), tokens, total, STEPS * MACHINE.seconds(trace.sections),
-        _ideal(model).training(tokens),
-    )  # fmt: skip
+    return Stage.of(trace, STEPS, _ideal(model).training(STEPS * sum(trace.tokens)))
 
 
 @cache
 def computes_again(model: str) -> bool:
     """Whether the blocks of a model are computed again on the way back."""
-    return checkpointing(model, TRAINING_TOKENS, RANK, MACHINE.memory)
+    return dry_model.checkpointing(model, TRAINING_TOKENS, RANK, MACHINE.memory)
 
 
 def _step_trace(model: str, name: str, work: Workload, blocks: int) -> Trace:

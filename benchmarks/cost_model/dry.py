@@ -56,11 +56,9 @@ class Section:
 
     @property
     def copies(self) -> float:
-        """In both directions."""
         return self.down + self.up
 
     def plus(self, other: Section, times: float = 1.0) -> Self:
-        """The sum with a multiple of another one."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(Section))
         return type(self)(*(a + times * b for a, b in pairs))
 
@@ -82,6 +80,11 @@ class Trace:
         grown = [a.plus(b.plus(a, -1.0), more / blocks) for a, b in pairs]
         return Trace(self.kinds, self.tokens, grown)
 
+    def of(self, *kinds: str) -> Trace:
+        chosen = [i for i, kind in enumerate(self.kinds) if kind in kinds]
+        kept = ([part[i] for i in chosen] for part in (self.kinds, self.tokens, self.sections))
+        return Trace(*kept)  # type: ignore[arg-type]
+
 
 class Counter:
     """Counts while it is on; `begin` starts a section."""
@@ -94,18 +97,15 @@ class Counter:
 
     @property
     def section(self) -> Section:
-        """The one that counts now."""
         return self.trace.sections[-1]
 
     def begin(self, kind: str, tokens: int = 0) -> None:
-        """End a section and start the next one."""
         self.trace.kinds.append(kind)
         self.trace.tokens.append(tokens)
         self.trace.sections.append(Section())
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Within the context everything on the meta device is counted."""
         with use_fused_kernels(), _Operations(self), _Uploads(self):
             yield
 
@@ -166,23 +166,12 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         section.launches += 1
         written = sum(tensor.nbytes for tensor in made)
         adds = name.endswith("_") and name not in _OVERWRITING  # what is changed in place is read as well
-        read = sum(tensor.nbytes for tensor in here if adds or tensor not in _Same(made))
+        same = {id(tensor) for tensor in made}
+        read = sum(tensor.nbytes for tensor in here if adds or id(tensor) not in same)
         section.bytes += 2 * written if name in _PARTS else written + read
         flops, single = _flops(name, given, made)
-        if single:
-            section.flops32 += flops
-        else:
-            section.flops += flops
-
-
-class _Same:
-    """Tensors by identity, since == compares their numbers."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._ids = {id(tensor) for tensor in tensors}
-
-    def __contains__(self, tensor: object) -> bool:
-        return id(tensor) in self._ids
+        section.flops32 += flops * single
+        section.flops += flops * (not single)
 
 
 class _Uploads(TorchFunctionMode):
@@ -213,7 +202,6 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _device(name: str, args: Any, kwargs: Any) -> str | None:
-    """Where a conversion leads; None for other operations."""
     if name not in {"_to_copy", "to"}:
         return None
     places = [kwargs.get("device"), *(one for one in args[1:] if isinstance(one, torch.device))]
@@ -233,7 +221,6 @@ def _flops(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> tu
 
 
 def counted(work: Callable[[], object], counter: Counter) -> Trace:
-    """The trace of one call."""
     with counter.on():
         work()
     return counter.trace

@@ -21,7 +21,7 @@ from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel
 from bench.model.linear_layers import find_linear_layers, target_paths
 from bench.model.session import Session
-from tests.performance.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
+from benchmarks.cost_model.dry import DECODE, OTHER, PREFILL, SHARED, STOP, Counter
 
 DTYPE = torch.bfloat16
 SHORT, LONGER = 3, 4
@@ -71,7 +71,6 @@ class DrySession(Session):
         self._cuts = ()
 
     def load_prefix(self, pack: Any, chunk: int) -> None:
-        """A kind of its own."""
         self.kind = SHARED
         try:
             super().load_prefix(pack, chunk)
@@ -79,7 +78,6 @@ class DrySession(Session):
             self.kind = PREFILL
 
     def forward(self, ids: Any, positions: Any, visible: Any, read: Any) -> dict[int, torch.Tensor]:
-        """One section."""
         self.counter.begin(self.kind, len(ids))
         try:
             return super().forward(ids, positions, visible, read)
