@@ -1,12 +1,8 @@
-"""What the tests of whole runs share: the command in this process.
-
-Results come as `subprocess.CompletedProcess`, as of a process of its own.
-"""
+"""What the tests of whole runs share: a place for them, the run that others must be like, a Ray cluster."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +10,16 @@ import pytest
 
 from bench.run.pipeline import run
 from tests.integration.engine_runs import config, cut_small
-from tests.kit import command
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.kit.place import Place
 
 ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
 
 
-@pytest.fixture(scope="session")
-def bench() -> Command:
-    """The command."""
-    return command.bench
-
-
-@pytest.fixture(scope="session")
-def bench_here() -> Command:
-    """The command, with methods of plugin files in this process; where `bench` runs some, each has its own."""
-    return command.bench_here
-
-
-# --- engines ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An empty folder in which commands are run."""
+    return Place(tmp_path)
 
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +16,7 @@ from bench.progress import Silent
 from bench.prompts import shards
 from bench.results.files import read_records
 from bench.run.config import RunConfig
+from bench.run.pipeline import run
 
 CELLS = ("ptrue", "echo")
 
@@ -63,6 +68,29 @@ class Killing(Silent):
                     self.act()
 
         yield advance
+
+
+def run_until_killed(model: Path, plugin: Path, folder: Path, **more: Any) -> None:
+    """A run in a process of its own that is killed after four shards; its children are written to the file `pids`."""
+    program = "import sys; from tests.integration import engine_runs; engine_runs.end_early(sys.argv[1])"
+    asked = json.dumps({"model": str(model), "plugin": str(plugin), "folder": str(folder), **more})
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program, asked], check=False, env=environment)
+    assert done.returncode == -signal.SIGKILL
+
+
+def end_early(asked: str) -> None:
+    """What that process does."""
+    options = json.loads(asked)
+    model, plugin, folder = (Path(options.pop(name)) for name in ("model", "plugin", "folder"))
+
+    def die() -> None:
+        pids = [path.name for path in Path("/proc").glob("[0-9]*") if parent(path.name) == os.getpid()]
+        (folder / "pids").write_text(" ".join(pids), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    cut_small()
+    run(config(model, plugin, folder, **options), Killing(4, die))
 
 
 def parent(pid: str) -> int:

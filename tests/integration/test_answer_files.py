@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import parquet
+from transformers import AutoTokenizer
 
 from bench import registry
 from bench.model import specs
 from bench.prompts.chat import Chat
+from tests.integration.conftest import FIXTURES
+from tests.kit.place import Place
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-COMMON = ("run", "--model", "tiny", "--limit", 24)
-
-
-def write_lines(path: Path, lines: Sequence[object]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def rows_in(out: Path) -> dict[str, dict[str, Any]]:
-    """Method -> its result."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.rglob("*.json"))]
-    return {row["method"]: row for row in found}
-
-
-def records_in(out: Path, method: str) -> dict[str, list[Any]]:
-    (path,) = (path for path in out.rglob("*.parquet") if path.name.startswith(f"{method}--"))
-    columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
-    return columns
+TINY = ("--model", "tiny", "--limit", 24)
 
 
 def questions(task: str, split: str = "test") -> list[Any]:
@@ -42,27 +23,20 @@ def questions(task: str, split: str = "test") -> list[Any]:
 
 
 @pytest.mark.parametrize(("task", "kind"), [("atlas-oe", "text"), ("atlas-oe", "tokens"), ("atlas-choice", "text")])
-def test_the_models_own_answers_from_a_file_have_the_confidences_that_they_have_without(
-    bench: Command, tmp_path: Path, task: str, kind: str
-) -> None:
-    env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
-    command = (*COMMON, "--method", "ptrue", "--task", task)
-    assert bench(*command, "--out", tmp_path / "own", env=env).returncode == 0
-    own = records_in(tmp_path / "own", "ptrue")
-    encode = Chat(_tokenizer()).tokenizer
+def test_own_answers_read_back_keep_confidences(place: Place, task: str, kind: str) -> None:
+    command = (*TINY, "--method", "ptrue", "--task", task)
+    place.run(*command, out="own")
+    own = place.records("ptrue", "own")
+    tokenizer = Chat(AutoTokenizer.from_pretrained(specs.resolve("tiny").source)).tokenizer
     answers = [
-        {"id": key, "text": text} if kind == "text" else {"id": key, "tokens": [*encode(text)["input_ids"]]}
-        for key, text in zip(own["id"], own["answer"], strict=True)
+        {"id": key, "text": text} if kind == "text" else {"id": key, "tokens": [*tokenizer(text)["input_ids"]]}
+        for key, text in zip(own.id, own.answer, strict=True)
     ]
-    file = write_lines(tmp_path / "said.jsonl", answers)
-    command = (*command, "--answers", file, "--out", tmp_path / "read")
-    result = bench(*command, env=env)
-    assert result.returncode == 0, result.stderr
-    read, row = records_in(tmp_path / "read", "ptrue"), rows_in(tmp_path / "read")["ptrue"]
-    assert {name: read[name] for name in ("id", "answer", "correct")} == {
-        name: own[name] for name in ("id", "answer", "correct")
-    }
-    assert read["confidence"] == pytest.approx(own["confidence"], abs=1e-5)
+    command = (*command, "--answers", place.write("said.jsonl", answers))
+    place.run(*command)
+    read, row = place.records("ptrue"), place.row()
+    assert (read.id, read.answer, read.correct.tolist()) == (own.id, own.answer, own.correct.tolist())
+    assert read.confidence == pytest.approx(own.confidence, abs=1e-5)
     assert row["answers_source"].startswith("file:said-")
     assert row["config"]["answers"] == row["answers_source"]
     assert row["judge"] == ("match" if task == "atlas-oe" else None)
@@ -72,53 +46,35 @@ def test_the_models_own_answers_from_a_file_have_the_confidences_that_they_have_
     assert row["questions_digest"]
     assert row["counts"][f"{task}/test: questions that the answers' file lacks, left out"] == len(questions(task)) - 24
     assert {stage for stage, cost in row["cost"].items() if cost["forward_tokens"]} == {"query"}
-    again = bench(*command, env=env)
-    assert "all stored" in again.stderr
+    assert "all stored" in place.run(*command).stderr
 
 
-def _tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(specs.resolve("tiny").source)
-
-
-def test_grades_and_samples_of_a_file_are_used(bench: Command, tmp_path: Path) -> None:
-    asked = questions("atlas-oe")[:30]
+def test_grades_and_samples_of_a_file_are_used(place: Place) -> None:
     lines = [
         {
             "id": q.id, "text": f"I think of {q.choices[-1]}. Therefore: {q.answer}", "final": q.answer,
             "samples": [q.answer if j % 2 else q.choices[q.gold - 1] for j in range(10)], "grade": i % 3 == 0,
             "judge": "me",
         }
-        for i, q in enumerate(asked)
+        for i, q in enumerate(questions("atlas-oe")[:30])
     ]  # fmt: skip
-    result = bench(
-        *COMMON, "--method", "ptrue,self-consistency,sequence-probability", "--task", "atlas-oe", "--answers",
-        write_lines(tmp_path / "said.jsonl", lines), "--out", tmp_path / "out",
-        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    for method, row in rows_in(tmp_path / "out").items():
+    methods, said = "ptrue,self-consistency,sequence-probability", place.write("said.jsonl", lines)
+    place.run(*TINY, "--method", methods, "--task", "atlas-oe", "--answers", said)
+    known = {line["id"]: line for line in lines}
+    for method, row in place.rows().items():
         assert (row["status"], row["judge"]) == ("ok", "imported:me")
-        records = records_in(tmp_path / "out", method)
-        known = {line["id"]: line for line in lines}
-        assert records["correct"] == [known[key]["grade"] for key in records["id"]]
-        assert records["answer"] == [known[key]["final"] for key in records["id"]]
-    assert set(records_in(tmp_path / "out", "self-consistency")["confidence"]) == {0.5}
+        records = place.records(method)
+        assert records.correct.tolist() == [known[key]["grade"] for key in records.id]
+        assert list(records.answer) == [known[key]["final"] for key in records.id]
+    assert set(place.records("self-consistency").confidence) == {0.5}
 
 
-def test_what_a_file_lacks_skips_the_methods_that_need_it(bench: Command, tmp_path: Path) -> None:
-    asked = questions("atlas-choice")
-    lines = [{"id": q.id, "text": "b", "samples": ["a", "b"]} for q in asked]
-    lines.append({"id": "strange", "text": "b", "samples": ["a", "b"]})
-    result = bench(
-        *COMMON, "--method", "ptrue,lts,self-consistency,pik", "--task", "atlas-choice", "--answers",
-        write_lines(tmp_path / "said.jsonl", lines), "--out", tmp_path / "out",
-        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert "said.jsonl: 1 answers are to no question that this run reads, e.g. 'strange'" in result.stderr
-    rows = rows_in(tmp_path / "out")
+def test_methods_that_need_more_than_the_file_are_skipped(place: Place) -> None:
+    lines = [{"id": name, "text": "b", "samples": ["a", "b"]} for name in [*_ids("atlas-choice"), "strange"]]
+    methods, said = "ptrue,lts,self-consistency,pik", place.write("said.jsonl", lines)
+    ended = place.run(*TINY, "--method", methods, "--task", "atlas-choice", "--answers", said)
+    assert "said.jsonl: 1 answers are to no question that this run reads, e.g. 'strange'" in ended.stderr
+    rows = place.rows()
     assert {name: row["status"] for name, row in rows.items()} == {
         "ptrue": "ok", "lts": "skipped", "pik": "skipped", "self-consistency": "skipped",
     }  # fmt: skip
@@ -127,88 +83,64 @@ def test_what_a_file_lacks_skips_the_methods_that_need_it(bench: Command, tmp_pa
     assert rows["self-consistency"]["reason"].startswith("it reads 10 samples, and said.jsonl has 2 of each question")
 
 
-def test_methods_learn_from_answers_of_a_file(bench: Command, tmp_path: Path) -> None:
+def _ids(task: str) -> list[str]:
+    return [question.id for question in questions(task)]
+
+
+def test_methods_learn_from_answers_of_a_file(place: Place) -> None:
     splits = {split: questions("atlas-choice", split) for split in ("train", "validation", "test")}
     lines = [{"id": q.id, "text": "abcd"[i % 4]} for asked in splits.values() for i, q in enumerate(asked)]
-    result = bench(
-        *COMMON, "--method", "pik", "--task", "atlas-choice", "--set", "pik.steps=20", "--answers",
-        write_lines(tmp_path / "said.jsonl", lines), "--out", tmp_path / "out",
-        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    row = rows_in(tmp_path / "out")["pik"]
-    assert row["status"] == "ok"
-    assert row["labels_seen"]["train"] == 320
+    asked = ("--method", "pik", "--task", "atlas-choice", "--set", "pik.steps=20")
+    place.run(*TINY, *asked, "--answers", place.write("said.jsonl", lines))
+    row = place.row()
+    assert (row["status"], row["labels_seen"]["train"]) == ("ok", 320)
     right = [("abcd"[i % 4] == "abcd"[q.gold]) for i, q in enumerate(splits["train"])]
     assert abs(row["base_rate"] - sum(right) / len(right)) < 0.1
 
 
 @pytest.mark.parametrize(
-    ("lines", "more", "said"),
+    ("keys", "more", "said"),
     [
-        ([{"id": "atlas/test/0", "text": "b"}], (), "expected an answer to each of the"),
-        ([{"id": "x", "text": "b"}], ("--limit", 9), "such as 'atlas/test/0', found none, but such as 'x'"),
-        ([{"id": "atlas/test/0", "tokens": [10**7]}], ("--limit", 9), "expected token ids from 0 to"),
-        ([{"id": "atlas/test/0", "text": "b"}] * 2, (), "a second one to 'atlas/test/0'"),
-        ([], (), "expected at least one row, found none"),
-        ([{"id": "atlas/test/0", "text": "b"}], ("--limit", 9, "--task", "atlas-oe"), "run one task at a time"),
+        (["atlas/test/0"], (), "expected an answer to each of the"),
+        (["atlas/test/0"] * 2, (), "a second one to 'atlas/test/0'"),
+        (["x"], ("--limit", 9), "such as 'atlas/test/0', found none, but such as 'x'"),
+        (["atlas/test/0"], ("--limit", 9, "--task", "atlas-oe"), "run one task at a time"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_one_sentence(
-    bench: Command, tmp_path: Path, lines: list[Any], more: tuple[Any, ...], said: str
+def test_answer_files_that_do_not_fit_are_refused(
+    place: Place, keys: list[str], more: tuple[object, ...], said: str
 ) -> None:
-    result = bench(
-        "run", "--model", "tiny", "--method", "ptrue", "--task", "atlas-choice", *more, "--answers",
-        write_lines(tmp_path / "said.jsonl", lines), "--out", tmp_path / "out",
-        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert said in result.stderr
-    assert "Traceback" not in result.stderr
+    answers = place.write("said.jsonl", [{"id": key, "text": "b"} for key in keys])
+    asked = ("--method", "ptrue", "--model", "tiny", "--task", "atlas-choice", *more)
+    assert said in place.refused("run", *asked, "--answers", answers)
 
 
-def test_any_of_several_right_answers_of_a_file_of_questions_is_right(bench: Command, tmp_path: Path) -> None:
-    asked = [
-        {"id": i, "question": f"Where does river {i} end?", "answers": [f"lake {i}", f"The mere {i}"]} for i in range(6)
-    ]
-    said = [f"Lake {i}." if i % 3 == 0 else f"the mere {i}" if i % 3 == 1 else "nowhere" for i in range(6)]
-    answers = [{"id": str(i), "text": text} for i, text in enumerate(said)]
-    result = bench(
-        "run", "--model", "tiny", "--method", "ptrue", "--task-file", write_lines(tmp_path / "asked.jsonl", asked),
-        "--answers", write_lines(tmp_path / "said.jsonl", answers), "--out", tmp_path / "out",
-        env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert records_in(tmp_path / "out", "ptrue")["correct"] == [True, True, False] * 2
-
-
-@pytest.mark.parametrize(("tool", "log"), [("lm-eval", "lm-eval-choice.jsonl"), ("inspect", "inspect-choice.eval")])
-def test_a_log_of_another_tool_gets_its_confidences(bench: Command, tmp_path: Path, tool: str, log: str) -> None:
-    out, path = tmp_path / "said.jsonl", Path(__file__).parents[1] / "fixtures" / "logs" / log
-    result = bench("import", tool, path, "--task", "atlas-choice", "--out", out)
-    assert result.returncode == 0, result.stderr
-    assert "answers to 4 of 1,200 questions of atlas-choice/test" in result.stdout
-    command = (*COMMON, "--method", "ptrue", "--task", "atlas-choice", "--answers", out, "--out", tmp_path / "out")
-    result = bench(*command, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
-    assert result.returncode == 0, result.stderr
-    row = rows_in(tmp_path / "out")["ptrue"]
-    assert (row["n"], row["judge"]) == (4, f"imported:{tool} {'acc' if tool == 'lm-eval' else 'choice'}")
+# --- logs of other tools ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("tool", "log", "judge"),
+    [("lm-eval", "lm-eval-choice.jsonl", "lm-eval acc"), ("inspect", "inspect-choice.eval", "inspect choice")],
+)
+def test_log_of_another_tool_gets_its_confidences(place: Place, tool: str, log: str, judge: str) -> None:
+    said = place / "said.jsonl"
+    ended = place.done("import", tool, FIXTURES / "logs" / log, "--task", "atlas-choice", "--out", said)
+    assert "answers to 4 of 1,200 questions of atlas-choice/test" in ended.stdout
+    place.run(*TINY, "--method", "ptrue", "--task", "atlas-choice", "--answers", said)
+    assert (place.row()["n"], place.row()["judge"]) == (4, f"imported:{judge}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
     [
         ((), "expected --task NAME or --task-file FILE, and one of them only"),
         (("--task", "atlas-oe", "--split", "dev2"), "--split: expected one of"),
         (("--task", "atlas-oe", "--out", "/dev/null/all.jsonl"), "/dev/null/all.jsonl can't be written"),
-        (("--task-file", "OTHER"), "none of its 4 questions is one of other-"),
+        (("--task-file", Path("other.jsonl")), "none of its 4 questions is one of other-"),
     ],
 )
-def test_a_log_that_can_not_be_imported_is_one_sentence(
-    bench: Command, tmp_path: Path, more: tuple[Any, ...], said: str
-) -> None:
-    other = write_lines(tmp_path / "other.jsonl", [{"question": "What do bees make?", "answer": "honey"}])
-    log = Path(__file__).parents[1] / "fixtures" / "logs" / "lm-eval-oe.jsonl"
-    result = bench("import", "lm-eval", log, *(other if word == "OTHER" else word for word in more))
-    assert result.returncode == 2
-    assert said in result.stderr
+def test_logs_that_do_not_fit_are_refused(place: Place, words: tuple[object, ...], said: str) -> None:
+    place.write("other.jsonl", [{"question": "What do bees make?", "answer": "honey"}])
+    log = FIXTURES / "logs" / "lm-eval-oe.jsonl"
+    words = tuple(place / word.name if isinstance(word, Path) else word for word in words)
+    assert said in place.refused("import", "lm-eval", log, *words)

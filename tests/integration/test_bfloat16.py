@@ -13,8 +13,6 @@ another label among 48: there the mean difference and the Brier score have bound
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,17 +22,15 @@ import pytest
 from bench.results.files import read_records
 from tests.fixtures import deciding
 from tests.fixtures.deciding import KINDS, SHOTS
+from tests.integration.conftest import FIXTURES
+from tests.kit.place import Place
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-
-PLUGIN = Path(__file__).parents[1] / "fixtures" / "riddles.py"
 TASKS = ("riddles-choice", "riddles-open")
 FROZEN = ("ptrue", "sequence-probability", "litcab", "self-consistency")
 """Methods that learn nothing from answers that the model gave."""
 PROBES = ("saplma-f", "saplma-m", "saplma-um", "pik")
 ADAPTERS = ("it", "ct")
 WITHOUT_ADAPTERS = (*FROZEN, *PROBES, "lts", "ccps")
-QUICK = ("ptrue", "sequence-probability", "saplma-m", "ccps")
 SETTINGS = (
     f"protocol.shots={SHOTS}", "protocol.max_new_tokens_open=4", "protocol.kept_step=last",
     "litcab.steps=10", "lts.steps=200", "ccps.contrastive_steps=20", "ccps.classifier_steps=20",
@@ -59,23 +55,19 @@ class Cell(NamedTuple):
     confidence: dict[str, float]
 
 
-def cells(
-    bench: Command, model: Path, dtype: str, methods: tuple[str, ...], tasks: tuple[str, ...] = TASKS
-) -> dict[Any, Cell]:
+def cells(model: Path, dtype: str, methods: tuple[str, ...]) -> dict[Any, Cell]:
     """Every cell of a run, by task and method; all of them have numbers."""
-    out = model.parent / dtype
-    options = [part for name in tasks for part in ("--task", name)]
+    place = Place(model.parent)
+    options = [part for name in TASKS for part in ("--task", name)]
     for setting in SETTINGS:
         if setting.partition(".")[0] in {"protocol", *methods}:
             options += ["--set", setting]
-    result = bench(
-        "run", "--method", ",".join(methods), "--model", model, "--plugin", PLUGIN, "--device", "cpu",
-        "--dtype", dtype, "--preset", "fixed", *options, "--out", out,
-        env={"CONFBENCH_CACHE": str(model.parent / "cache")},
+    place.run(
+        "--method", ",".join(methods), "--model", model, "--plugin", FIXTURES / "riddles.py", "--device", "cpu",
+        "--dtype", dtype, "--preset", "fixed", *options, out=dtype,
     )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
     found = {}
-    for path in out.rglob("*--fixed--*.json"):
+    for path in (place / dtype).rglob("*--fixed--*.json"):
         row = json.loads(path.read_text())
         assert row["status"] == "ok", row["reason"]
         assert not [note for note in row["notes"] if "can't share a cache" in note], row["notes"]
@@ -84,7 +76,7 @@ def cells(
         answers = dict(zip(records.id, records.answer, strict=True))
         confidence = dict(zip(records.id, records.confidence.tolist(), strict=True))
         found[row["task"], row["method"]] = Cell(row, answers, confidence)
-    assert set(found) == {(task, method) for task in tasks for method in methods}
+    assert set(found) == {(task, method) for task in TASKS for method in methods}
     return found
 
 
@@ -105,39 +97,11 @@ def check(short: dict[Any, Cell], full: dict[Any, Cell], layers: int) -> None:
             assert apart.mean() <= LEARNED_APART[layers], (task, method, apart.mean())
 
 
-def compared(
-    bench: Command, folder: Path, kind: str, layers: int, methods: tuple[str, ...], tasks: tuple[str, ...] = TASKS
-) -> None:
-    model = deciding.save(folder / kind, kind, layers)
-    short, full = (cells(bench, model, dtype, methods, tasks) for dtype in ("bfloat16", "float32"))
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "methods"), [(2, WITHOUT_ADAPTERS), (2, ADAPTERS), (48, WITHOUT_ADAPTERS)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_says_nearly_the_same(tmp_path: Path, kind: str, layers: int, methods: tuple[str, ...]) -> None:
+    """Models of many layers are packed."""
+    model = deciding.save(tmp_path / kind, kind, layers)
+    short, full = (cells(model, dtype, methods) for dtype in ("bfloat16", "float32"))
     check(short, full, layers)
-
-
-@pytest.mark.slow
-def test_confidences_of_a_model_with_windows_and_caps(bench: Command, tmp_path: Path) -> None:
-    compared(bench, tmp_path, "gemma2", 2, QUICK, TASKS[:1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_methods_say_nearly_the_same_in_both(bench: Command, tmp_path: Path, kind: str) -> None:
-    compared(bench, tmp_path, kind, 2, WITHOUT_ADAPTERS)
-
-
-@pytest.mark.slow
-def test_an_adapter_is_trained_in_bfloat16(bench: Command, tmp_path: Path) -> None:
-    """The one whose loss has all parts of the other's, and a divergence."""
-    model = deciding.save(tmp_path / "llama", "llama", 2)
-    cells(bench, model, "bfloat16", ("ct",), TASKS[:1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_adapters_say_nearly_the_same_in_both(bench: Command, tmp_path: Path, kind: str) -> None:
-    compared(bench, tmp_path, kind, 2, ADAPTERS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_deep_models_are_packed_and_say_nearly_the_same(bench: Command, tmp_path: Path, kind: str) -> None:
-    compared(bench, tmp_path, kind, 48, WITHOUT_ADAPTERS)

@@ -1,11 +1,9 @@
-"""A plugin that raises fails alone: its cell has the reason, and the other cells their numbers."""
+"""A method that raises or breaks a rule fails alone: its cell has the reason, and the other cells their numbers."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +11,16 @@ from typing import Any
 import pytest
 
 from bench.run import fitting
+from tests.kit.place import Place
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+SOURCE = '''"""Two small tasks, and methods that are fine."""
+import shutil
 
-PLUGINS = '''"""Two small tasks, and methods that raise in one place each."""
 import numpy as np
 
 from bench.api import (
-    Adapter, ConfidenceMethod, Format, Needs, PromptStyle, QueryLogits, Question, Task, TaskCard, method, task,
+    Adapter, ChoiceLogits, ConfidenceMethod, Format, Needs, PromptStyle, QueryLogits, Question, Task, TaskCard, method,
+    task,
 )
 
 SIZES = {"train": 24, "validation": 24, "test": 12}
@@ -58,61 +58,52 @@ class Fine(ConfidenceMethod):
         return 1 / (1 + np.exp(z[:, 0] - z[:, 1]))
 
 
-@method("no-count")
-class NoCount(Fine):
-    "Can't count its parameters."
-    def n_parameters(self, facts):
-        raise KeyError("layers")
-
-
-@method("no-skip")
-class NoSkip(Fine):
-    "Can't say whether it runs."
-    def skip(self, facts):
-        raise SystemExit("no idea")
-
-
-@method("no-save")
-class NoSave(Fine):
-    "Can't be saved."
-    def fit(self, train, ctx):
-        return self
-
-    def save(self, folder):
-        raise ValueError("no room")
-
-
-@method("no-folder")
-class NoFolder(Fine):
-    "Deletes the folder that it is to write to."
-    def fit(self, train, ctx):
-        return self
-
-    def save(self, folder):
-        import shutil
-        shutil.rmtree(folder)
-
-
-@method("no-adapter")
-class NoAdapter(Fine):
-    "Reads through an adapter that it never trained."
-    needs = Needs(fit=frozenset({QueryLogits()}), predict=frozenset({QueryLogits(Adapter.OWN)}))
-
-    def fit(self, train, ctx):
-        return self
-
-
-@method("learns")
-class Learns(Fine):
+class Fitted(Fine):
     "Has a fit of its own."
     def fit(self, train, ctx):
         return self
 '''
-
-
-def line(text: str) -> int:
-    """Number of the line of the plugins that has this text."""
-    return 1 + next(i for i, code in enumerate(PLUGINS.splitlines()) if text in code)
+FITTED = {
+    "no-save": ("def save(self, folder): raise ValueError('no room')", "ValueError: no room (broken.py:{line})"),
+    "no-adapter": (
+        "needs = Needs(fit=Fine.needs.fit, predict=frozenset({QueryLogits(Adapter.OWN)}))",
+        "no-adapter reads through an adapter of its own, and fit left none in `adapter_`",
+    ),
+    "learns": ("", ""),
+    "no-folder": (
+        "def save(self, folder): shutil.rmtree(folder)", "no-folder deleted the folder that save was given",
+    ),
+    "no-fit": (
+        "def fit(self, train, ctx): raise ValueError('two\\nlines')", "ValueError: two lines (broken.py:{line})",
+    ),
+    "no-state": ("def fit(self, train, ctx): self.handle_ = object(); return self", "handle_"),
+}  # fmt: skip
+"""What a class has beside `fit` -> what its reason has; in the order in which they are fitted."""
+OTHERS = {
+    "no-count": ("def n_parameters(self, facts): raise KeyError('layers')", "KeyError: 'layers' (broken.py:{line})"),
+    "no-skip": ("def skip(self, facts): raise SystemExit('no idea')", "SystemExit: no idea (broken.py:{line})"),
+    "skips": ("def skip(self, facts): return 'not on this model'", "not on this model"),
+}
+PREDICTING = {
+    "return np.full(len(batch), np.nan)": "expected numbers, got NaN",
+    "return np.full(len(batch), 1.5)": "within [0, 1]",
+    "return np.full(len(batch) + 1, 0.5)": "expected shape (12,), got (13,)",
+    "return ['sure'] * len(batch)": "expected real numbers, got <U4 (a list)",
+    "return batch[ChoiceLogits()].max(axis=1)": "ChoiceLogits() was read but not declared in needs",
+    "return batch.correct.astype(float)": "batch.correct was read outside fit",
+    "batch[QueryLogits()][:] = 0": "expected real numbers, got object (a NoneType)",
+    "return 1 / 0": "ZeroDivisionError",
+    "raise SystemExit(0)": "SystemExit",
+}
+"""Body of `predict` -> what its reason has; more values that are none are in `tests/unit/api/test_confidence.py`."""
+METHODS = FITTED | OTHERS | {
+    f"breaks-{i}": (f"def predict(self, batch): {body}", reason) for i, (body, reason) in enumerate(PREDICTING.items())
+}  # fmt: skip
+PLUGINS = SOURCE + "".join(
+    f'\n\n@method("{name}")\nclass M{i}({"Fitted" if name in FITTED else "Fine"}):\n    "Is tried."\n    {body}\n'
+    for i, (name, (body, _)) in enumerate(METHODS.items())
+)
+OK = {"learns", "learns+temperature", "ptrue", "ptrue+temperature"}
 
 
 def put_clock_in(patch: pytest.MonkeyPatch) -> None:
@@ -129,49 +120,44 @@ def put_clock_in(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def cells(bench: Command, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Method and task -> the cell of one run with all of them."""
-    folder = tmp_path_factory.mktemp("broken")
-    path = folder / "broken.py"
-    path.write_text(PLUGINS, encoding="utf-8")
+def place(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Where all of them were run."""
+    place = Place(tmp_path_factory.mktemp("broken"))
+    asked = ("--method", ",".join([*METHODS, "ptrue"]), "--model", small_model, "--recalibrate", "temperature")
     with pytest.MonkeyPatch.context() as patch:
         put_clock_in(patch)
-        result = bench(
-            "run", "--method", "no-count,no-skip,no-save,no-adapter,learns,ptrue,no-folder", "--model", small_model,
-            "--plugin", path, "--task", "small-a", "--task", "small-b", "--recalibrate", "temperature",
-            "--out", folder / "out",
-            env={"CONFBENCH_CACHE": str(folder / "cache")},
-        )  # fmt: skip
-    assert result.returncode == 1, result.stderr
-    assert "Traceback" not in result.stderr
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "out").rglob("*.json")]
+        place.run(*asked, "--plugin", place.write("broken.py", PLUGINS), "--task", "small-a,small-b", code=1)
+    return place
+
+
+@pytest.fixture(scope="module")
+def cells(place: Place) -> dict[str, dict[str, Any]]:
+    """Method and task -> the cell."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in (place / "out").rglob("*.json")]
     return {f"{row['method']} {row['task']}": row for row in rows}
 
 
-@pytest.mark.parametrize(
-    ("method", "reason"),
-    [
-        ("no-count", f"KeyError: 'layers' (broken.py:{line('layers')})"),
-        ("no-skip", f"SystemExit: no idea (broken.py:{line('no idea')})"),
-        ("no-save", f"ValueError: no room (broken.py:{line('no room')})"),
-        ("no-folder", "no-folder deleted the folder that save was given"),
-        ("no-adapter", "no-adapter reads through an adapter of its own, and fit left none in `adapter_`"),
-    ],
-)
-def test_a_method_that_raises_has_the_reason_in_its_cells(
-    cells: dict[str, dict[str, Any]], method: str, reason: str
-) -> None:
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "learns"])
+def test_cells_of_broken_methods_have_the_reason(cells: dict[str, dict[str, Any]], name: str) -> None:
+    body, reason = METHODS[name]
+    line = 1 + PLUGINS[: PLUGINS.index(body)].count("\n")
     for task in ("small-a", "small-b"):
-        row = cells[f"{method} {task}"]
-        assert (row["status"], row["reason"], row["metrics"]) == ("failed", reason, {})
+        row = cells[f"{name} {task}"]
+        assert (row["status"], row["metrics"]) == ("skipped" if name == "skips" else "failed", {})
+        assert reason.format(line=line) in row["reason"]
+        assert "\n" not in row["reason"]
 
 
-@pytest.mark.parametrize("method", ["ptrue", "ptrue+temperature", "learns", "learns+temperature"])
-def test_the_others_have_their_numbers(cells: dict[str, dict[str, Any]], method: str) -> None:
-    for task in ("small-a", "small-b"):
-        assert cells[f"{method} {task}"]["status"] == "ok"
+def test_cells_of_other_methods_have_their_numbers(place: Place, cells: dict[str, dict[str, Any]]) -> None:
+    assert {row["method"] for row in cells.values() if row["status"] == "ok"} == OK
+    assert {path.name.partition("--")[0] for path in (place / "out").rglob("*--s0.parquet")} == OK
 
 
-def test_seconds_are_those_of_the_cell(cells: dict[str, dict[str, Any]]) -> None:
+def test_seconds_of_fits_are_those_of_the_cell(cells: dict[str, dict[str, Any]]) -> None:
     first, second = (cells[f"learns {task}"]["timings"]["fit"] for task in ("small-a", "small-b"))
-    assert (first, second) == (3.0, 7.0)  # four methods are fitted for each task, it is the third
+    assert (first, second) == (3.0, 9.0)  # the third of six fits for each task
+
+
+def test_fits_of_broken_methods_are_not_stored(place: Place) -> None:
+    stored = [json.loads(path.read_text("utf-8")) for path in (place / "cache").glob("fits/**/manifest.json")]
+    assert {fit["fields"]["method"] for fit in stored} <= {"learns", "no-adapter"}

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from bench.api import UserError
 from bench.engine.cluster import Cluster
 from bench.run.pipeline import run
 from tests.integration.conftest import ROOT
-from tests.integration.engine_runs import Killing, add, config, contents, fed, manifests
+from tests.integration.engine_runs import Killing, add, config, contents, fed, manifests, run_until_killed
 
 if not os.environ.get("CONFBENCH_REQUIRE_RAY"):
     pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
@@ -27,7 +24,7 @@ pytestmark = [
 ]  # the latter are Ray's own
 
 
-def test_two_nodes_leave_the_bytes_of_one_process_and_one_that_dies_costs_its_shards_alone(
+def test_node_that_dies_costs_its_shards_alone(
     cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
     nodes = [add(cluster), add(cluster)]
@@ -47,23 +44,12 @@ def test_two_nodes_leave_the_bytes_of_one_process_and_one_that_dies_costs_its_sh
     assert finished.items() <= after.items()  # seconds are in there, so it is the very same pass
 
 
-@pytest.mark.slow
-def test_two_nodes_that_live_feed_what_lies_in_the_cache(
-    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
-) -> None:
-    add(cluster), add(cluster)
-    report = run(config(small_model, rivers, tmp_path, engine="ray", address=cluster.address))
-    assert [row.status for row in report.rows] == ["ok", "ok"]
-    assert contents(tmp_path) == contents(alone)
-    assert report.forward_tokens == fed(tmp_path) > 0
-
-
-def test_a_cluster_that_is_not_there_is_a_sentence(small_model: Path, rivers: Path, tmp_path: Path) -> None:
+def test_missing_cluster_is_told(small_model: Path, rivers: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--engine ray: expected a Ray cluster 127\.0\.0\.1:1, none answers"):
         run(config(small_model, rivers, tmp_path, engine="ray", address="127.0.0.1:1"))
 
 
-def test_the_address_for_programs_outside_of_the_cluster_is_refused_with_what_to_do(
+def test_address_for_programs_outside_is_refused(
     small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = r"--address ray://…: expected a run on a machine of the cluster, .+ start bench there, with --address"
@@ -75,23 +61,9 @@ def test_the_address_for_programs_outside_of_the_cluster_is_refused_with_what_to
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_and_started_again_goes_on(
-    cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
-) -> None:
+def test_killed_driver_goes_on(cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path) -> None:
     add(cluster), add(cluster)
-    program = """
-import os, signal, sys
-from pathlib import Path
-from bench.run.pipeline import run
-from tests.integration import engine_runs as here
-here.cut_small()
-model, plugin, folder = map(Path, sys.argv[1:4])
-run(here.config(model, plugin, folder, engine="ray", address=sys.argv[4]),
-    here.Killing(4, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-"""
-    arguments = [*map(str, (small_model, rivers, tmp_path)), cluster.address]
-    done = subprocess.run([sys.executable, "-c", program, *arguments], check=False, env=dict(os.environ))
-    assert done.returncode == -signal.SIGKILL
+    run_until_killed(small_model, rivers, tmp_path, engine="ray", address=cluster.address)
     finished = {key: m["digest"] for key, m in manifests(tmp_path).items()}
     report = run(config(small_model, rivers, tmp_path, engine="ray", address=cluster.address))
     assert contents(tmp_path) == contents(alone)
@@ -101,7 +73,7 @@ run(here.config(model, plugin, folder, engine="ray", address=sys.argv[4]),
 
 
 @pytest.mark.slow
-def test_a_node_needs_neither_plugin_nor_data(
+def test_node_needs_neither_plugin_nor_data(
     cluster: Any, alone: Path, small_model: Path, rivers: Path, tmp_path: Path
 ) -> None:
     """The file of the task is gone before the first worker is there."""
@@ -124,7 +96,7 @@ def test_a_node_needs_neither_plugin_nor_data(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["version", "package", "cache", "model"])
-def test_a_node_that_has_something_else_is_told_in_a_sentence(
+def test_node_with_something_else_is_told(
     cluster: Any, small_model: Path, rivers: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, model, cache = tmp_path / "other", tmp_path / "model", tmp_path / "shared"

@@ -104,7 +104,7 @@ def raylet(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
 
 
-def test_an_adapter_trained_on_a_node_has_the_bytes_of_one_trained_here(cluster: Any, tmp_path: Path) -> None:
+def test_adapter_of_a_node_has_the_bytes_of_one_here(cluster: Any, tmp_path: Path) -> None:
     add(cluster)
     here, there = tmp_path / "here", tmp_path / "there"
     assert [row.status for row in run(config(here, "it", steps=2)).rows] == ["ok", "ok"]
@@ -121,9 +121,7 @@ def test_an_adapter_trained_on_a_node_has_the_bytes_of_one_trained_here(cluster:
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_costs_its_training_the_steps_since_its_checkpoint_and_the_others_nothing(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_node_that_dies_costs_steps_since_its_checkpoint(cluster: Any, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     run(config(here, "it", "ct", steps=120))
     nodes = {raylet(node): node for node in (add(cluster), add(cluster), add(cluster))}
@@ -158,7 +156,7 @@ def test_a_node_that_dies_costs_its_training_the_steps_since_its_checkpoint_and_
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_leaves_no_training_behind_and_is_gone_on_with(cluster: Any, tmp_path: Path) -> None:
+def test_killed_driver_leaves_no_training_and_goes_on(cluster: Any, tmp_path: Path) -> None:
     add(cluster)
     program = """
 import sys
@@ -173,10 +171,8 @@ run(config(Path(sys.argv[1]), "it", steps=120, engine="ray", address=sys.argv[2]
     driver.kill()
     driver.wait()
     deadline = time.monotonic() + 60
-    while trained_by := [
-        found for found in Path("/proc").iterdir() if key in command_of(found) or found.name == str(pid)
-    ]:
-        assert time.monotonic() < deadline, trained_by
+    while left := [path for path in Path("/proc").iterdir() if key in command_of(path) or path.name == str(pid)]:
+        assert time.monotonic() < deadline, left
         time.sleep(0.05)
     watching.look()
     before = len(watching.taken[key])

@@ -1,19 +1,15 @@
-"""What the commands print: lists without heavy imports, plans that write nothing, JSON that parses, whole help."""
+"""What the commands print: lists, plans that write nothing, JSON that parses, whole help, seeds one by one."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +19,9 @@ import typer.main
 from bench.cli import app, check, exit_codes
 from bench.cli.check_process import check_file
 from bench.testing import CheckResult
-from tests.fixtures.whole_run import TESTED, WholeRun
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-
-ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "scipy", "matplotlib", "openai")
-
-
-def test_listing_methods_imports_nothing_heavy() -> None:
-    program = (
-        "import sys; sys.argv = ['bench', 'list', 'methods']\n"
-        "from bench.cli.app import main\n"
-        "try:\n    main()\n"
-        "finally:\n    sys.stderr.write(' '.join(m for m in sys.modules if '.' not in m))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert "ptrue" in result.stdout
-    assert not set(HEAVY) & set(result.stderr.split())
+from tests.fixtures.whole_run import WholeRun
+from tests.kit.command import bench
+from tests.kit.place import Place
 
 
 @pytest.mark.parametrize(
@@ -54,7 +32,7 @@ def test_listing_methods_imports_nothing_heavy() -> None:
         ("tasks", {"atlas-choice", "atlas-oe", "mmlu-choice"}),
     ],
 )
-def test_lists_name_everything_as_table_and_as_json(bench: Command, kind: str, names: set[str]) -> None:
+def test_lists_name_everything_as_table_and_json(kind: str, names: set[str]) -> None:
     table, data = bench("list", kind), bench("list", kind, "--json")
     assert table.returncode == data.returncode == 0
     assert {line["name"] for line in json.loads(data.stdout)} >= names
@@ -72,7 +50,7 @@ def test_lists_name_everything_as_table_and_as_json(bench: Command, kind: str, n
         ("protocol", ["shots", "ece_bins", "fixed", "refcode"]),
     ],
 )
-def test_show_tells_the_same_as_table_and_as_json(bench: Command, name: str, words: list[str]) -> None:
+def test_show_tells_the_same_as_table_and_json(name: str, words: list[str]) -> None:
     shown, data = bench("show", name), bench("show", name, "--json")
     assert shown.returncode == data.returncode == 0
     assert json.loads(data.stdout)["kind"] in {"method", "task", "model", "protocol"}
@@ -81,7 +59,7 @@ def test_show_tells_the_same_as_table_and_as_json(bench: Command, name: str, wor
         assert word in data.stdout
 
 
-def test_an_example_is_the_whole_prompt_with_its_right_answer(bench: Command) -> None:
+def test_example_is_the_whole_prompt_with_its_answer() -> None:
     shown = bench("show", "atlas-choice", "--example", 3)
     data = json.loads(bench("show", "atlas-choice", "--example", 3, "--json").stdout)
     assert shown.returncode == 0
@@ -89,165 +67,154 @@ def test_an_example_is_the_whole_prompt_with_its_right_answer(bench: Command) ->
     assert data["user"].count("Answer:") == 6  # five exemplars and the question
     assert data["user"].endswith("Answer:")
     assert len(data["right answer"]) == 1
-    for part in data.values():
-        assert part in shown.stdout
+    assert all(part in shown.stdout for part in data.values())
+
+
+def options(command: Any) -> Iterator[tuple[Any, Any]]:
+    """Every command below one, and each of its options and arguments."""
+    for each in getattr(command, "commands", {}).values():
+        yield from options(each)
+    yield from ((command, parameter) for parameter in command.params)
+
+
+def test_help_explains_every_option() -> None:
+    found = list(options(typer.main.get_command(app.app)))
+    assert len(found) > 100
+    assert not [f"{command.name} {each.name}" for command, each in found if not each.help and not each.hidden]
+    said = bench("run", "--help").stdout
+    assert all(name in said for command, each in found if command.name == "run" for name in each.opts)
+
+
+def test_help_is_shown_without_a_command() -> None:
+    result = bench()
+    assert all(f" {word} " in result.stdout + result.stderr for word in ("run", "list", "show", "table", "check"))
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def words(small_model: Path, rivers: Path) -> list[object]:
+    """Options of a run of two methods, one of them in a file of its own, on a model that lies in a folder."""
+    return ["--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers]
+
+
 @pytest.fixture(scope="module")
-def folder(bench: Command, small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of two methods, one of them in a file of its own, on a model that lies in a folder."""
-    made = tmp_path_factory.mktemp("ran")
-    result = bench(
-        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-        "--out", made / "out", env={"CONFBENCH_CACHE": str(made / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    return made
+def ran(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("ran"))
+    place.run("--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers)
+    return place
 
 
-def test_a_plan_is_printed_and_nothing_is_written(
-    bench: Command, small_model: Path, rivers: Path, tmp_path: Path
-) -> None:
-    result = bench(
-        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--dry-run",
-        "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0
+def test_plan_is_printed_and_nothing_is_written(place: Place, words: list[object]) -> None:
+    result = place.run(*words, "--dry-run")
     assert result.stdout == ""
     assert "Plan: ptrue, echo on" in result.stderr
     for part in ("rivers/test: 310 questions", "rivers/train: 279", "rivers/validation: 31", "shards to compute"):
         assert part in result.stderr
     assert "1 fits and 2 predictions" in result.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.folder.iterdir()) == []
 
 
-def test_a_plan_knows_what_is_stored(bench: Command, whole_run: WholeRun) -> None:
-    result = bench(*whole_run.words, "--dry-run", "--json", env=whole_run.env)
-    said = json.loads(result.stdout)
+def test_plan_knows_what_is_stored(whole_run: WholeRun) -> None:
+    said = json.loads(bench(*whole_run.words, "--dry-run", "--json", env=whole_run.env).stdout)
     assert said["rows"] == said["paths"] == []
     reads = [line for line in said["plan"] if line.startswith("read")]
     assert len(reads) == 3
     assert all("all stored" in line for line in reads)
 
 
-def test_json_goes_to_stdout_and_progress_to_stderr(
-    bench: Command, small_model: Path, rivers: Path, folder: Path
-) -> None:
-    result = bench(
-        "run", "--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--json",
-        "--out", folder / "again", env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+def test_json_goes_to_stdout_and_progress_to_stderr(ran: Place, words: list[object]) -> None:
+    result = ran.run(*words, "--json", out="again")
     said = json.loads(result.stdout)
     assert [(row["method"], row["status"]) for row in said["rows"]] == [("ptrue", "ok"), ("echo", "ok")]
     assert all(Path(path).is_file() for path in said["paths"])
     assert result.stderr.startswith("Plan: ")
     assert "all stored" in result.stderr
     for row in said["rows"]:
-        (stored,) = (folder / "out").glob(f"*/rivers/{row['method']}--*.json")
-        before = json.loads(stored.read_text(encoding="utf-8"))
-        assert row["metrics"] == before["metrics"]
-        assert row["per_subject"] == before["per_subject"]
+        before = ran.rows()[row["method"]]
+        assert (row["metrics"], row["per_subject"]) == (before["metrics"], before["per_subject"])
 
 
-def test_results_name_no_path_of_this_machine(folder: Path, whole_run: WholeRun) -> None:
-    for path in (*folder.glob("out/**/*.json"), *whole_run.cells().values()):
+def test_results_name_no_path_of_this_machine(ran: Place, whole_run: WholeRun) -> None:
+    for path in (*ran.folder.glob("out/**/*.json"), *whole_run.cells().values()):
         text = path.read_text(encoding="utf-8")
-        assert str(folder) not in text
+        assert str(ran.folder) not in text
         assert str(whole_run.folder) not in text
         assert str(Path.home()) not in text or str(Path.home()) == "/"
 
 
-def test_a_table_in_each_format(bench: Command, folder: Path) -> None:
-    said = {
-        name: bench("table", "--results", folder / "out", "--format", name)
-        for name in ("terminal", "md", "csv", "tex", "json")
-    }
-    for name, result in said.items():
-        assert result.returncode == 0, result.stderr
-        for method in ("ptrue", "echo"):
-            assert method in result.stdout, name
-    assert json.loads(said["json"].stdout)
-    assert len({len(line) for line in csv.reader(io.StringIO(said["csv"].stdout))}) == 1
-    assert re.search(r"^\| (\*\*)?ptrue", said["md"].stdout, re.MULTILINE)  # bold where it leads
-    assert r"\toprule" in said["tex"].stdout
-
-
-def test_partial_results_stay_out_of_the_table_unless_asked_for(bench: Command, whole_run: WholeRun) -> None:
-    def numbers(*more: object) -> set[str]:
-        table = bench("table", "--results", *more, "--method", "pik", "--format", "csv").stdout
-        return {line["n"] for line in csv.DictReader(io.StringIO(table))}
-
-    assert numbers(whole_run.out) == {str(TESTED)}
-    assert numbers(whole_run.out / "partial", "--partial") == {"10"}
-
-
-def test_a_run_prints_table_paths_and_that_plugin_code_was_run(
-    bench: Command, small_model: Path, rivers: Path, folder: Path
-) -> None:
-    result = bench(
-        "run", "--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-        "--out", folder / "third", env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
+def test_run_ends_with_its_table_paths_and_next_commands(ran: Place, words: list[object], rivers: Path) -> None:
+    result = ran.run(*words, "--limit", 20, out="a fourth")
     assert "AUROC" in result.stdout
-    (path,) = (folder / "third").rglob("*.json")
-    assert f"wrote {path}" in result.stdout
+    for path in (ran / "a fourth").glob("**/rivers/*--*.json"):
+        assert f"wrote {path}" in result.stdout
     assert f"note: --plugin {rivers}: the code in this file was run" in result.stderr
-
-
-def test_a_run_ends_with_commands_that_show_what_it_wrote(
-    bench: Command, small_model: Path, rivers: Path, folder: Path
-) -> None:
-    arguments = (
-        "run", "--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit", 20,
-        "--out", folder / "a fourth",
-    )  # fmt: skip
-    result = bench(*arguments, env={"CONFBENCH_CACHE": str(folder / "cache")})
-    assert result.returncode == 0, result.stderr
     lines = result.stdout.partition("next: ")[2].splitlines()
     table, page = (shlex.split(re.split(" {2,}", line.strip())[0]) for line in lines)
-    shown = bench(*table[1:])
-    assert shown.returncode == 0, shown.stderr
-    assert "ptrue" in shown.stdout
+    assert "ptrue" in ran.done(*table[1:]).stdout
     assert page[-1] == "--serve"
-    written = bench(*page[1:-1], "--out", folder / "fourth.html")
-    assert written.returncode == 0, written.stderr
+    ran.done(*page[1:-1], "--out", ran / "fourth.html")
 
 
-def test_make_demo_writes_where_git_looks_away_and_its_commands_are_whole(bench: Command) -> None:
-    make = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
-    printed = re.findall(r"^\s*(?:echo '\s*)?\S*bin/bench (\w.*?)'?$", make.stdout, re.MULTILINE)
-    run, *own = map(shlex.split, printed)
-    folder = run[run.index("--out") + 1]
-    ignored = subprocess.run(["git", "check-ignore", "-q", f"{folder}/tiny"], cwd=ROOT, check=False)
-    assert ignored.returncode == 0
-    assert [words[0] for words in own] == ["new", "check", "run", "table"]
-    assert {
-        words[words.index(option) + 1] for words in own for option in ("--out", "--results") if option in words
-    } == {folder}
-    assert own[2][own[2].index("--method") + 1] == own[0][own[0].index("method") + 1]
-    for words in (run, *own):
-        known = {option for parameter in COMMANDS.commands[words[0]].params for option in parameter.opts}  # type: ignore[attr-defined]
-        assert {word for word in words if word.startswith("--")} <= known | {"--trained"}
+def test_several_seeds_share_readings(whole_run: WholeRun) -> None:
+    found = [json.loads(path.read_text("utf-8")) for path in (whole_run.out / "partial").rglob("*--s*.json")]
+    assert sorted((row["method"], row["seed"]) for row in found) == [
+        ("pik", 1), ("pik", 2), ("ptrue", 1), ("ptrue", 2),
+    ]  # fmt: skip
+    assert whole_run.stderr.startswith("Seeds 2, 1, one after the other")
+    first, second = whole_run.stderr.split("Plan: ")[1:]
+    assert "seed 2\n" in first
+    assert "seed 1\n" in second
+    assert "shards to compute" in first
+    assert "shards to compute" not in second
+    assert whole_run.loads == 1
+    again = json.loads(bench(*whole_run.words_of_seeds, "--json", "--dry-run", env=whole_run.env).stdout)
+    assert {line.partition(":")[0] for line in again["plan"]} == {"seed 2", "seed 1"}
+    assert again["stopped"] == []
 
 
-@pytest.fixture
-def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A signal that stops a command leaves this process alive, and heard as before: `test_stopping.py` has the rest."""
-    monkeypatch.setattr(exit_codes, "_CLEANUP_SECONDS", 1e6)  # after which it would be ended
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
+def test_impossible_seed_is_told_and_others_are_stored(ran: Place, words: list[object]) -> None:
+    result = ran.run(*words, "--limit", 20, "--seed", "0,-1", out="seeds", code=2)
+    assert "bench: seed -1: --seed: expected at least 0, got -1" in result.stderr
+    assert "What the other seeds gave is stored." in result.stderr
+    assert {row["seed"] for row in ran.rows("seeds").values()} == {0}
+    assert "ptrue" in result.stdout
 
 
-@pytest.mark.usefixtures("signals")
+def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: list[object]) -> None:
+    words = ["run", *words, "--limit", 20, "--scale-training", "--out", place / "out"]
+    verbose, quiet = place.bench(*words, "-v"), place.bench("-q", *words)
+    assert quiet.stderr == ""
+    assert quiet.stdout == verbose.stdout
+    decided = [line for line in verbose.stderr.splitlines() if line.startswith("decided: ")]
+    for part in ("device cpu, dtype float32", "token budget 1,024", "rivers/test: 0 of 1 shards", "weights ",
+                 "echo on rivers/train: to be fitted"):  # fmt: skip
+        assert any(part in line for line in decided), part
+    plan = place.bench("-q", *words, "--dry-run")
+    assert plan.stderr == ""
+    assert "then 1 fits and 2 predictions" in plan.stdout
+
+
+def test_training_is_scaled_down_with_the_tests(ran: Place, words: list[object]) -> None:
+    scaled = ("--recalibrate", "platt", "--scale-training", "--limit", 155)  # half of 310
+    result = ran.run(*words, *scaled, out="scaled")
+    assert "rivers/train: 140 of 279 questions are kept (--scale-training)" in result.stderr
+    assert "rivers/validation: 31 of 31 questions are kept" in result.stderr  # never below 32
+    rows = ran.rows("scaled")
+    assert 0 < rows["echo"]["labels_seen"]["train"] <= 140
+    assert rows["echo"]["labels_seen"]["validation"] == 0  # it looks at none
+    deviating = {name for name, row in rows.items() if row["deviations"] == {"scale_training": True}}
+    assert deviating == {"echo", "echo+platt", "ptrue+platt"}
+    assert "scale_training" in result.stdout
+
+
 def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
-    bench: Command, small_model: Path, rivers: Path, folder: Path, tmp_path: Path
+    ran: Place, words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = tmp_path / "started"
+    """The signal leaves this process alive, and heard as before: `test_stopping.py` has the rest."""
+    monkeypatch.setattr(exit_codes, "_CLEANUP_SECONDS", 1e6)  # after which it would be ended
+    before, started = signal.getsignal(signal.SIGINT), tmp_path / "started"
 
     def press() -> None:
         until = time.monotonic() + 60
@@ -258,24 +225,19 @@ def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
 
     presses = threading.Thread(target=press)
     presses.start()
-    result = bench(
-        "run", "--method", "echo", "--seed", "7", "--model", small_model, "--task", "rivers", "--plugin", rivers,
-        "--out", tmp_path / "out", env={"CONFBENCH_CACHE": str(folder / "cache"), "PAUSE": str(started)},
-    )  # fmt: skip
+    asked = ("--method", "echo", *words[2:], "--seed", 7)
+    result = ran.run(*asked, out="interrupted", code=130, env={"PAUSE": str(started)})
     presses.join()
-    assert result.returncode == 130
-    assert "Traceback" not in result.stderr
+    signal.signal(signal.SIGINT, before)
     assert result.stderr.splitlines()[-1].startswith("bench: interrupted")
     assert "run the same command to go on" in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert not (ran / "interrupted").exists()
 
 
-# --- check and help ---------------------------------------------------------------------------------------------------
+# --- check ------------------------------------------------------------------------------------------------------------
 
 
-def test_check_fails_a_dishonest_method_in_both_forms(
-    bench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_fails_a_dishonest_method_in_both_forms(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     found_in: dict[Path, list[CheckResult]] = {}
 
     def once(path: Path, *others: Any) -> list[CheckResult]:
@@ -284,7 +246,7 @@ def test_check_fails_a_dishonest_method_in_both_forms(
         return found_in[path]
 
     monkeypatch.setattr(check, "check_file", once)
-    source = '''
+    path = place.write("plugged.py", '''
 import numpy as np
 from bench.api import ConfidenceMethod, Needs, QueryLogits, method
 
@@ -297,37 +259,9 @@ class Plugged(ConfidenceMethod):
     def predict(self, batch):
         logits = batch[QueryLogits()].astype(float)
         return 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])) * 2
-'''
-    path = tmp_path / "plugged.py"
-    path.write_text(source, encoding="utf-8")
-    data = bench("check", path, "--json")
-    found = json.loads(data.stdout)
+''')  # fmt: skip
+    found = json.loads(place.done("check", path, "--json", code=1).stdout)
     assert all(set(line) == {"check", "ok", "message"} for line in found)
-    plain = bench("check", path)
-    assert plain.returncode == data.returncode == 1
     assert 0 < sum(line["ok"] for line in found) < len(found)
-    assert f"{sum(line['ok'] for line in found)} of {len(found)} checks passed" in plain.stdout
-
-
-COMMANDS = typer.main.get_command(app.app)
-
-
-@pytest.mark.parametrize("command", ["run", "list", "show", "table", "import", "check"])
-def test_help_names_every_option_and_explains_it(bench: Command, command: str) -> None:
-    result = bench(command, "--help")
-    assert result.returncode == 0
-    known = COMMANDS.commands[command].params  # type: ignore[attr-defined]
-    assert known
-    for parameter in known:
-        for name in parameter.opts:
-            assert name in result.stdout
-        assert parameter.help
-    expected = {"run": 17, "list": 2, "show": 4, "table": 5, "import": 6, "check": 2}
-    assert sum(p.opts[0].startswith("-") for p in known) >= expected[command]
-
-
-def test_without_a_command_the_help_is_shown(bench: Command) -> None:
-    result = bench()
-    said = result.stdout + result.stderr
-    for command in ("run", "list", "show", "table", "import", "check"):
-        assert command in said
+    said = f"{sum(line['ok'] for line in found)} of {len(found)} checks passed"
+    assert said in place.done("check", path, code=1).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,10 @@ import pytest
 from bench.api import UserError
 from bench.engine import local_processes
 from bench.run.pipeline import run
-from tests.integration.engine_runs import Killing, config, contents, fed, manifests
+from bench.signals import worker
+from tests.integration.engine_runs import Killing, config, contents, fed, manifests, run_until_killed
 
 pytestmark = pytest.mark.usefixtures("small_shards")
-
-
-# --- processes of this machine ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_worker_leaves_the_bytes_of_one_process(
+def test_one_worker_leaves_the_bytes_of_one_process(
     alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
 ) -> None:
     report = run(config(small_model, rivers, tmp_path, workers=1))
@@ -56,7 +54,7 @@ def test_a_worker_leaves_the_bytes_of_one_process(
 
 
 @pytest.mark.slow
-def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs_its_shards_alone(
+def test_killed_worker_costs_its_shards_alone(
     alone: Path, small_model: Path, rivers: Path, tmp_path: Path, pids: list[int]
 ) -> None:
     at: dict[str, Any] = {}
@@ -77,6 +75,28 @@ def test_two_workers_leave_the_bytes_of_one_process_and_one_that_is_killed_costs
     assert 0 < report.forward_tokens <= fed(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [None, 1])
+def test_killed_run_keeps_its_shards_and_no_worker(
+    alone: Path, small_model: Path, rivers: Path, tmp_path: Path, workers: int | None
+) -> None:
+    run_until_killed(small_model, rivers, tmp_path, workers=workers)
+    finished = {key: m["digest"] for key, m in manifests(tmp_path).items()}
+    children = (tmp_path / "pids").read_text(encoding="utf-8").split()
+    assert len(children) >= bool(workers)
+    deadline = time.monotonic() + 20
+    while not all(gone(int(pid)) for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    report = run(config(small_model, rivers, tmp_path))
+    assert [row.status for row in report.rows] == ["ok", "ok"]
+    assert contents(tmp_path) == contents(alone)
+    assert len(finished) >= 4
+    assert finished.items() <= {key: m["digest"] for key, m in manifests(tmp_path).items()}.items()
+    assert 0 < report.forward_tokens < fed(tmp_path)
+    assert not list((tmp_path / "cache").glob("tmp-*"))
+
+
 IDLE = """
 import os, signal, time
 from multiprocessing.connection import Connection
@@ -92,7 +112,7 @@ time.sleep(60)
 @pytest.mark.parametrize(
     ("harm", "ending"), [(signal.SIGKILL, "ended by SIGKILL, perhaps .+"), (signal.SIGTERM, "exit code 3")]
 )
-def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
+def test_shard_that_kills_its_workers_ends_the_run(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch,
     harm: signal.Signals, ending: str,
 ) -> None:  # fmt: skip
@@ -105,16 +125,13 @@ def test_a_shard_that_kills_its_workers_ends_the_run_in_a_sentence(
             os.kill(crew._running[worker].process.pid, harm)
 
     monkeypatch.setattr(local_processes.Processes, "send", poisoned)
-    with pytest.raises(
-        UserError,
-        match=rf"Reading rivers/test, shard \d: two workers were lost \({ending}\)\. Lower",
-    ):
+    with pytest.raises(UserError, match=rf"Reading rivers/test, shard \d: two workers were lost \({ending}\)\. Lower"):
         run(config(small_model, rivers, tmp_path, workers=1))
     assert len(pids) == 2
     assert all(map(gone, pids))
 
 
-def test_workers_that_can_not_start_are_not_started_again(
+def test_workers_that_can_not_start_are_told(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_processes, "_START", "import no_such_part")
@@ -124,29 +141,11 @@ def test_workers_that_can_not_start_are_not_started_again(
     assert all(map(gone, pids))
 
 
-def test_what_a_worker_can_not_do_is_said(
+def test_worker_with_another_torch_is_told(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.signals import worker
-
     real = worker.describe_environment
     monkeypatch.setattr(worker, "describe_environment", lambda lm: {**real(lm), "torch": "1.0"})
     with pytest.raises(UserError, match=r"^Worker on .+: expected torch 1\.0 as where the run was started, found \d"):
         run(config(small_model, rivers, tmp_path, workers=1))
     assert all(map(gone, pids))
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        ({"engine": "spark"}, r"--engine spark: expected local or ray\."),
-        ({"workers": 0}, r"--workers: expected at least 1, got 0\."),
-        ({"address": "auto"}, r"--address: expected --engine ray as well"),
-    ],
-)
-def test_what_does_not_fit_together_is_said_before_any_work(
-    small_model: Path, rivers: Path, tmp_path: Path, asked: Mapping[str, Any], sentence: str
-) -> None:
-    with pytest.raises(UserError, match=sentence):
-        run(config(small_model, rivers, tmp_path, **asked))
-    assert not (tmp_path / "cache" / "readings").exists()

@@ -1,10 +1,9 @@
-"""`bench analyze labels` as a whole, on planted methods: it feeds the model nothing, and what is planted is found."""
+"""`bench analyze labels` on planted methods: it feeds the model nothing, and what is planted is found."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,9 +17,8 @@ from bench.run.analyses.request import LabelsConfig
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.stats.label_budgets import ONE_KIND, LabelCurves, Point
-from tests.integration.conftest import Command
+from tests.kit.place import Place
 
-SHORES = Path(__file__).parents[1] / "fixtures" / "shores.py"
 TRUTH: dict[str, bool] = {}
 """Which answers of the test are right: what a planted method knows."""
 TOLD: list[tuple[int, int, bool]] = []
@@ -36,14 +34,12 @@ class Rising(ConfidenceMethod):
     takes_one_class: ClassVar[bool] = True
 
     def fit(self, train: Batch, ctx: Context) -> Rising:
-        """Count labels."""
         held = 0 if ctx.validation is None else len(ctx.validation)
         TOLD.append((len(train), held, bool(train.correct.any() and not train.correct.all())))
         self.n_ = len(train) + held
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
-        """The truth with many labels, its opposite with few."""
         right = np.asarray([TRUTH.get(each, False) for each in batch.ids])
         noise = np.random.default_rng(self.n_).uniform(0, 0.2, len(batch))
         return np.where(right == (self.n_ >= 60), 1 - noise, noise)
@@ -62,39 +58,29 @@ class Still(Rising):
     name = "still"
 
     def predict(self, batch: Batch) -> FloatArray:
-        """One half and a little."""
         return np.full(len(batch), 0.55)
 
 
 PLANTED = (Rising, Strict, Still)
 
 
-def isles(path: Path) -> Path:
-    """A task with 80 + 20 questions to learn from and 90 to test."""
-    sizes = {"train": 80, "validation": 20, "test": 90}
-    lines = [
-        {"question": f"Who rules isle {split} {i}?", "choices": ["Tove", "Kiru", "Bamo"], "answer": i % 3,
-         "split": split, "subject": ("north", "south")[i % 2]}
-        for split, n in sizes.items()
-        for i in range(n)
-    ]  # fmt: skip
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def fed(*_: Any, **__: Any) -> None:
-    """Stands in for the model, which no study may run."""
-    raise AssertionError("the model was run")
+SIZES = {"train": 80, "validation": 20, "test": 90}
+ISLES = [
+    {"question": f"Who rules isle {split} {i}?", "choices": ["Tove", "Kiru", "Bamo"], "answer": i % 3, "split": split,
+     "subject": ("north", "south")[i % 2]}
+    for split, n in SIZES.items() for i in range(n)
+]  # fmt: skip
 
 
 class World:
     """A cache in which an ordinary run has read everything, and studies made from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.cache, self.file = folder, folder / "cache", isles(folder / "isles.jsonl")
+    def __init__(self, place: Place) -> None:
+        self.place, self.folder, self.cache = place, place.folder, place / "cache"
+        self.file = place.write("isles.jsonl", ISLES)
         names = ("rising", "still", "strict", "logistic-probe", "perplexity", "ptrue")
-        config = RunConfig(names, "tiny", task_files=(self.file,), cache=self.cache, out=folder / "r")
-        first = RunConfig(("ptrue",), "tiny", task_files=(self.file,), cache=self.cache, out=folder / "first")
+        config = RunConfig(names, "tiny", task_files=(self.file,), cache=self.cache, out=place / "r")
+        first = RunConfig(("ptrue",), "tiny", task_files=(self.file,), cache=self.cache, out=place / "first")
         (path,) = run(first).paths
         records = read_records(path)
         TRUTH.update(zip(records.id, records.correct.tolist(), strict=True))
@@ -106,13 +92,13 @@ class World:
             seeds=tuple(seeds.split(",")), out=self.folder / "a", cache=self.cache,
         )  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Session, "forward", fed)
+            patch.setattr(Session, "forward", lambda *_, **__: pytest.fail("the model was run"))
             return run_labels(config, Silent(), PLANTED)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("isles"))
+    return World(Place(tmp_path_factory.mktemp("isles")))
 
 
 def points(curves: LabelCurves, method: str, metric: str = "brier") -> dict[int, Point]:
@@ -124,7 +110,7 @@ def value(point: Point) -> float:
     return point.estimate.value
 
 
-def test_a_planted_method_crosses_where_it_was_planted_and_a_constant_never_does(world: World) -> None:
+def test_planted_method_crosses_where_it_was_planted(world: World) -> None:
     report = world.study("rising,still,ptrue")
     (curves,) = report.curves
     assert curves.study.forward_tokens == 0
@@ -140,7 +126,7 @@ def test_a_planted_method_crosses_where_it_was_planted_and_a_constant_never_does
     assert {point.labels for point in points(curves, "ptrue").values()} == {0}
 
 
-def test_every_method_is_told_exactly_so_many_labels_and_fits_are_kept_apart(world: World) -> None:
+def test_labels_told_are_exactly_those_of_the_budget(world: World) -> None:
     """What one study fitted serves the next, for the same labels and for no others."""
     TOLD.clear()
     world.study("strict", "25,35", "20,21,22")
@@ -152,7 +138,7 @@ def test_every_method_is_told_exactly_so_many_labels_and_fits_are_kept_apart(wor
     assert [point.labels for point in points(again, "strict").values()] == [25, 35, 45]
 
 
-def test_all_labels_and_seed_0_are_the_run_itself(world: World) -> None:
+def test_all_labels_and_seed_0_are_the_run(world: World) -> None:
     """Fits, scales and confidences are those of `bench run`, so that the end of each curve is its result."""
     rows = {row.method: read(path) for row, path in zip(world.ran.rows, world.ran.paths, strict=True)}
     (curves,) = world.study("logistic-probe,perplexity,ptrue", "all", "0").curves
@@ -165,7 +151,7 @@ def test_all_labels_and_seed_0_are_the_run_itself(world: World) -> None:
     assert "no intervals and no crossings: 1 draw" in curves.notes[0]
 
 
-def test_draws_of_one_kind_are_counted_and_not_averaged_over(world: World) -> None:
+def test_draws_of_one_kind_are_counted_not_averaged(world: World) -> None:
     TOLD.clear()
     seeds = range(40, 60)
     (curves,) = world.study("rising,strict,perplexity", "10", ",".join(map(str, seeds))).curves
@@ -182,7 +168,7 @@ def test_draws_of_one_kind_are_counted_and_not_averaged_over(world: World) -> No
     assert not points(curves, "rising")[10].missing
 
 
-def test_more_labels_than_there_are_are_refused_and_the_default_leaves_them_out(world: World) -> None:
+def test_more_labels_than_there_are_are_refused(world: World) -> None:
     with pytest.raises(UserError, match=r"--labels 20,101: expected at most the 100 labels .* got 101; all stands for"):
         world.study("rising,ptrue", "20,101")
     (curves,) = world.study("rising,ptrue", ",".join(LabelsConfig.labels), "0").curves
@@ -190,50 +176,27 @@ def test_more_labels_than_there_are_are_refused_and_the_default_leaves_them_out(
 
 
 @pytest.mark.slow
-def test_adapters_are_not_trained_again_and_it_is_said(world: World) -> None:
+def test_adapters_are_not_trained_again(world: World) -> None:
     (curves,) = world.study("still,it,ptrue", "20", "0").curves
     assert "not trained again" in curves.study.absent["it"]
     assert curves.study.trained == ("still",)
 
 
-def test_it_writes_tables_and_figures_and_prints_data(bench: Command, world: World, tmp_path: Path) -> None:
-    words = ["analyze", "labels", "--model", "tiny", "--task-file", world.file, "--method", "logistic-probe,perplexity"]
-    env = {"CONFBENCH_CACHE": str(world.cache)}
-    made = bench(*words, "--labels", "20,all", "--seed", "0,1", "--out", tmp_path / "a", "--json", env=env)
-    assert made.returncode == 0, made.stderr
+def test_study_writes_tables_and_figures_and_prints_data(world: World) -> None:
+    words = (
+        "--model",
+        "tiny",
+        "--task-file",
+        world.file,
+        "--method",
+        "logistic-probe,perplexity",
+        "--labels",
+        "20,all",
+    )
+    made = world.place.done("analyze", "labels", *words, "--seed", "0,1", "--json", out="written")
     (data,) = json.loads(made.stdout)
     assert data["study"]["forward_tokens"] == 0
     assert any("no intervals, no tests, and so no crossings" in sentence for sentence in data["verdict"])
-    written = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert {Path(name).suffix for name in written} == {".md", ".csv", ".json", ".svg", ".png"}
-    assert all(name.startswith("tiny--labels--isles") for name in written)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--labels", "1"), "--labels: expected whole numbers from 10 on, or all, got '1'"),
-        (("--labels", "20,-5"), "got '-5'"),
-        (("--labels", ","), "--labels: expected numbers of labels, got none"),
-        (("--seed", "x"), "--seed: expected whole numbers from 0, got x"),
-        (("--method", "ptrue"), "expected at least one method that learns"),
-        (("--method", "it"), "left out: it"),
-        (("--method", "plcid"), "Did you mean 'placid'?"),
-        ((), "names"),
-    ],
-)
-def test_bad_requests_are_one_sentence(
-    bench: Command, small_model: Path, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    asked = ["analyze", "labels", "--model", small_model, "--plugin", SHORES, "--task", "shores-choice"]
-    asked += ["--method", "placid,ptrue"] if "--method" not in words else []
-    refused = bench(*asked, *words, "--out", tmp_path / "a", env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
-    assert refused.returncode == 2, refused.stderr
-    told = " ".join(refused.stderr.split())
-    if words:
-        assert said in told
-    else:
-        command = f"bench run --method placid,ptrue --model {small_model} --task shores-choice --plugin {SHORES}"
-        assert command in told
-    assert "Traceback" not in told
-    assert not list((tmp_path / "a").glob("*"))
+    written = sorted((world.place / "written").iterdir())
+    assert {path.suffix for path in written} == {".md", ".csv", ".json", ".svg", ".png"}
+    assert all(path.name.startswith("tiny--labels--isles") for path in written)

@@ -5,33 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from bench.cli import new
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.kit.place import Place
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def written(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A folder with new methods and tasks, in which commands are run."""
+    monkeypatch.chdir(place.folder)
+    kinds = {"new-entropy": "untrained", "new-probe": "trained", "new-quiz": "choice", "new-open": "open"}
+    for name, kind in kinds.items():
+        new.write("method" if kind.endswith("trained") else "task", name, kind)
+    return place
 
 
-def test_new_methods_and_tasks_run(bench: Command, folder: Path, rivers: Path) -> None:
-    new.write("method", "new-entropy", "untrained")
-    new.write("method", "new-probe", "trained")
-    new.write("task", "new-quiz", "choice")
-    done = bench(
-        "run", "--plugin", "new_entropy.py", "--plugin", "new_probe.py", "--plugin", "new_quiz.py", "--plugin", rivers,
-        "--method", "new-entropy,new-probe", "--task", "rivers,new-quiz", "--train-on", "rivers", "--limit", 40,
-        "--scale-training", "--model", "tiny", "--json", env={"CONFBENCH_CACHE": str(folder / "cache")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+def test_new_methods_and_tasks_run(written: Place, rivers: object) -> None:
+    plugins = [
+        part for name in ("new_entropy.py", "new_probe.py", "new_quiz.py", rivers) for part in ("--plugin", name)
+    ]
+    asked = ("--method", "new-entropy,new-probe", "--task", "rivers,new-quiz", "--train-on", "rivers", "--limit", 40)
+    told = json.loads(written.run(*plugins, *asked, "--scale-training", "--model", "tiny", "--json").stdout)
     found = {(row["method"], row["task"]): row for row in told["rows"]}
     assert {row["status"] for row in found.values()} == {"ok"}, [row["reason"] for row in found.values()]
     assert len(found) == 4
@@ -44,12 +40,8 @@ def test_new_methods_and_tasks_run(bench: Command, folder: Path, rivers: Path) -
 
 
 @pytest.mark.slow
-def test_the_tests_that_come_with_them_pass(folder: Path) -> None:
-    new.write("method", "new-entropy", "untrained")
-    new.write("method", "new-probe", "trained")
-    new.write("task", "new-quiz", "choice")
-    new.write("task", "new-open", "open")
+def test_new_tests_pass(written: Place) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=written.folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

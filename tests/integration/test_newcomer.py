@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_readme import ROOT, TEXTS, blocks, lines
+from tests.integration.conftest import ROOT
+from tests.integration.test_readme import TEXTS, blocks, lines, parse
+from tests.kit.command import bench
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 Type = Callable[..., str]
 
 SMALL = ("--limit", "20", "--task", "atlas-choice")
@@ -37,7 +38,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def typed(bench: Command, place: Path) -> Type:
+def typed(place: Path) -> Type:
     """Types a command and gives what it prints; it must end well."""
 
     def type_in(command: str, *more: str) -> str:
@@ -67,8 +68,21 @@ def has_numbers(row: list[str]) -> bool:
     return bool(re.search(r"\d\.\d", " ".join(row[1:])))
 
 
+def test_make_demo_writes_where_git_looks_away() -> None:
+    run, *own = map(shlex.split, commands_of_make_demo())
+    folder = run[run.index("--out") + 1]
+    ignored = subprocess.run(["git", "check-ignore", "-q", f"{folder}/tiny"], cwd=ROOT, check=False)
+    assert ignored.returncode == 0
+    assert [words[1] for words in own] == ["new", "check", "run", "table"]
+    named = {words[i + 1] for words in own for i, word in enumerate(words) if word in {"--out", "--results"}}
+    assert named == {folder}
+    assert own[2][own[2].index("--method") + 1] == own[0][own[0].index("method") + 1]
+    for words in (run, *own):
+        parse(shlex.join(words))
+
+
 @pytest.mark.slow
-def test_from_the_demo_to_a_table_with_a_method_of_ones_own(typed: Type, place: Path) -> None:
+def test_demo_leads_to_a_table_with_a_new_method(typed: Type, place: Path) -> None:
     demo, *own, table = commands_of_make_demo()
     assert "--method paper " in demo
     # two of its eleven methods: IT and CT train for minutes, whatever the limit
@@ -86,7 +100,7 @@ def test_from_the_demo_to_a_table_with_a_method_of_ones_own(typed: Type, place: 
     ]
 
 
-def test_the_commands_that_bench_new_prints_lead_to_a_row(typed: Type, place: Path) -> None:
+def test_commands_of_bench_new_lead_to_a_row(typed: Type, place: Path) -> None:
     told = typed("bench new method my-method")
     check, run = re.findall(r"^  (bench .+)$", told, flags=re.MULTILINE)
     path = place / "my_method.py"
@@ -100,7 +114,7 @@ def test_the_commands_that_bench_new_prints_lead_to_a_row(typed: Type, place: Pa
 
 
 @pytest.mark.slow
-def test_own_answers_are_scored_with_a_head_as_the_page_says(typed: Type, place: Path) -> None:
+def test_own_answers_are_scored_with_a_head(typed: Type, place: Path) -> None:
     run, _, score, *_ = lines("console", "heads.md")
     (questions,) = blocks("json", TEXTS["heads.md"])
     (place / "questions.jsonl").write_text(questions, encoding="utf-8")
@@ -125,7 +139,7 @@ def test_own_answers_are_scored_with_a_head_as_the_page_says(typed: Type, place:
     assert float(done.stdout) == pytest.approx(scored[0]["confidence"], abs=1e-4)
 
 
-def test_own_answers_are_compared_as_the_page_says(typed: Type, place: Path) -> None:
+def test_own_answers_are_compared(typed: Type, place: Path) -> None:
     (command,) = (line for line in lines("text", "README.md") if "--answers" in line)
     (question,) = blocks("json", TEXTS["compare.md"])
     asked = [json.loads(question) | {"id": f"q{i}"} for i in (16, 17)]

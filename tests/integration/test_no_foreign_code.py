@@ -15,8 +15,8 @@ import pytest
 
 from bench import model
 from tests.faults import workload
+from tests.integration.conftest import ROOT
 
-ROOT = Path(__file__).parents[2]
 GUARD = """
 import hashlib, json, os, sys
 folders = os.environ["GUARDED"].split(os.pathsep)
@@ -112,7 +112,7 @@ def offences(told: list[dict[str, Any]], folders: list[Path]) -> list[dict[str, 
         "import sys; sys.path.append('cache'); import y",
     ],
 )
-def test_the_guard_sees(program: str, tmp_path: Path) -> None:
+def test_guard_sees_foreign_code(program: str, tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "cache").mkdir()
@@ -125,7 +125,7 @@ def test_the_guard_sees(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_unpickles_nothing_and_executes_nothing_of_its_files(tmp_path: Path) -> None:
+def test_run_unpickles_and_executes_nothing_of_its_files(tmp_path: Path) -> None:
     """Learning, training under DeepSpeed and under plain torch, and once more with all of it from the cache."""
     shutil.copytree(Path(str(model.__file__)).parent / "tiny", tmp_path / "model")
     folders = [tmp_path / name for name in ("cache", "out", "model")]

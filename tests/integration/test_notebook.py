@@ -13,18 +13,12 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
+from tests.integration.conftest import ROOT
 from tests.notebook import executed
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "comparison.ipynb"
 RUNS = "import numpy as np"
 """In the first cell of the part that runs methods."""
-
-
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This working tree for the notebook's process."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def shown(notebook: Any, kind: str) -> list[str]:
@@ -50,7 +44,7 @@ def value_of(code: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None  # noqa: S307
 
 
-def test_the_part_that_reads_results_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_part_that_reads_results_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: the start of a kernel takes seconds."""
     monkeypatch.chdir(NOTEBOOK.parent)
     cells = [cell for cell in read_first(kept()) if cell["cell_type"] == "code"]
@@ -66,8 +60,8 @@ def test_the_part_that_reads_results_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("kernel")
-def test_all_of_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_notebook_runs_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # this working tree, for the notebook's process
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path))
     now = executed(NOTEBOOK)
     first, before = {"cells": read_first(now)}, {"cells": read_first(kept())}
@@ -78,8 +72,7 @@ def test_all_of_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert any("top-option" in text for text in shown(now, "text/html"))
 
 
-def test_what_is_kept_is_of_no_machine() -> None:
-    """No path, no warning, no error."""
+def test_notebook_has_no_path_warning_or_error() -> None:
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert not re.search(r'[\s"\'(](/(home|root|tmp|work|Users|var)/|[A-Z]:\\\\)', text)
     assert '"stderr"' not in text

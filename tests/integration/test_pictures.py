@@ -10,7 +10,7 @@ from tests import pictures
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_table_is_that_of_the_committed_results(tmp_path: Path) -> None:
+def test_table_picture_is_of_the_committed_results(tmp_path: Path) -> None:
     pictures.table(tmp_path / "table.svg")
     drawn = (tmp_path / "table.svg").read_text(encoding="utf-8")
     assert drawn == (pictures.PICTURES / "table.svg").read_text(encoding="utf-8"), "run: make pictures"

@@ -13,7 +13,7 @@ from bench.results.files import read_records
 from bench.results.row import ResultRow
 from tests.fixtures import cells
 from tests.fixtures.cells import Notebook
-from tests.integration.conftest import Command
+from tests.kit.place import Place
 
 CELL = '''
 import numpy as np
@@ -56,29 +56,11 @@ class Broken(TopOption):
         raise ValueError("no room")
 '''
 
-WRITERS = (
-    CELL
-    + '''
-from bench.api import Unembedding
 
-@method("writes")
-class Writes(TopOption):
-    """Writes into the output head before it answers."""
-
-    needs = Needs(predict=frozenset({ChoiceLogits(), Unembedding()}))
-
-    def predict(self, batch):
-        batch[Unembedding()].weight.zero_()
-        return TopOption.predict(self, batch)
-'''
-)
-
-
-def options(folder: Path) -> dict[str, Any]:
-    return {
-        "model": "tiny", "tasks": "atlas-choice", "limit": 16, "out": folder, "cache": folder / "cache", "quiet": True,
-        "scale_training": True,
-    }  # fmt: skip
+def run_here(methods: Any, folder: Path) -> Results:
+    return run(
+        methods, "tiny", "atlas-choice", limit=16, out=folder, cache=folder / "cache", quiet=True, scale_training=True
+    )
 
 
 def confidences(found: Results, method: str) -> Any:
@@ -89,25 +71,22 @@ def numbers(row: ResultRow) -> object:
     return row.metrics, row.per_subject, row.n, row.config, row.protocol, row.status
 
 
-def test_a_run_writes_what_the_command_writes(bench: Command, tmp_path: Path) -> None:
-    found = run("ptrue, sequence-probability", "tiny", "atlas-choice", limit=16, out=str(tmp_path / "a"), quiet=True)
-    command = ["--method", "ptrue,sequence-probability", "--model", "tiny", "--task", "atlas-choice"]
-    ended = bench("run", *command, "--limit", 16, "--out", tmp_path / "b")
-    assert ended.returncode == 0, ended.stderr
-    other = load_results(tmp_path / "b", partial=True, quiet=True)
+def test_python_writes_what_the_command_writes(place: Place) -> None:
+    found = run("ptrue, sequence-probability", "tiny", "atlas-choice", limit=16, out=str(place / "a"), quiet=True)
+    methods = ("--method", "ptrue,sequence-probability")
+    place.run(*methods, "--model", "tiny", "--task", "atlas-choice", "--limit", 16, out="b")
+    other = load_results(place / "b", partial=True, quiet=True)
     assert {row.method: numbers(row) for row in found.rows} == {row.method: numbers(row) for row in other.rows}
-    assert sorted(path.name for path in found.paths) == sorted(
-        row.name for row in (tmp_path / "b").rglob("*--n16.json")
-    )
+    assert {path.name for path in found.paths} == {path.name for path in (place / "b").rglob("*--n16.json")}
     assert not found.failed
-    assert found.frame().equals(load_results(tmp_path / "a", partial=True, quiet=True).frame())
+    assert found.frame().equals(load_results(place / "a", partial=True, quiet=True).frame())
 
 
-def test_a_class_of_a_cell_is_a_method_like_others(tmp_path: Path) -> None:
+def test_class_of_a_cell_is_a_method(tmp_path: Path) -> None:
     cells.FITS.clear()
     with Notebook() as notebook:
         cell = notebook.cell(CELL)
-        found = run(["ptrue", cell["TopOption"], cell["BaseRate"], cell["Broken"]], **options(tmp_path))
+        found = run_here(["ptrue", cell["TopOption"], cell["BaseRate"], cell["Broken"]], tmp_path)
         status = {row.method: row.status for row in found.rows}
         assert status == {"ptrue": "ok", "top-option": "ok", "base-rate": "ok", "broken": "failed"}
         assert found.failed
@@ -118,38 +97,29 @@ def test_a_class_of_a_cell_is_a_method_like_others(tmp_path: Path) -> None:
         assert revisions["method top-option"] is None  # a class without a file has no digest
 
 
-def test_a_class_that_changes_the_model_is_named(tmp_path: Path) -> None:
-    with Notebook() as notebook:
-        cell = notebook.cell(WRITERS)
-        found = run([cell["Writes"], "ptrue"], **options(tmp_path))
-        assert {row.method: row.status for row in found.rows} == {"writes": "failed", "ptrue": "ok"}
-        assert found.rows[0].reason.startswith("writes wrote into the weights of the model's output head in predict")
-        assert not found.rows[0].metrics
-
-
-def test_a_class_of_a_cell_is_fitted_in_each_run(tmp_path: Path) -> None:
+def test_class_of_a_cell_is_fitted_anew(tmp_path: Path) -> None:
     """Without a file nothing says whether it is still the same, so its fits are not stored."""
     cells.FITS.clear()
     with Notebook() as notebook:
-        first = confidences(run(notebook.cell(CELL)["BaseRate"], **options(tmp_path)), "base-rate")
-        same = confidences(run(notebook.cell(CELL)["BaseRate"], **options(tmp_path)), "base-rate")
+        first = confidences(run_here(notebook.cell(CELL)["BaseRate"], tmp_path), "base-rate")
+        same = confidences(run_here(notebook.cell(CELL)["BaseRate"], tmp_path), "base-rate")
         assert cells.FITS == ["base-rate"] * 2
         assert not (tmp_path / "cache" / "fits").exists()
         edited = CELL.replace("shift = 0.0", "shift = 0.125")
-        other = confidences(run(notebook.cell(edited)["BaseRate"], **options(tmp_path)), "base-rate")
+        other = confidences(run_here(notebook.cell(edited)["BaseRate"], tmp_path), "base-rate")
         assert cells.FITS == ["base-rate"] * 3
     assert (first == same).all()
     assert other - first == pytest.approx(0.125)
 
 
-def test_a_class_must_not_have_the_name_of_a_method(tmp_path: Path) -> None:
+def test_class_must_not_have_the_name_of_a_method(tmp_path: Path) -> None:
     with Notebook() as notebook:
         cell = notebook.cell(CELL.replace("top-option", "ptrue"))
         with pytest.raises(UserError, match="Two methods are called 'ptrue'"):
             run(cell["TopOption"], "tiny", "atlas-choice", limit=8, out=tmp_path, quiet=True)
 
 
-def test_a_dry_run_has_a_plan_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_has_a_plan_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("ptrue", "tiny", "atlas-choice", limit=8, out=tmp_path, dry_run=True)
     assert "Plan: ptrue on tiny over atlas-choice" in capsys.readouterr().err
     assert found.plan

@@ -20,9 +20,9 @@ from bench.cli.app import app
 from bench.data import loading
 from bench.report import figures
 from methods.ccps import Ccps
-from tests.integration.conftest import Command
+from tests.integration.conftest import ROOT
+from tests.kit.command import bench
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 """The README, and the pages of the site, which have what is too long for it."""
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trained_here")
-def test_its_commands_run_in_order(bench: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_commands_run_in_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On few questions, in a few steps and in this process: each of its own would spend seconds on importing libraries.
 
     Figures are drawn in the quickest format alone; `test_scores.py` has a command draw them in all.
@@ -104,14 +104,8 @@ def parse(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [*commands(), *lines("text", *TEXTS), *lines("console", *TEXTS)])
-def test_commands_are_spelled_right(command: str) -> None:
+def test_readme_commands_are_spelled_right(command: str) -> None:
     parse(command)
-
-
-def test_a_command_that_is_spelled_wrong_is_found() -> None:
-    run = typer.main.get_command(app).commands["run"]
-    with pytest.raises(Exception, match="No such option: --metod"):
-        run.make_context("run", shlex.split("--metod ccps --model llama8b"))
 
 
 def test_the_readme_is_short() -> None:
@@ -119,14 +113,14 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_page_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8"))
     missing = [target for target in targets if ":" not in target and not (page.parent / target).is_file()]
     assert not missing
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
@@ -140,7 +134,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
 
 @pytest.mark.readme
 @pytest.mark.skipif(not BENCH.exists(), reason="the command `bench` is not installed beside this Python")
-def test_its_commands_run_whole(folder: Path) -> None:
+def test_readme_commands_run_whole(folder: Path) -> None:
     environment = {**os.environ, "CONFBENCH_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
     shutil.rmtree(folder / "results", ignore_errors=True)
     for command in commands():
@@ -153,22 +147,17 @@ def test_its_commands_run_whole(folder: Path) -> None:
         check_ended_well(command, done)
 
 
-def test_it_opens_with_the_two_commands() -> None:
+def test_readme_opens_with_the_two_commands() -> None:
     assert blocks("sh", TEXTS["README.md"])[0].split("\n")[:2] == ["make demo", "make test"]
 
 
-def test_it_names_every_option_of_bench_run() -> None:
+def test_pages_name_every_option_of_bench_run() -> None:
     run = typer.main.get_command(app).commands["run"]
     options = [option for parameter in run.params for option in parameter.opts if option.startswith("--")]
     missing = [option for option in options if f"`{option}" not in ALL]
     assert not [option for option in missing if option != "--help"]
 
 
-@pytest.mark.parametrize("name", [*registry.methods().names(), *registry.tasks().names()])
-def test_it_names_every_method_and_task(name: str) -> None:
-    assert f"`{name}`" in TEXTS["catalogue.md"]
-
-
-def test_its_glossary_has_the_words_of_the_code() -> None:
-    for word in ("question", "prompt", "answer", "signal", "confidence", "unparsed", "preset"):
-        assert re.search(rf"^\| .*{word}.* \|", TEXTS["words.md"], flags=re.MULTILINE)
+def test_catalogue_names_every_method_and_task() -> None:
+    names = [*registry.methods().names(), *registry.tasks().names()]
+    assert not [name for name in names if f"`{name}`" not in TEXTS["catalogue.md"]]

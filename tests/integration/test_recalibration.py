@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +17,6 @@ from bench.results.question_records import QuestionRecords
 from bench.run.recalibration import chosen_out_of_fold, out_of_fold
 from tests.fixtures.whole_run import METHODS, TESTED, TRAINED, VALIDATED, WholeRun
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-
 Found = dict[str, tuple[dict[str, Any], QuestionRecords]]
 
 
@@ -32,7 +27,7 @@ def rows(whole_run: WholeRun) -> Found:
     return {name: (json.loads(path.read_text()), read_records(path)) for name, path in found.items()}
 
 
-def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: Found) -> None:
+def test_recalibrated_versions_say_what_they_saw(rows: Found) -> None:
     assert set(rows) == {f"{method}{kind}" for method in METHODS for kind in ("", "+isotonic", "+temperature")}
     seen = {name: row["labels_seen"] for name, (row, _) in rows.items()}
     assert seen["ptrue"] == {"train": 0, "validation": 0, "gold": 0}
@@ -41,7 +36,7 @@ def test_every_method_has_its_versions_and_they_say_what_they_saw(rows: Found) -
     assert seen["pik+isotonic"] == {"train": TRAINED, "validation": VALIDATED, "gold": 0}
 
 
-def test_reading_the_validation_split_is_part_of_the_cost(rows: Found) -> None:
+def test_recalibration_costs_reading_the_validation_split(rows: Found) -> None:
     alone = {name: row["forward_tokens_alone"] for name, (row, _) in rows.items()}
     assert alone["ptrue+isotonic"] == alone["ptrue+temperature"] == alone["lts"] > alone["ptrue"]
     assert alone["lts+isotonic"] == alone["lts"]  # which was fitted there
@@ -54,7 +49,7 @@ def test_reading_the_validation_split_is_part_of_the_cost(rows: Found) -> None:
     assert {written[name] for name in alone_on_tests} == {TESTED}
 
 
-def test_order_is_kept_and_isotonic_gives_steps(rows: Found) -> None:
+def test_recalibration_keeps_order_and_isotonic_gives_steps(rows: Found) -> None:
     before = rows["pik"][1].confidence
     after = rows["pik+isotonic"][1].confidence
     order = np.argsort(before, kind="stable")
@@ -80,7 +75,7 @@ class Memory(ConfidenceMethod):
         return np.array([float(self.known_.get(name, 0.5)) for name in batch.ids])
 
 
-def test_a_method_that_learned_the_split_by_heart_is_seen_through() -> None:
+def test_out_of_fold_sees_through_rote_learning() -> None:
     correct = np.random.default_rng(0).random(100) < 0.6
     ids = [f"q{i}" for i in range(100)]
     fits: list[set[str]] = []
@@ -97,7 +92,7 @@ def test_a_method_that_learned_the_split_by_heart_is_seen_through() -> None:
     assert flat == pytest.approx(np.full(100, correct.mean()))
 
 
-def test_what_chose_the_step_does_not_tell_how_sure_it_was_there() -> None:
+def test_out_of_fold_steps_are_chosen_by_the_others() -> None:
     """Each answer's confidence is that of the step which the other four fifths of the answers would choose."""
     rng = np.random.default_rng(0)
     correct = rng.random(60) < 0.6
@@ -106,9 +101,3 @@ def test_what_chose_the_step_does_not_tell_how_sure_it_was_there() -> None:
     for k in range(5):
         others = [nll(point[fold != k], correct[fold != k]) for point in curve]
         assert np.array_equal(confidence[fold == k], curve[np.argmin(others)][fold == k])
-
-
-def test_an_unknown_recalibration_is_one_sentence(bench: Command, tmp_path: Path) -> None:
-    result = bench("run", "--method", "ptrue", "--model", "tiny", "--recalibrate", "magic", "--out", tmp_path / "out")
-    assert result.returncode == 2
-    assert "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temperature" in result.stderr

@@ -9,18 +9,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from bench import registry
-from bench.api import UserError
-from bench.cli.app import app
 from bench.run import paper_runs as reproduction
 from bench.run.paper_runs import PaperRuns, read_grid
+from tests.integration.conftest import ROOT
+from tests.kit.place import Place
 
-ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "tests" / "performance" / "cost_model" / "figures.json"
+MODELS = ["llama8b", "qwen14b", "mistral24b", "qwen32b"]
 GRID = """
 reference = "arXiv:1234.56789"
 preset = "demo"
@@ -77,105 +78,73 @@ class Isles(Task):
 '''
 
 
-def called(*words: str) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *words])
-
-
-def plan(*words: str) -> dict[str, object]:
-    result = called(*words, "--dry-run", "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+def plan(place: Place, *words: str) -> Any:
+    return json.loads(place.done("reproduce", *words, "--dry-run", "--json").stdout)
 
 
 @pytest.fixture
-def paper(tmp_path: Path) -> list[str]:
+def paper(place: Place) -> list[str]:
     """Words that name the small paper: its method, and the file that it is in."""
-    (tmp_path / "flat.py").write_text(PLUGIN, encoding="utf-8")
-    (tmp_path / "grid.toml").write_text(GRID, encoding="utf-8")
-    return ["flat", "--plugin", str(tmp_path / "flat.py"), "--out", str(tmp_path / "results")]
+    place.write("grid.toml", GRID)
+    return ["flat", "--plugin", str(place.write("flat.py", PLUGIN)), "--out", str(place / "results")]
 
 
-def test_the_plan_of_the_paper_has_each_cell_and_what_it_costs(tmp_path: Path) -> None:
-    found = plan("ccps", "--out", str(tmp_path))
-    runs = found["runs"]
-    assert [run["model"] for run in runs] == ["llama8b", "qwen14b", "mistral24b", "qwen32b"]
+def test_paper_plan_has_each_cell_and_its_cost(place: Place) -> None:
+    found = plan(place, "ccps", "--out", "there")
+    runs, tested = found["runs"], 14_042 + 4_183
+    assert [run["model"] for run in runs] == MODELS
     assert {(run["cells"], run["there"]) for run in runs} == {(11 * 5, 0)}
-    tested = 14_042 + 4_183
     assert {(run["graded"], run["compared_at_most"]) for run in runs} == {(tested + 18_534 + 2_000, 10 * tested)}
     assert all(5 < run["usd_at_most"] < 12 for run in runs)
     assert found["commands"][1] == (
-        f"bench run --method paper --model qwen14b --task mmlu-choice --task mmlu-pro-choice --task mmlu-oe"
-        f" --task medmcqa-choice --task medmcqa-oe --preset paper --seed 0 --judge openai --judge-model gpt-4o-mini"
-        f" --out {tmp_path}"
+        "bench run --method paper --model qwen14b --task mmlu-choice --task mmlu-pro-choice --task mmlu-oe"
+        " --task medmcqa-choice --task medmcqa-oe --preset paper --seed 0 --judge openai --judge-model gpt-4o-mini"
+        " --out there"
     )
 
 
-def test_the_plan_for_people_begins_with_the_paper_and_what_is_run(tmp_path: Path) -> None:
-    said = called("ccps", "--dry-run", "--out", str(tmp_path)).stdout.splitlines()
+def test_paper_plan_begins_with_the_paper(place: Place) -> None:
+    said = place.done("reproduce", "ccps", "--dry-run").stdout.splitlines()
     assert said[0].endswith(": 11 methods, 5 tasks, preset paper")
     assert said[0].startswith(read_grid("ccps", registry.methods()).reference)
     assert any(re.fullmatch(r"USD are those of gpt-4o-mini at the prices of \d{4}-\d\d-\d\d\.", line) for line in said)
 
 
-@pytest.mark.parametrize("model", ["llama8b", "qwen14b", "mistral24b", "qwen32b"])
-def test_its_hours_and_tokens_are_those_of_the_cost_model(model: str) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_paper_hours_and_tokens_are_of_the_cost_model(model: str) -> None:
     computed = read_grid("ccps", registry.methods()).computed[model]
     stages = json.loads(FIGURES.read_text(encoding="utf-8"))["models"][model].values()
     assert computed.hours == pytest.approx(sum(stage["8192"]["seconds"] for stage in stages) / 3600, abs=0.01)
     assert computed.tokens == pytest.approx(sum(stage["8192"]["tokens"] for stage in stages), rel=0.001)
 
 
-def test_another_judge_costs_nothing_and_models_can_be_picked(tmp_path: Path) -> None:
-    found = plan("ccps", "--models", "qwen14b", "--judge", "match", "--out", str(tmp_path))
+def test_paper_plan_of_one_model_and_a_free_judge(place: Place) -> None:
+    found = plan(place, "ccps", "--models", "qwen14b", "--judge", "match", "--out", "there")
     (run,) = found["runs"]
     assert (run["graded"], run["compared_at_most"], run["usd_at_most"]) == (0, 0, 0.0)
-    assert found["commands"][0].endswith(f"--seed 0 --judge match --out {tmp_path}")
+    assert found["commands"][0].endswith("--seed 0 --judge match --out there")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["ptrue"], "No grid is known of the paper of ptrue. Methods with one: ccps."),
-        (["cpcs"], "Unknown method 'cpcs'"),
-        (["ccps", "--models", "gpt5"], "--models: gpt5 is not in this paper"),
-        (["ccps", "--json"], "--json: expected --dry-run as well"),
-    ],
-)
-def test_what_makes_no_sense_is_said_before_anything_is_run(words: list[str], sentence: str) -> None:
-    result = called(*words)
-    assert isinstance(result.exception, UserError)
-    assert sentence in str(result.exception)
-
-
-def test_an_option_that_bench_run_does_not_know_is_refused() -> None:
-    result = called("ccps", "--dry-run", "--devise", "cpu")
-    assert result.exit_code == 2
-    assert "No such option: --devise" in result.output
-
-
-def test_a_machine_without_an_accelerator_is_told_the_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_paper_hours_are_told_without_an_accelerator(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setattr("subprocess.Popen", lambda *_: pytest.fail("it was run"))
-    result = called("ccps", "--out", str(tmp_path))
-    assert isinstance(result.exception, UserError)
-    assert "116 hours on one H100, computed; this machine has no accelerator" in str(result.exception)
-    assert "--device cpu" in str(result.exception)
+    said = place.refused("reproduce", "ccps", "--out", place / "out")
+    assert "116 hours on one H100, computed; this machine has no accelerator" in said
+    assert "--device cpu" in said
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [("seeds = [0, 1]", "seeds"), ('preset = "demo"', "preset"), ("hours = 0.25", "hours")],
+    ("wrong", "said"), [("seeds = [0, 1]", "seeds"), ('preset = "demo"', "preset"), ("hours = 0.25", "hours")]
 )
-def test_a_grid_that_is_not_whole_is_refused(paper: list[str], tmp_path: Path, wrong: str, sentence: str) -> None:
-    (tmp_path / "grid.toml").write_text(GRID.replace(wrong, ""), encoding="utf-8")
-    result = called(*paper, "--dry-run")
-    assert isinstance(result.exception, UserError)
-    assert "is not as it must be" in str(result.exception)
-    assert sentence in str(result.exception)
+def test_grids_that_are_not_whole_are_refused(place: Place, paper: list[str], wrong: str, said: str) -> None:
+    place.write("grid.toml", GRID.replace(wrong, ""))
+    told = place.refused("reproduce", *paper, "--dry-run")
+    assert "is not as it must be" in told
+    assert said in told
 
 
-def test_the_terminal_shows_the_costs_and_the_commands(paper: list[str]) -> None:
-    out = called(*paper, "--dry-run", "--judge", "match").output
+def test_terminal_shows_costs_and_commands(place: Place, paper: list[str]) -> None:
+    out = place.done("reproduce", *paper, "--dry-run", "--judge", "match").stdout
     assert "one abacus, computed: 0.5 in all" in out
     assert "at the prices of" not in out
     assert "0 of 1" in out
@@ -183,42 +152,39 @@ def test_the_terminal_shows_the_costs_and_the_commands(paper: list[str]) -> None
 
 
 @pytest.mark.slow
-def test_runs_that_are_there_are_not_run_again(paper: list[str], tmp_path: Path) -> None:
+def test_runs_that_are_there_are_not_run_again(place: Place, paper: list[str]) -> None:
     def run() -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "CONFBENCH_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "bench.cli", "reproduce", *paper, "--device", "cpu", "--judge", "match"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+        env = {**os.environ, **place.env, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=place.folder)
 
     first = run()
     assert first.returncode == 0, first.stderr
     assert "[2 of 2] bench run --method flat" in first.stdout
-    for path in (tmp_path / "results").rglob("*--s1.json"):
+    for path in (place / "results").rglob("*--s1.json"):
         path.unlink()  # as if it had been stopped between the two
-    (left,) = plan(*paper, "--judge", "match")["commands"]
+    (left,) = plan(place, *paper, "--judge", "match")["commands"]
     assert "--seed 1" in left
     again = run()
     assert "[1 of 1]" in again.stdout
     assert "1 were there before" in again.stdout
-    assert plan(*paper, "--judge", "match")["commands"] == []
-    assert "Nothing is left to run" in called(*paper, "--dry-run", "--judge", "match").output
+    assert plan(place, *paper, "--judge", "match")["commands"] == []
+    assert "Nothing is left to run" in place.done("reproduce", *paper, "--dry-run", "--judge", "match").stdout
 
 
-def test_results_of_another_judge_preset_or_setting_do_not_count(
-    paper: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("paper")
+def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry.methods([tmp_path / "flat.py"])
     task = registry.tasks([tmp_path / "flat.py"]).get("isles")
     work = PaperRuns(
         grid=read_grid("flat", known), methods={"flat": known.get("flat")()}, tasks={"isles": task},
         models=("tiny",), judge="openai", out=tmp_path,
     )  # fmt: skip
-    from types import SimpleNamespace as Row
-
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
     row |= {"deviations": {}, "judge": None, "tuning": None}
 
     def there(**other: object) -> int:
-        monkeypatch.setattr(reproduction, "read_all", lambda _: [Row(**row | other)])
+        monkeypatch.setattr(reproduction, "read_all", lambda _: [SimpleNamespace(**row | other)])
         return replace(work).runs[0].there
 
     assert (work.models[0], work.grid.seeds[0], there()) == ("tiny", 0, 1)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from tests.kit.place import Place, Rows
 from tests.unit.signals.test_related import LABELS, saved
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 IMPORTS = '''"""A method that reads what others have said of an answer."""
 import numpy as np
@@ -67,48 +62,37 @@ class Verbalised(ConfidenceMethod):
 """
 
 
-def test_plugins_read_what_the_model_says_further(bench: Command, small_model: Path, tmp_path: Path) -> None:
+METHODS = {"entropy": ENTROPY, "verbalised": VERBALISED}
+
+
+def test_plugins_read_samples_texts_replies_and_relations(place: Place, small_model: Path) -> None:
     """The process of a file that imports torch does so first, which takes most of a second: so each has its own."""
-    words: list[object] = []
-    for name, text in (("entropy", ENTROPY), ("verbalised", VERBALISED)):
-        (tmp_path / f"{name}.py").write_text(IMPORTS + text, encoding="utf-8")
-        words += ["--plugin", tmp_path / f"{name}.py"]
-    nli = saved(tmp_path / "nli", LABELS)
+    plugins = {name: place.write(f"{name}.py", IMPORTS + text) for name, text in METHODS.items()}
+    nli = saved(place / "nli", LABELS)
 
-    def run(out: str, methods: str, *more: object) -> dict[str, dict[str, Any]]:
-        result = bench(
-            "run", "--method", methods, "--model", small_model, "--task", "atlas-oe", "--limit", 8,
-            "--set", "protocol.max_new_tokens_open=3", "--out", tmp_path / out, *more,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        rows = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / out).rglob("*.json")]
-        return {row["method"]: row for row in rows if row.get("method")}
+    def run(out: str, methods: str, *more: object) -> Rows:
+        asked = ("--method", methods, "--model", small_model, "--task", "atlas-oe", "--limit", 8, *more)
+        place.run(*asked, "--set", "protocol.max_new_tokens_open=3", out=out)
+        return place.rows(out)
 
-    plain = run("plain", "said-entropy,said-confidence", *words)
-    related = run("nli", "said-entropy", *words[:2], "--nli", nli)
+    entropy = ("--plugin", plugins["entropy"])
+    plain = run("plain", "said-entropy,said-confidence", *entropy, "--plugin", plugins["verbalised"])
+    related = run("related", "said-entropy", *entropy, "--nli", nli)
     assert {row["status"] for rows in (plain, related) for row in rows.values()} == {"ok"}
-    models = {row["config"].get("nli") for rows in (plain, related) for row in rows.values()}
-    (named,) = models - {None}
+    named = related["said-entropy"]["config"]["nli"]
     assert named.startswith("nli-")
-    assert related["said-entropy"]["config"]["nli"] == named
+    assert {row["config"].get("nli") for row in plain.values()} == {None}
     assert "its samples are related by match" in plain["said-entropy"]["notes"]
     assert f"its samples are related by {named}@" in str(related["said-entropy"]["notes"])
     said = 'it asks after the answer: "How sure are you, from 0 to 100? Say the number."'
     assert said in plain["said-confidence"]["notes"]
 
 
-def test_what_can_not_relate_is_one_sentence(bench: Command, tmp_path: Path) -> None:
-    folder = saved(tmp_path / "other", {0: "POSITIVE", 1: "NEGATIVE"})
-    result = bench("run", "--method", "ptrue", "--model", "tiny", "--nli", folder, "--out", tmp_path / "out")
-    assert result.returncode == 2
-    assert "expected a model with the labels contradiction, neutral and entailment in its" in " ".join(
-        result.stderr.split()
-    )
-    assert "Traceback" not in result.stderr
+def test_models_that_relate_nothing_are_refused(place: Place) -> None:
+    folder = saved(place / "other", {0: "POSITIVE", 1: "NEGATIVE"})
+    said = place.refused("run", "--method", "ptrue", "--model", "tiny", "--nli", folder)
+    assert "expected a model with the labels contradiction, neutral and entailment in its" in said
 
 
-def test_the_methods_pass_the_contract_checks(bench: Command, tmp_path: Path) -> None:
-    plugin = tmp_path / "said.py"
-    plugin.write_text(IMPORTS + ENTROPY + VERBALISED, encoding="utf-8")
-    result = bench("check", plugin)
-    assert result.returncode == 0, result.stdout
+def test_plugins_of_all_signals_pass_the_checks(place: Place) -> None:
+    place.done("check", place.write("said.py", IMPORTS + "".join(METHODS.values())))

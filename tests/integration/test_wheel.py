@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.integration.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def bench(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return environment / "bin" / "bench"
 
 
-def test_the_installed_command_lists_runs_and_shows(bench: Path, tmp_path: Path) -> None:
+def test_installed_command_lists_runs_and_shows(bench: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
 
@@ -58,9 +58,7 @@ def test_the_installed_command_lists_runs_and_shows(bench: Path, tmp_path: Path)
 
     assert "ccps" in called("list", "methods")
     rows = json.loads(called("run", "--method", "ptrue", "--model", "tiny", "--limit", "8", "--json"))["rows"]
-    assert {row["task"]["name"] if isinstance(row["task"], dict) else row["task"] for row in rows} == {
-        "atlas-choice", "atlas-oe",
-    }  # fmt: skip
+    assert {row["task"] for row in rows} == {"atlas-choice", "atlas-oe"}
     code = rows[0]["provenance"]["code"]
     assert code["git_sha"] is None
     assert code["record_digest"]
@@ -71,7 +69,7 @@ def test_the_installed_command_lists_runs_and_shows(bench: Path, tmp_path: Path)
     assert str(bench.parents[1]) in where
 
 
-def test_another_package_in_its_place_is_said(bench: Path, tmp_path: Path) -> None:
+def test_foreign_package_in_its_place_is_told(bench: Path, tmp_path: Path) -> None:
     (packages,) = (bench.parents[1] / "lib").glob("python*/site-packages")
     ours = packages / "methods" / "__init__.py"
     kept = ours.read_bytes()
@@ -85,7 +83,7 @@ def test_another_package_in_its_place_is_said(bench: Path, tmp_path: Path) -> No
     assert "Traceback" not in ended.stderr
 
 
-def test_both_archives_hold_what_they_should(built: tuple[Path, Path]) -> None:
+def test_archives_hold_tests_and_code(built: tuple[Path, Path]) -> None:
     archive, wheel = built
     tracked = done("git", "ls-files", cwd=ROOT).splitlines()
     with tarfile.open(archive) as tar:

@@ -1,0 +1,123 @@
+"""Whole runs on files of questions: each is a task, whatever its kind, and none replaces another's results."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from bench.run import preparation
+from tests.kit.place import Place
+
+PIK = ("--method", "pik", "--set", "pik.steps=300")
+
+
+def quiz(n: int, *, split: str = "test") -> list[dict[str, Any]]:
+    """Questions with three options, the right one named in each of the three ways."""
+    answers: list[Any] = ["a", 1, "Bamo"]
+    return [
+        {"question": f"Who rules isle {i}?", "choices": ["Tove", "Kiru", "Bamo"], "answer": answers[i % 3],
+         "split": split} for i in range(n)
+    ]  # fmt: skip
+
+
+def run(place: Place, path: Path, *more: object) -> CompletedProcess[str]:
+    return place.run("--method", "ptrue", "--model", "tiny", "--task-file", path, *more)
+
+
+def task_of(path: Path) -> str:
+    """Name of a file's task."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{path.stem.lower().replace(' ', '-')}-{digest[:6]}"
+
+
+def test_three_kinds_of_one_file_give_the_same(place: Place) -> None:
+    lines = quiz(9) + quiz(2, split="dev")
+    for i, line in enumerate(lines):
+        line |= {"id": f"q{i}", "subject": "islands"}
+    place.write("Isles 1.jsonl", lines)
+    with (place / "Isles 2.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, ["answer", "question", "choices", "id", "subject", "split"])
+        writer.writeheader()
+        writer.writerows({**line, "choices": json.dumps(line["choices"])} for line in lines)
+    columns: dict[str, list[Any]] = {key: [str(line[key]) for line in lines] for key in lines[0] if key != "choices"}
+    flat = {f"choice_{letter}": [line["choices"][j] for line in lines] for j, letter in enumerate("abc")}
+    parquet.write_table(pa.table(columns | flat), place / "Isles 3.parquet")
+    seen = []
+    for path in sorted(place.folder.glob("Isles*")):
+        run(place, path)
+        (found,) = (place / "out" / "tiny" / task_of(path)).glob("*.parquet")
+        seen.append(parquet.read_table(found).to_pydict())
+        row = json.loads(found.with_suffix(".json").read_text(encoding="utf-8"))
+        assert (row["task"], row["n"], row["status"], row["deviations"]) == (task_of(path), 9, "ok", {})
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert digest in row["provenance"]["revisions"][f"task file {path.name}"]
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0]["id"] == [f"q{i}" for i in range(9)]
+    assert set(seen[0]["subject"]) == {"islands"}
+
+
+def test_train_rows_of_a_file_are_learned_on(place: Place) -> None:
+    path = place.write("isles.jsonl", [*quiz(6), *quiz(44, split="train")])
+    run(place, path, *PIK)
+    row, task = place.rows()["pik"], task_of(path)
+    assert (row["train_on"], row["n"]) == (f"{task}/train", 6)
+    left_out = f"questions that are also in {task}/test, left out"
+    assert row["counts"] == {f"{task}/train: {left_out}": 5, f"{task}/validation: {left_out}": 1}
+    assert row["labels_seen"] == {"train": 40 - 5, "validation": 4 - 1, "gold": 0}
+
+
+def test_limits_and_files_of_one_name_share_no_results(place: Place) -> None:
+    """What a newcomer sees first: partial rows are shown, marked, and none replaces another."""
+    for folder, n in (("a", 12), ("b", 11)):
+        path = place.write(f"{folder}/test.jsonl", quiz(n))
+        for limit in (4, 8):
+            run(place, path, "--limit", limit)
+    assert len(list((place / "out" / "partial" / "tiny").glob("test-*/ptrue--demo--s0--n[48].json"))) == 4
+    only = place.done("table", "--results", place / "out")
+    said = " ".join(only.stdout.split())
+    assert [said.count(f"Results are partial (--limit {limit}).") for limit in (4, 8)] == [2, 2]
+    assert "all results here are partial (--limit)" in only.stderr
+    run(place, path)
+    place.write("out/tiny/mine/config.json", "{}")
+    both = place.done("table", "--results", place / "out")
+    assert "partial" not in both.stdout
+    assert "partial results (--limit) are not shown: 4; show them with --partial" in both.stderr
+    assert "JSON files that are no results are passed over: 1" in both.stderr
+
+
+def test_one_file_is_learned_on_and_another_tested(place: Place) -> None:
+    train = place.write("more.jsonl", quiz(44, split="train")[6:])
+    run(place, place.write("isles.jsonl", quiz(6)), *PIK, "--train-on", train)
+    rows = place.rows()
+    assert set(rows) == {"ptrue", "pik"}
+    assert re.fullmatch(r"more-\w{6}/train", rows["pik"]["train_on"])
+    assert (rows["pik"]["n"], rows["pik"]["status"]) == (6, "ok")
+    assert sum(rows["pik"]["labels_seen"].values()) == 38
+    assert [p.name[:-7] for p in (place / "out").glob("*/*") if p.is_dir()] == ["isles"]
+    assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
+
+
+def test_bad_row_is_refused_before_anything_is_loaded(place: Place) -> None:
+    path = place.write("isles.jsonl", [*quiz(2), {**quiz(1)[0], "answer": "d"}])
+    said = place.refused("run", "--method", "ptrue", "--model", "tiny", "--task-file", path)
+    assert "isles.jsonl line 3: expected a letter from a to c" in said
+
+
+def test_dry_run_of_a_large_file_estimates_from_a_sample(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "_SAMPLE", 5)
+    lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
+    path = place.write("isles.jsonl", lines)
+    assert "88 questions; QueryLogits(); 1 of 1 shards to compute" in run(place, path).stderr
+    plan = run(place, path, "--dry-run").stderr
+    assert plan.startswith("Plan: looking at the questions")
+    assert re.search(r"88 questions; QueryLogits\(\); (about|less than) ", plan)
+    assert "unless it is stored (from 5 of its prompts)" in plan
