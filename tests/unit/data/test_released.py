@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import http.server
 import json
-import os
-import subprocess
-import sys
-import threading
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +20,8 @@ from bench.data.released import HUB, Release, ReleaseFolder, open_release, reque
 from bench.model import specs
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
-
-ROOT = Path(__file__).parents[3]
+from tests.kit import hub
+from tests.kit.hub import SHA
 
 
 class ReleasedRivers(Rivers):
@@ -79,14 +72,6 @@ def read(
     made = task(None)  # type: ignore[arg-type]
     lay_out(folder, f"{FOLDERS[made.name]}/small/{split}.jsonl", records)
     return Release(ReleaseFolder(folder), "small", FOLDERS).records(made, split), made.counts
-
-
-def refused(folder: Path, *records: object, task: type[Task] = ReleasedRivers, words: Sequence[str] = ()) -> None:
-    with pytest.raises(UserError) as caught:
-        read(folder, *records, task=task)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert all(word in said for word in words), said
 
 
 # --- a record ---------------------------------------------------------------------------------------------------------
@@ -226,73 +211,6 @@ def test_any_options_on_one_line_come_back(
     assert (list(question.choices), question.gold) == (options, gold)
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"context": None}, ["'context'", "null or nothing"]),
-        ({"context": ["x"]}, ["'context'", "got list"]),
-        ({"context": "Where?"}, ["'context'", "(a): text", "'Where?'"]),
-        ({"context": "Where? Choices:\nyes, no"}, ["'context'", "(a): text"]),
-        ({"target": None}, ["'target'", "null or nothing"]),
-        ({"target": "d"}, ["'target'", "a letter from a to c", "'d'"]),
-        ({"target": ""}, ["'target'", "a letter from a to c"]),
-        ({"target": "bc"}, ["'target'", "a letter from a to c"]),
-        ({"target": 1}, ["'target'", "a letter from a to c", "'1'"]),
-        ({"llm_output": ["b"]}, ["'llm_output'", "got list"]),
-        ({"llm_output": True}, ["'llm_output'", "got bool"]),
-        ({"query_label": 2}, ["'query_label'", "0 or 1", "got int 2"]),
-        ({"query_label": "yes"}, ["'query_label'", "got str 'yes'"]),
-        ({"query_label": [1]}, ["'query_label'", "got list"]),
-        ({"query_label": 0.5}, ["'query_label'", "got float 0.5"]),
-        ({"hash_id": None}, ["'hash_id'", "an id"]),
-        ({"hash_id": ""}, ["'hash_id'", "an id"]),
-        ({"conversation": "Hello"}, ["'conversation'", "a list of messages", "got str"]),
-        ({"conversation": []}, ["'conversation'", "a list of messages"]),
-        ({"conversation": [{"role": "user"}]}, ["'conversation'", "a role and a content"]),
-        ({"conversation": [{"role": ["user"], "content": "x"}]}, ["'conversation'", "a role and a content"]),
-        ({"conversation": ["Hello"]}, ["'conversation'", "a role and a content"]),
-        (
-            {"conversation": [*CONVERSATION, {"role": "assistant", "content": "b"}]},
-            ["'conversation'", "ends with the user's"],
-        ),
-        ({"wrong_targets": [0, 2]}, ["'wrong_targets'", "got list"]),
-        ({"context": CONTEXT + "?"}, ["an id of its own", "'1f'", "small/test.jsonl line 1"]),
-    ],
-    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
-)
-def test_a_record_that_is_not_as_it_must_be_is_named(tmp_path: Path, change: dict[str, Any], words: list[str]) -> None:
-    where = "CCPS/RIVERS-CHOICE/small/test.jsonl line 2: expected "
-    changed = {**CHOICE, "hash_id": "2", **change}
-    if change.get("context") == CONTEXT + "?":
-        changed |= {"context": CONTEXT.replace("it end", "it begin"), "hash_id": "1f"}
-    refused(tmp_path, CHOICE, changed, words=[where, *words])
-
-
-def test_a_record_without_any_label_field_is_named(tmp_path: Path) -> None:
-    refused(tmp_path, {k: v for k, v in CHOICE.items() if k != "query_label"}, words=["line 1", "'assessment'"])
-
-
-def test_an_open_record_without_a_right_answer_is_named(tmp_path: Path) -> None:
-    refused(tmp_path, {**OPEN, "target": " "}, task=OpenRivers, words=["line 1", "'target'", "not empty"])
-
-
-@pytest.mark.parametrize("line", ["[]", "{", "b", '"b"'])
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
-    path = lay_out(tmp_path, "RIVERS-CHOICE/small/test.jsonl", [CHOICE])
-    path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
-    release = Release(ReleaseFolder(tmp_path), "small", FOLDERS)
-    with pytest.raises(UserError, match=r"CCPS/RIVERS-CHOICE/small/test\.jsonl line 2: expected a JSON object"):
-        release.records(ReleasedRivers(None), "test")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("records", [[], [{**CHOICE, "query_label": -1}]])
-def test_a_split_without_a_labelled_record_is_refused(tmp_path: Path, records: list[object]) -> None:
-    refused(tmp_path, *records, words=["small/test.jsonl", "a label of 0 or 1 for the test split", "none"])
-
-
 def test_a_question_asked_twice_under_one_hash_is_kept_and_counted(tmp_path: Path) -> None:
     """MMLU repeats 27 questions whole; a hash of what is asked is the same for both."""
     records, counts = read(
@@ -409,7 +327,6 @@ def test_what_answers_says_is_a_revision_a_folder_or_nothing() -> None:
 
 # --- Hub --------------------------------------------------------------------------------------------------------------
 
-SHA = "0123456789abcdef0123456789abcdef01234567"
 HUB_FILES = {
     "RIVERS-CHOICE/tiny/train.jsonl": [{**CHOICE, "hash_id": "without"}],
     "RIVERS-CHOICE-WRG/tiny/train.jsonl": [{**CHOICE, "hash_id": "with"}],
@@ -418,54 +335,6 @@ HUB_FILES = {
     "RIVERS-CHOICE/tiny/readme.txt": [],
     "RIVERS-CHOICE/other/test.jsonl": [{**CHOICE, "hash_id": "another model's"}],
 }
-
-
-class _Hub(http.server.BaseHTTPRequestHandler):
-    """As much of the Hub's HTTP interface as finding and loading files takes."""
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Keep quiet."""
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)
-        if path in {f"/api/datasets/{HUB}/revision/{revision}" for revision in (SHA, "main", "v2")}:
-            siblings = [{"rfilename": name} for name in HUB_FILES]
-            self._send(200, json.dumps({"id": HUB, "sha": SHA, "siblings": siblings}).encode(), {})
-        elif path.startswith(f"/datasets/{HUB}/resolve/") and path.split("/resolve/")[1].split("/", 1)[1] in HUB_FILES:
-            records = HUB_FILES[path.split("/resolve/")[1].split("/", 1)[1]]
-            data = "".join(json.dumps(record) + "\n" for record in records).encode()
-            self._send(200, data, {"X-Repo-Commit": SHA, "ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
-        else:
-            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-
-    def _send(self, code: int, data: bytes, headers: dict[str, str]) -> None:
-        self.send_response(code)
-        for key, value in (headers | {"Content-Length": str(len(data))}).items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-
-@contextlib.contextmanager
-def _serve() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 SCRIPT = """
 import json, sys
 from dataclasses import replace
@@ -485,22 +354,11 @@ print(json.dumps(said))
 """
 
 
-def _load_from(endpoint: str, home: Path, asked: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """In a process of its own: the libraries read the environment once, at import."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "CONFBENCH_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-        env={**inherited, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"},
-        cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    said: list[dict[str, Any]] = json.loads(done.stdout)
-    return said
-
-
 def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_path: Path) -> None:
     asked = [(SHA, "train"), ("main", "train"), ("main", "test"), ("main", "validation"), ("v3", "train")]
-    with _serve() as endpoint:
-        pinned, branch, test, validation, unknown = _load_from(endpoint, tmp_path, asked)
+    files = {name: "".join(json.dumps(row) + "\n" for row in rows).encode() for name, rows in HUB_FILES.items()}
+    with hub.served({HUB: hub.Repository(files, branches=(SHA, "main", "v2"))}) as endpoint:
+        pinned, branch, test, validation, unknown = hub.answer_of(SCRIPT, asked, endpoint, tmp_path)
     about = {"source": "hub", "hub": HUB, "revision": SHA, "license": "not stated"}
     assert pinned == {"ids": ["with"], "about": {**about, "file": "RIVERS-CHOICE-WRG/tiny/train.jsonl"}}
     assert branch["about"] == {**pinned["about"], "asked for": "main"}
@@ -509,7 +367,7 @@ def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_
     assert "expected CCPS/RIVERS-CHOICE/tiny/validation.jsonl, found" in validation["error"]
     assert f"Can't load {HUB} (revision v3)" in unknown["error"]
     assert "with --data-dir" in unknown["error"]
-    offline = _load_from("http://127.0.0.1:9", tmp_path, [*asked[:3], ("v2", "train")])
+    offline = hub.answer_of(SCRIPT, [*asked[:3], ("v2", "train")], hub.NOBODY, tmp_path)
     assert offline[:2] == [pinned, branch]
     # nobody can tell whether all files of a split are there, nor what a branch that was never asked for means
     assert all("connect once" in read["error"] for read in offline[2:])

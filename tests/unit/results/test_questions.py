@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.results import cells, files, question_texts
+from bench.results import cells, question_texts
 from bench.results.question_texts import QuestionText
-from bench.results.row import ResultRow
+from tests.kit import world
 
 STYLE = PromptStyle(header="About {label}.", footer="Next.", context="Q: {text}\n{options}")
 LETTERS = "abcdefghij"
@@ -114,41 +112,8 @@ def test_names_that_leave_the_folder_are_refused(tmp_path, task):
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_and_foreign_files_are_named(tmp_path):
-    path = question_texts.write("rivers", 1, questions(), tmp_path)
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(UserError, match=r"rivers--v1\.parquet can't be read.*delete it"):
-        question_texts.read(tmp_path, "rivers", 1)
-    pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
-    with pytest.raises(UserError, match="other columns than expected: id string, subject string"):
-        question_texts.read(tmp_path, "rivers", 1)
-    nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._column_types().items()}
-    pq.write_table(pa.table(nulls), path)
-    with pytest.raises(UserError, match="without nulls"):
-        question_texts.write("rivers", 1, questions(), tmp_path)
-
-
-def test_a_changed_question_and_the_file_of_another_task_are_noticed(tmp_path):
-    path = question_texts.write("rivers", 1, questions(), tmp_path)
-    path.with_name("rivers--v2.parquet").write_bytes(path.read_bytes())
-    with pytest.raises(UserError, match=r"rivers--v2\.parquet was changed, or is that of another task"):
-        question_texts.read(tmp_path, "rivers", 2)
-    table = pq.read_table(path)
-    text = table.column_names.index("text")
-    values = ["?", *table["text"].to_pylist()[1:]]
-    pq.write_table(
-        table.set_column(text, "text", pa.array(values)).replace_schema_metadata(table.schema.metadata), path
-    )
-    with pytest.raises(UserError, match=r"rivers--v1\.parquet was changed"):
-        question_texts.read(tmp_path, "rivers", 1)
-
-
 def test_results_and_questions_share_a_folder(tmp_path):
-    row = ResultRow(
-        method="ccps", model="questions", task="rivers", preset="demo", seed=0, protocol="0", task_version=1,
-        status="skipped", reason="no train split",
-    )  # fmt: skip
     question_texts.write("rivers", 1, questions(), tmp_path)
-    path = files.write(row, None, tmp_path)
-    assert path.relative_to(tmp_path).parts[0] == "questions_"
+    row = world.write_failure(tmp_path, "ccps", "no train split", model="questions", task="rivers")
+    assert (tmp_path / "questions_").is_dir()
     assert cells.read_all(tmp_path) == [row]
