@@ -20,8 +20,8 @@ from bench.data.released import HUB, Release, ReleaseFolder, open_release, reque
 from bench.model import specs
 from bench.prompts.templates import SYSTEM
 from tests.fixtures.rivers import Rivers
-from tests.kit import hub
-from tests.kit.hub import SHA
+from tests.kit import servers
+from tests.kit.servers import SHA
 
 
 class ReleasedRivers(Rivers):
@@ -357,8 +357,8 @@ print(json.dumps(said))
 def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_path: Path) -> None:
     asked = [(SHA, "train"), ("main", "train"), ("main", "test"), ("main", "validation"), ("v3", "train")]
     files = {name: "".join(json.dumps(row) + "\n" for row in rows).encode() for name, rows in HUB_FILES.items()}
-    with hub.served({HUB: hub.Repository(files, branches=(SHA, "main", "v2"))}) as endpoint:
-        pinned, branch, test, validation, unknown = hub.answer_of(SCRIPT, asked, endpoint, tmp_path)
+    with servers.hub({HUB: servers.Repository(files, branches=(SHA, "main", "v2"))}) as endpoint:
+        pinned, branch, test, validation, unknown = servers.answer_of(SCRIPT, asked, endpoint, tmp_path)
     about = {"source": "hub", "hub": HUB, "revision": SHA, "license": "not stated"}
     assert pinned == {"ids": ["with"], "about": {**about, "file": "RIVERS-CHOICE-WRG/tiny/train.jsonl"}}
     assert branch["about"] == {**pinned["about"], "asked for": "main"}
@@ -367,7 +367,7 @@ def test_the_hub_is_read_at_the_revision_that_was_named_and_then_without_it(tmp_
     assert "expected CCPS/RIVERS-CHOICE/tiny/validation.jsonl, found" in validation["error"]
     assert f"Can't load {HUB} (revision v3)" in unknown["error"]
     assert "with --data-dir" in unknown["error"]
-    offline = hub.answer_of(SCRIPT, [*asked[:3], ("v2", "train")], hub.NOBODY, tmp_path)
+    offline = servers.answer_of(SCRIPT, [*asked[:3], ("v2", "train")], servers.NOBODY, tmp_path)
     assert offline[:2] == [pinned, branch]
     # nobody can tell whether all files of a split are there, nor what a branch that was never asked for means
     assert all("connect once" in read["error"] for read in offline[2:])

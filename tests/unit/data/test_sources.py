@@ -19,8 +19,8 @@ from bench.data import sources
 from bench.data.sources import ENVIRONMENT, FolderSource, HubSource, open_source
 from bench.data.tables import TableRows, parquet_bytes
 from tasks import _choices
-from tests.kit import hub
-from tests.kit.hub import SHA, Repository
+from tests.kit import servers
+from tests.kit.servers import SHA, Repository
 
 CARD = TaskCard(
     license="MIT", version=1, splits={"test": "validation"}, sizes={"test": 2}, options=(2, 4), why="for tests",
@@ -219,7 +219,7 @@ Read = dict[str, dict[str, Any]]
 
 def _load_from(endpoint: str, home: Path, cards: Mapping[str, TaskCard], **environment: str) -> Read:
     asked = {name: dataclasses.asdict(card) for name, card in cards.items()}
-    read: Read = hub.answer_of(SCRIPT, asked, endpoint, home, **environment)
+    read: Read = servers.answer_of(SCRIPT, asked, endpoint, home, **environment)
     return read
 
 
@@ -248,7 +248,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def online(home: Path) -> Read:
-    with hub.served(REPOSITORIES) as endpoint:
+    with servers.hub(REPOSITORIES) as endpoint:
         return _load_from(endpoint, home, CARDS)
 
 
@@ -261,7 +261,7 @@ def offline(online: Read, home: Path) -> Read:
     }
     names = ("plain", "named", "plain unpinned", "named unpinned")
     assert all("rows" in online[name] for name in names)
-    return _load_from(hub.NOBODY, home, {name: CARDS[name] for name in names} | other)
+    return _load_from(servers.NOBODY, home, {name: CARDS[name] for name in names} | other)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_cached_copy_of_another_revision_is_not_taken(offline: Read) -> None:
     "environment", [{}, {"HF_HUB_OFFLINE": "1"}, pytest.param({"HF_DATASETS_OFFLINE": "1"}, marks=pytest.mark.slow)]
 )
 def test_hub_out_of_reach_is_told_at_once(tmp_path: Path, environment: dict[str, str]) -> None:
-    for read in _load_from(hub.NOBODY, tmp_path, {"plain": CARD, "named": NAMED}, **environment).values():
+    for read in _load_from(servers.NOBODY, tmp_path, {"plain": CARD, "named": NAMED}, **environment).values():
         assert "someone/quiz" in read["error"]
         assert "can't be reached and nothing fitting is cached" in read["error"]
         assert "--data-dir" in read["error"]

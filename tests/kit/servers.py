@@ -1,4 +1,4 @@
-"""A Hub of data sets on this machine, and a process that reads from it."""
+"""Servers on this machine: a Hub of data sets with a process that reads from it, and a judge."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.fixtures.http import Server
 
 ROOT = Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
 NOBODY = "http://127.0.0.1:9"
 """The discard port: refuses connections."""
+
+
+# --- a Hub ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Repository:
 
 
 @contextlib.contextmanager
-def served(repositories: Mapping[str, Repository]) -> Iterator[str]:
+def hub(repositories: Mapping[str, Repository]) -> Iterator[str]:
     """Give the address of a Hub with these data sets, by name."""
 
     class Hub(http.server.BaseHTTPRequestHandler):
@@ -111,3 +117,106 @@ def answer_of(script: str, argument: object, endpoint: str, home: Path, **enviro
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     return json.loads(done.stdout)
+
+
+# --- a judge ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Reply:
+    """What the server sends; `status` 0: nothing, ever."""
+
+    text: str | None = "yes"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    """Instead of a chat completion that says `text`."""
+    reported: str | None = "judge-2024-07-18"
+    seconds: float = 0.0
+
+    def encoded(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        if self.status != 200:
+            return json.dumps({"error": {"message": self.text, "code": None}}).encode()
+        message = {"role": "assistant", "content": self.text}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        whole = {"id": "1", "object": "chat.completion", "created": 1, "model": self.reported, "choices": [choice]}
+        return json.dumps(whole).encode()
+
+
+@dataclass
+class Call:
+    """What the server was asked."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.body["messages"][-1]["content"])
+
+
+Script = Callable[[Call, int], Reply]
+"""Gets the call and its number, from 1."""
+
+
+class JudgeServer:
+    """A judge that answers call number n as its script says."""
+
+    def __init__(self) -> None:
+        self.script: Script = lambda _call, _n: Reply()
+        self.calls: list[Call] = []
+        self.busiest = 0
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        call = Call(handler.path, {k.lower(): v for k, v in handler.headers.items()}, body)
+        with self._lock:
+            self.calls.append(call)
+            number = len(self.calls)
+            self._at_once += 1
+            self.busiest = max(self.busiest, self._at_once)
+        reply = self.script(call, number)
+        time.sleep(reply.seconds)
+        with self._lock:
+            self._at_once -= 1
+        if reply.status == 0:
+            self._over.wait(10)
+            return
+        content = reply.encoded()
+        try:
+            handler.send_response(reply.status)
+            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(len(content)))
+            handler.end_headers()
+            handler.wfile.write(content)
+        except OSError:
+            pass  # the client waits no longer
+
+    def stop(self) -> None:
+        self._over.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
