@@ -13,7 +13,7 @@ from bench.grading.judges import KINDS, JudgeOptions, open_judge, public_options
 URL = "http://127.0.0.1:1/v1"
 
 
-def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_opens_without_touching_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     opened = {
         "match": open_judge(JudgeOptions("match"), tmp_path),
@@ -22,6 +22,8 @@ def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: 
     }
     assert tuple(opened) == KINDS
     assert isinstance(opened["match"], MatchJudge)
+    own = open_judge(JudgeOptions("openai", "m", URL), tmp_path)
+    assert own.name == f"openai m at {URL}, judge/1"
     assert opened["openai"].name == "openai gpt-4o-mini at https://api.openai.com/v1, judge/1"
     assert list(tmp_path.iterdir()) == []
 
@@ -41,7 +43,7 @@ def test_each_kind_opens_without_touching_anything(tmp_path: Path, monkeypatch: 
         (JudgeOptions("openai"), "expected a key in the environment variable OPENAI_API_KEY, found none"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, asked: JudgeOptions, said: str) -> None:
+def test_judge_options_that_do_not_fit_are_refused(tmp_path: Path, asked: JudgeOptions, said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_judge(asked, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -49,18 +51,14 @@ def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, asked: Jud
 
 @pytest.mark.parametrize("kind", ["openai", "hf"])
 @pytest.mark.parametrize("name", ["", " ", "m\ud800", "m\x1b[2J", "m\u202ex", "a\nb", "x" * 10_000])
-def test_a_name_that_nothing_could_hold_is_refused_in_a_printable_sentence(kind: str, name: str) -> None:
+def test_judge_model_has_a_printable_name(kind: str, name: str) -> None:
     with pytest.raises(UserError, match="--judge-model: expected a name of 1 to 255 printable characters") as refused:
         JudgeOptions(kind, name)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 250
 
 
-def test_a_server_of_ones_own_needs_no_key(tmp_path: Path) -> None:
-    assert open_judge(JudgeOptions("openai", "m", URL), tmp_path).name == f"openai m at {URL}, judge/1"
-
-
-def test_options_are_shown_without_paths_passwords_and_queries() -> None:
+def test_judge_options_are_shown_without_secrets() -> None:
     assert public_options(JudgeOptions("match")) == {"judge_model": None, "judge_url": None}
     assert public_options(JudgeOptions("openai", "m", "http://me:pw@host/v1?key=k")) == {
         "judge_model": "m",

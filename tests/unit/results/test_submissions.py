@@ -6,8 +6,7 @@ import functools
 import hashlib
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,15 +20,15 @@ from bench import metrics, registry
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
 from bench.api.early_stopping import TrainingStage
 from bench.api.protocol import FIXED, PRESETS
-from bench.cli import app
 from bench.metrics.recalibration import create_recalibrator
 from bench.model.cost import StageTokens
 from bench.results import files, provenance, question_texts
 from bench.results.question_records import QuestionRecords
-from bench.results.row import LabelsSeen, ResultRow, Training
+from bench.results.row import LabelsSeen, Training
 from bench.results.submissions import SubmissionVerdict, check_results
 from bench.results.submissions.recomputation import recompute_row
 from bench.store.disk_cache import with_digest
+from tests.kit import command, world
 
 SHA = "a" * 40
 summarise = metrics.summarise
@@ -114,37 +113,34 @@ def answered(task: type[Choice], confidence: Any) -> QuestionRecords:
     """What one model says to the questions; two of three answers are right."""
     questions = questions_of(task)
     said = [q.gold if i % 3 else (q.gold + 1) % 4 for i, q in enumerate(questions)]
-    lettered = task.format is Format.CHOICE
-    answers = ["abcd"[k] if lettered else q.choices[k] for k, q in zip(said, questions, strict=True)]
-    correct = np.asarray([k == q.gold for k, q in zip(said, questions, strict=True)])
-    return QuestionRecords(
-        [q.id for q in questions], [q.subject for q in questions], correct, np.asarray(confidence, dtype=float),
-        answers, np.ones(N, dtype=np.bool_),
+    correct = [k == q.gold for k, q in zip(said, questions, strict=True)]
+    return world.question_records(
+        confidence, correct, id=[q.id for q in questions], subject=[q.subject for q in questions],
+        answer=["abcd"[k] if task.format is Format.CHOICE else q.choices[k] for k, q in zip(said, questions, strict=True)],
     )  # fmt: skip
 
 
 def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0, **changes: Any) -> Path:
     """A result as a run writes it."""
     drawn = np.random.default_rng([len(method), 0 if method in {"ptrue", "lts"} else seed]).random(N)
-    confidence = changes.pop("confidence", np.round(drawn, 3))
+    records = answered(task, changes.pop("confidence", np.round(drawn, 3)))
     trains = method.partition("+")[0] not in {"ptrue", "self-consistency"}
     split = "validation" if method == "lts" else "train"
+    labels = {split: 30} | ({"validation": 30} if method == "ccps" else {}) if trains else {}
+    lettered = task.format is Format.CHOICE
     texts = [question_texts.of(q, task.style, task.format, FIXED.letters) for q in questions_of(task)]
     question_texts.write(task.name, task.card.version, texts, folder)
-    row = ResultRow(
-        method=method, model="tiny", task=task.name, preset="demo", seed=seed, protocol=PRESETS["demo"].digest(),
-        task_version=task.card.version, status="ok", train_on=f"{task.name}/{split}" if trains else None,
-        labels_seen=LabelsSeen(**({split: 30} | ({"validation": 30} if method == "ccps" else {}))) if trains else
-        LabelsSeen(), n_empty=0, base_rate=0.6 if trains else None,
-        training=(TRAINED if method == "ccps" else Training()) if trains else None,
-        judge="match" if task.format is Format.OPEN else None, n_undecided=0 if task.format is Format.OPEN else None,
-        letter_rule_disagreement=0.0 if task.format is Format.CHOICE else None,
-        n_parameters=900 if trains else 0, cost={"answers": StageTokens(70, 80, 60)}, forward_tokens_alone=55,
-        generated_tokens_alone=500 if method == "self-consistency" else 40,
-        questions_digest=question_texts.digest(texts), provenance={"code": {"git_sha": SHA, "dirty": False}},
-    )  # fmt: skip
-    row = replace(row, **changes)
-    records = answered(task, confidence)
+    usual: dict[str, Any] = {
+        "task": task.name, "task_version": task.card.version, "train_on": f"{task.name}/{split}" if trains else None,
+        "labels_seen": LabelsSeen(**labels), "base_rate": 0.6 if trains else None,
+        "training": (TRAINED if method == "ccps" else Training()) if trains else None,
+        "judge": None if lettered else "match", "n_undecided": None if lettered else 0,
+        "letter_rule_disagreement": 0.0 if lettered else None, "n_parameters": 900 if trains else 0,
+        "cost": {"answers": StageTokens(70, 80, 60)}, "forward_tokens_alone": 55,
+        "generated_tokens_alone": 500 if method == "self-consistency" else 40,
+        "questions_digest": question_texts.digest(texts), "provenance": {"code": {"git_sha": SHA, "dirty": False}},
+    }  # fmt: skip
+    row = world.result_row(method, seed=seed, **{**usual, **changes})
     return files.write(recompute_row(row, records), records, folder)
 
 
@@ -195,6 +191,12 @@ ISOTONIC = "tiny/rivers-choice/ccps+isotonic--demo--s1"
 Tamper = Callable[[Path], object]
 
 
+def change_value(values: dict[str, Any], keys: Sequence[str], change: Callable[[Any], Any]) -> None:
+    for key in keys[:-1]:
+        values = values[key]
+    values[keys[-1]] = change(values.get(keys[-1]))
+
+
 def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamper:
     """The JSON file alone is changed."""
 
@@ -209,24 +211,12 @@ def edited(change: Callable[[dict[str, Any]], object], name: str = CCPS) -> Tamp
 
 def said(*keys: str, to: Any, name: str = CCPS) -> Tamper:
     """One value of the JSON file is changed."""
-
-    def change(values: dict[str, Any]) -> None:
-        for key in keys[:-1]:
-            values = values[key]
-        values[keys[-1]] = to
-
-    return edited(change, name)
+    return edited(lambda values: change_value(values, keys, lambda _: to), name)
 
 
 def nudged(*keys: str) -> Tamper:
     """One number of the JSON file is larger by a millionth."""
-
-    def change(values: dict[str, Any]) -> None:
-        for key in keys[:-1]:
-            values = values[key]
-        values[keys[-1]] += 1e-6
-
-    return edited(change)
+    return edited(lambda values: change_value(values, keys, lambda value: value + 1e-6))
 
 
 def forged(
@@ -252,20 +242,13 @@ def columns(table: Callable[[pa.Table], pa.Table], name: str = CCPS) -> Tamper:
     def tamper(folder: Path) -> None:
         path = folder / f"{name}.parquet"
         pq.write_table(table(pq.read_table(path)), path)
-        edited(lambda values: values.update(records_digest=_sha(path)), name)(folder)
+        said("records_digest", to=hashlib.sha256(path.read_bytes()).hexdigest(), name=name)(folder)
 
     return tamper
 
 
-def _sha(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def first_rows(records: QuestionRecords, n: int = 30) -> QuestionRecords:
-    return QuestionRecords(
-        records.id[:n], records.subject[:n], records.correct[:n], records.confidence[:n], records.answer[:n],
-        records.parsed[:n],
-    )  # fmt: skip
+def first_rows(records: QuestionRecords) -> QuestionRecords:
+    return records.take(np.arange(30))
 
 
 def jittered(size: float) -> Callable[[QuestionRecords], QuestionRecords]:
@@ -492,7 +475,7 @@ def test_tampering_is_found(folder: Path, what: str) -> None:
     assert any(complaint in problems for problems in found.values()), found
 
 
-def test_what_only_a_run_can_tell_is_not_found(folder: Path) -> None:
+def test_invented_confidences_are_not_found(folder: Path) -> None:
     """The page of results says so."""
     forged(lambda r: replace(r, confidence=0.9 * r.confidence + 0.1 * r.correct))(folder)
     assert not complaints(folder)
@@ -503,7 +486,7 @@ def test_recalibration_may_round_otherwise(folder: Path) -> None:
     assert not complaints(folder)
 
 
-def test_seeds_of_methods_that_draw_nothing_may_be_equal_and_constants_prove_nothing(tmp_path: Path) -> None:
+def test_equal_seeds_and_constants_prove_nothing(tmp_path: Path) -> None:
     for seed in (0, 1):
         put(tmp_path, "lts", seed=seed)
         put(tmp_path, "ccps", seed=seed, confidence=np.full(N, 0.6))
@@ -512,9 +495,7 @@ def test_seeds_of_methods_that_draw_nothing_may_be_equal_and_constants_prove_not
 
 
 @pytest.mark.parametrize(("levels", "told"), [((0.4, 0.6), False), ((0.4, 0.6, 0.7), True)])
-def test_copies_are_told_by_three_levels_of_confidence(
-    tmp_path: Path, levels: tuple[float, ...], *, told: bool
-) -> None:
+def test_copies_are_told_by_three_levels(tmp_path: Path, levels: tuple[float, ...], *, told: bool) -> None:
     """Two methods that say yes or no may well agree on all questions."""
     for method in ("ccps", "pik"):
         put(tmp_path, method, confidence=np.resize(levels, N))
@@ -565,9 +546,7 @@ def unchecked(folder: Path) -> str:
     return "; ".join(text for verdict in check_results(folder) for text in verdict.unchecked)
 
 
-def test_methods_and_tasks_of_others_are_not_imported_but_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_methods_and_tasks_are_named_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(registry.importlib, "import_module", seen.append)
     for seed in (0, 1):
@@ -648,7 +627,7 @@ HOSTILE: dict[str, Tamper] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_files_are_named_and_nothing_else_suffers(folder: Path, what: str) -> None:
+def test_hostile_files_are_named_alone(folder: Path, what: str) -> None:
     HOSTILE[what](folder)
     if what == "infinite":
         path = folder / f"{CCPS}.json"
@@ -660,29 +639,18 @@ def test_hostile_files_are_named_and_nothing_else_suffers(folder: Path, what: st
     assert sum(bool(verdict.problems) for verdict in verdicts) <= 2  # its recalibration may miss it
 
 
-def test_the_command_says_what_is_wrong_and_what_it_could_not_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def command(*options: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "check", "--results", str(tmp_path), *map(str, options)])
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-        return int(stop.value.code or 0), capsys.readouterr().out
-
-    monkeypatch.setenv("COLUMNS", "200")
+def test_check_says_problems_and_what_it_could_not_check(tmp_path: Path) -> None:
     put(tmp_path, "ghost")
-    code, text = command()
-    assert code == 0
-    assert "2 of 2 files may be submitted" in text
-    assert "not checked: method ghost is not built in: what it declares (1 file)" in text
-    orphan_of = tmp_path / "tiny/rivers-choice/x.parquet"
-    orphan_of.write_bytes(b"")
-    code, text = command("--json")
-    assert code == 1
-    told = json.loads(text)[-1]
-    assert told["file"] == "tiny/rivers-choice/x.parquet"
+    passed = command.bench("check", "--results", tmp_path)
+    assert passed.returncode == 0
+    assert "2 of 2 files may be submitted" in passed.stdout
+    assert "not checked: method ghost is not built in: what it declares (1 file)" in passed.stdout
+    (tmp_path / "tiny/rivers-choice/x.parquet").write_bytes(b"")
+    failed = command.bench("check", "--results", tmp_path, "--json")
+    assert failed.returncode == 1
+    told = json.loads(failed.stdout)[-1]
+    assert (told["file"], told["not_checked"]) == ("tiny/rivers-choice/x.parquet", [])
     assert "it has no x.json beside it" in told["problems"][0]
-    assert told["not_checked"] == []
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -723,18 +691,18 @@ def test_honest_scores_pass_scaled_or_not(tmp_path: Path) -> None:
         (np.where(SCORE > 1, -np.inf, SCORE), np.full(N, 0.5), {}, "must be finite where there is an answer"),
     ],
 )
-def test_scores_that_are_not_what_they_must_be_are_found(
+def test_scores_that_do_not_fit_are_found(
     tmp_path: Path, score: Any, confidence: Any, fields: dict[str, Any], complaint: str
 ) -> None:
     assert complaint in put_scores(tmp_path, score, confidence, **fields)
 
 
-def test_scores_of_a_method_that_gives_probabilities_are_found(tmp_path: Path) -> None:
+def test_scores_of_a_probability_method_are_found(tmp_path: Path) -> None:
     assert "it has scores, but its method gives probabilities" in put_scores(tmp_path, SCORE, np.full(N, 0.5))
 
 
 @pytest.mark.usefixtures("scorer")
-def test_metrics_of_order_that_are_not_those_of_the_scores_are_found(folder: Path) -> None:
+def test_metrics_of_order_are_those_of_the_scores(folder: Path) -> None:
     put_scores(folder, SCORE, np.full(N, 0.5))
     name = "tiny/rivers-choice/ptrue--demo--s0"
     said("metrics", "auroc", "pooled", to=0.5, name=name)(folder)
