@@ -15,7 +15,7 @@ UPDATING = bool(os.environ.get("UPDATE_GOLDEN"))
 LIBRARY = re.compile(r"""(be read|damaged|be unpacked|something else|got '[^']*'|got "[^"]*") \((.+?)\)(?=;|$)""")
 """What a library said of a damaged file, which differs from version to version, as do these."""
 JSON = re.compile(r"(?<=json: )(Expecting|'utf-8')[^;]+")
-DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
+DIGEST = re.compile(r"\b(?:[0-9a-f]{16}|[0-9a-f]{40}|[0-9a-f]{64})\b")
 NUMBER = re.compile(r"\d+\.\d{5,}(e-\d+)?")
 
 

@@ -43,7 +43,7 @@ def answer(folder: Path, **row: Any) -> Any:
         ({"tokens": []}, (), ()),
     ],
 )
-def test_a_row_is_an_answer_after_its_trace(tmp_path: Path, row: dict[str, Any], trace: Any, text: Any) -> None:
+def test_answer_follows_its_trace(tmp_path: Path, row: dict[str, Any], trace: Any, text: Any) -> None:
     found = answer(tmp_path, **row)
     assert (found.trace, found.text, found.correct, found.prompt, found.samples) == (trace, text, None, None, None)
 
@@ -59,7 +59,7 @@ def test_samples_and_grades_are_read(tmp_path: Path) -> None:
     assert read_answers(written(tmp_path, {"id": 1, "text": "a", "judge": "gpt-5"})).judge is None
 
 
-def test_parquet_says_the_same_and_other_columns_are_passed_over(tmp_path: Path) -> None:
+def test_answers_in_parquet_are_the_same(tmp_path: Path) -> None:
     rows = [
         {"id": "a", "tokens": [1, 2], "final_start": 1, "samples": [[3], [4, 5]], "grade": True, "made": 1},
         {"id": "b", "tokens": [], "final_start": None, "samples": [[3], []], "grade": False, "made": 2},
@@ -71,7 +71,7 @@ def test_parquet_says_the_same_and_other_columns_are_passed_over(tmp_path: Path)
     assert table.judge == "qwen"
 
 
-def test_a_source_is_named_by_the_files_name_and_content(tmp_path: Path) -> None:
+def test_source_is_named_by_file_name_and_content(tmp_path: Path) -> None:
     one = read_answers(written(tmp_path, {"id": "q", "text": "honey"}))
     other = read_answers(written(tmp_path, {"id": "q", "text": "wax"}))
     assert one.source == f"file:qwen-{one.sha256[:6]}"
@@ -82,7 +82,7 @@ def questions(*ids: str) -> list[Question]:
     return [Question(each, "bees", "What do bees make?", ("honey",), 0) for each in ids]
 
 
-def test_a_question_without_an_answer_is_left_out_of_a_partial_run_only(tmp_path: Path) -> None:
+def test_unanswered_question_is_left_out_of_partial_runs(tmp_path: Path) -> None:
     file: AnswerFile = read_answers(written(tmp_path, *({"id": each, "text": "a"} for each in "abz")))
     assert [q.id for q in file.answered(WHERE, questions("a", "b"), partial=False)] == ["a", "b"]
     assert [q.id for q in file.answered(WHERE, questions("a", "b", "c"), partial=True)] == ["a", "b"]

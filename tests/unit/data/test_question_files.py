@@ -61,7 +61,7 @@ def digits(path: Path) -> str:
 # --- what a file means ------------------------------------------------------------------------------------------------
 
 
-def test_a_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
+def test_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "subject": "biology", "id": "x"})
     task = made(path)
     assert isinstance(task, _FileTask)
@@ -78,7 +78,7 @@ def test_a_file_with_options_is_a_choice_task(tmp_path: Path) -> None:
         list(task.questions("dev"))
 
 
-def test_a_file_without_options_is_asked_openly(tmp_path: Path) -> None:
+def test_file_without_options_is_asked_openly(tmp_path: Path) -> None:
     task = made(jsonl(tmp_path, OPEN, {**OPEN, "choices": None}))
     assert (task.format, task.train_on) == (Format.OPEN, "")
     assert [(q.choices, q.answer) for q in task.questions("test")] == [(("honey",), "honey")] * 2
@@ -97,27 +97,26 @@ def test_a_file_without_options_is_asked_openly(tmp_path: Path) -> None:
         ({"answer": "honey", "answers": {"text": ["wax"]}}, "honey", ()),
     ],
 )
-def test_an_open_question_may_have_several_right_answers(
+def test_open_question_may_have_several_right_answers(
     tmp_path: Path, columns: dict[str, Any], answer: str, others: tuple[str, ...]
 ) -> None:
     (question,) = asked(jsonl(tmp_path, {"question": "What do bees make?", **columns}))
     assert (question.choices, question.answer, question.accepted) == ((answer,), answer, others)
 
 
-def test_several_right_answers_in_a_sheet_and_beside_options(tmp_path: Path) -> None:
+def test_several_right_answers_in_a_sheet_and_a_table(tmp_path: Path) -> None:
     text = 'question,answers\nWhat do bees make?,"[""honey"", ""wax""]"\n'
-    (question,) = asked(sheet(tmp_path, text))
-    assert (question.answer, question.accepted) == ("honey", ("wax",))
+    rows = {"question": ["What?"], "answers": [["honey", "wax"]]}
+    for path in (sheet(tmp_path, text), table(tmp_path, rows)):
+        (question,) = asked(path)
+        assert (question.answer, question.accepted) == ("honey", ("wax",))
     (question,) = asked(sheet(tmp_path, "question,answer,answers\nWhat?,honey,many\n", name="other.csv"))
     assert (question.answer, question.accepted) == ("honey", ())
     (question,) = asked(jsonl(tmp_path, {**BEES, "answers": 7}))
     assert (question.gold, question.accepted) == (0, ())
-    rows = {"question": ["What?"], "answers": [["honey", "wax"]]}
-    (question,) = asked(table(tmp_path, rows))
-    assert (question.answer, question.accepted) == ("honey", ("wax",))
 
 
-def test_rows_go_to_their_splits_and_exemplars_to_their_subjects(tmp_path: Path) -> None:
+def test_rows_go_to_splits_and_exemplars_to_subjects(tmp_path: Path) -> None:
     splits = ["dev", "train", None, "test", "", "validation", "dev"]
     task = made(jsonl(tmp_path, *({**BEES, "split": split, "subject": f"s{i % 2}"} for i, split in enumerate(splits))))
     assert dict(task.card.splits) == {split: split for split in ("dev", "train", "test", "validation")}
@@ -126,7 +125,7 @@ def test_rows_go_to_their_splits_and_exemplars_to_their_subjects(tmp_path: Path)
     assert task.train_on == ""
 
 
-def test_the_prompt_is_the_one_of_mmlu(tmp_path: Path) -> None:
+def test_prompt_is_the_one_of_mmlu(tmp_path: Path) -> None:
     task = made(jsonl(tmp_path, {**BEES, "subject": "insect_life"}, {**BEES, "split": "dev", "subject": "insect_life"}))
     question, exemplars = next(task.questions("test")), task.pools()["insect_life"]
     own = "Question:\nWhat do bees make?\n\nChoices:\n  (a): honey\n  (b): silk\n  (c): ink\nAnswer:"
@@ -136,18 +135,11 @@ def test_the_prompt_is_the_one_of_mmlu(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("stem", "name"),
-    [
-        ("bees", "bees"),
-        ("My Quiz_2", "my-quiz-2"),
-        ("--a..b--", "a-b"),
-        ("Éa", "a"),
-        ("x" * 73, "x" * 73),
-        ("all", "all"),
-    ],
-)
-def test_the_name_is_the_files_own_in_lower_case(tmp_path: Path, stem: str, name: str) -> None:
+NAMES = [("bees", "bees"), ("My Quiz_2", "my-quiz-2"), ("--a..b--", "a-b"), ("Éa", "a"), ("x" * 73, "x" * 73)]
+
+
+@pytest.mark.parametrize(("stem", "name"), [*NAMES, ("all", "all")])
+def test_task_name_is_the_file_name_in_lower_case(tmp_path: Path, stem: str, name: str) -> None:
     path = jsonl(tmp_path, BEES, name=f"{stem}.jsonl")
     task = task_of_file(path)
     assert task.name == f"{name}-{digits(path)}"
@@ -155,28 +147,16 @@ def test_the_name_is_the_files_own_in_lower_case(tmp_path: Path, stem: str, name
     assert next(task(None).questions("test")).id == f"{stem}:0"  # type: ignore[arg-type]
 
 
-def test_neither_two_files_of_one_name_nor_two_versions_of_one_are_one_task(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    first, other = (
-        jsonl(tmp_path / "a", BEES),
-        jsonl(tmp_path / "b", BEES, OPEN | {"choices": BEES["choices"], "answer": "a"}),
-    )
-    assert first.name == other.name
-    assert made(first).name != made(other).name
+def test_name_tells_files_and_versions_apart(tmp_path: Path) -> None:
+    first = jsonl(tmp_path, BEES)
     before = made(first).name
     first.write_text(first.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     assert made(first).name != before
-
-
-def test_a_file_is_registered_beside_the_others_and_once(tmp_path: Path) -> None:
-    path = jsonl(tmp_path, BEES)
-    known = registry.tasks((), [(task_of_file(path), str(path))])
-    name = f"bees-{digits(path)}"
-    assert {name, "atlas-choice"} <= set(known.names())
-    assert [e.name for e in known.entries() if e.origin == str(path)] == [name]
-    with pytest.raises(UserError, match=f"Two tasks are called '{name}'"):
-        registry.tasks((), [(task_of_file(path), str(path))] * 2)
+    known = registry.tasks((), [(task_of_file(first), str(first))])
+    assert {made(first).name, "atlas-choice"} <= set(known.names())
+    assert [e.name for e in known.entries() if e.origin == str(first)] == [made(first).name]
+    with pytest.raises(UserError, match=f"Two tasks are called '{made(first).name}'"):
+        registry.tasks((), [(task_of_file(first), str(first))] * 2)
 
 
 # --- values are taken as they stand -----------------------------------------------------------------------------------
@@ -194,21 +174,21 @@ def test_cells_of_a_sheet_stay_text(tmp_path: Path) -> None:
     assert [q.text for q in questions] == [f"q {cell}" for cell in cells]
 
 
-def test_both_ways_to_write_options_in_a_sheet(tmp_path: Path) -> None:
+def test_options_in_a_sheet_are_listed_or_flat(tmp_path: Path) -> None:
     listed = sheet(tmp_path, 'question,choices,answer\nq,"[""1.0"", ""NA"", ""a \\"" b""]",c\n', "listed.csv")
     flat = sheet(tmp_path, 'question,choice_a,choice_b,choice_c,choice_d,answer\nq,1.0,NA,"a "" b",,c\n', "flat.csv")
     for path in (listed, flat):
         assert [(q.choices, q.gold) for q in asked(path)] == [(("1.0", "NA", 'a " b'), 2)]
 
 
-def test_a_mark_of_utf_8_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "bees.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(OPEN).encode() + b"\r\n\r\n")
     assert asked(tmp_path / "bees.jsonl")[0].answer == "honey"
     path = sheet(tmp_path, "question,answer\r\nWhat?,honey\r\n", encoding="utf-8-sig")
     assert [(q.text, q.answer) for q in asked(path)] == [("What?", "honey")]
 
 
-def test_separators_inside_a_json_text_are_no_line_ends(tmp_path: Path) -> None:
+def test_json_texts_may_hold_separators(tmp_path: Path) -> None:
     text = "one\u2028two\u0085three\x0cfour"
     path = tmp_path / "bees.jsonl"
     path.write_text(json.dumps({**OPEN, "question": text}, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -222,7 +202,7 @@ def test_columns_that_are_not_read_may_hold_anything(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.lists(st.text(), max_size=3)), max_size=5))
-def test_any_text_comes_back_from_json_lines_and_csv(rows: list[tuple[str, list[str]]]) -> None:
+def test_rows_of_any_text_come_back(rows: list[tuple[str, list[str]]]) -> None:
     lines = "".join(json.dumps({"t": text, "l": texts}, ensure_ascii=i % 2 == 0) + "\n" for i, (text, texts) in
                     enumerate(rows) if _encodes([text, *texts]))  # fmt: skip
     expected = [{"t": text, "l": texts} for text, texts in rows if _encodes([text, *texts])]
@@ -253,36 +233,32 @@ def test_rows_are_numbered_by_lines_where_they_begin() -> None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+XYZ = ["x", "y", "z"]
+
+
 @pytest.mark.parametrize(
-    ("choices", "answer", "gold"),
+    ("choices", "answers", "gold"),
     [
-        (["x", "y", "z"], "b", 1),
-        (["x", "y", "z"], "B", 1),
-        (["x", "y", "z"], " c ", 2),
-        (["x", "y", "z"], "y", 1),
-        (["x", "y", "z"], 2, 2),
-        (["x", "y", "z"], "2", 2),
-        (["x", " y", "y"], " y", 1),
-        (["x", " y", "y"], "y", 2),
-        (["10", "20"], "20", 1),  # no index
-        (["10", "20"], 20, 1),
-        (["10", "20"], 1, 1),
-        (["0", "1", "2"], 1, 1),  # text and index are one
-        (["a", "b"], "b", 1),  # letter and text are one
-        (["b", "a"], "A", 0),  # no option is called A
-        (["True", "False"], "False", 1),
-        (["²", "x"], "²", 0),
+        (XYZ, ["b", "B", " b ", "y", 1, "1"], 1),
+        (["x", " y", "y"], [" y"], 1),
+        (["x", " y", "y"], ["y"], 2),
+        (["10", "20"], ["20", 20, 1], 1),  # 20 is no index
+        (["0", "1", "2"], [1], 1),  # text and index are one
+        (["a", "b"], ["b"], 1),  # letter and text are one
+        (["b", "a"], ["A"], 0),  # no option is called A
+        (["True", "False"], ["False"], 1),
+        (["²", "x"], ["²"], 0),
     ],
 )
-def test_an_answer_is_a_letter_a_text_or_an_index(
-    tmp_path: Path, choices: list[str], answer: object, gold: int
+def test_answer_is_a_letter_a_text_or_an_index(
+    tmp_path: Path, choices: list[str], answers: list[object], gold: int
 ) -> None:
-    (question,) = asked(jsonl(tmp_path, {"question": "q", "choices": choices, "answer": answer}))
-    assert question.gold == gold
+    rows = [{"question": f"q {i}", "choices": choices, "answer": answer} for i, answer in enumerate(answers)]
+    assert [question.gold for question in asked(jsonl(tmp_path, *rows))] == [gold] * len(answers)
 
 
 @given(st.lists(st.text(alphabet="abAB012xy", min_size=1, max_size=2), min_size=2, max_size=5), st.data())
-def test_an_answer_is_never_read_in_two_ways(
+def test_answer_is_never_read_in_two_ways(
     tmp_path_factory: pytest.TempPathFactory, choices: list[str], data: st.DataObject
 ) -> None:
     """Against the definition: every option that the answer names as text, letter or index; one, or an error."""
@@ -306,7 +282,7 @@ def test_fewest_and_most_options(tmp_path: Path, n: int) -> None:
         assert (question.choices, question.gold) == (tuple(choices), n - 1)
 
 
-def test_a_file_to_learn_on_needs_no_split(tmp_path: Path) -> None:
+def test_file_to_learn_on_needs_no_split(tmp_path: Path) -> None:
     path = jsonl(tmp_path, BEES, {**BEES, "split": "test"})
     name = f"bees-{digits(path)}"
     task = task_of_file(path, "train", existing=[name, f"{name}-train"])

@@ -129,32 +129,6 @@ def test_rows_are_found_from_both_ends_and_by_slices() -> None:
             rows[i]
 
 
-class Counted:
-    """A table that counts the rows of which Python objects are made."""
-
-    made = 0
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def slice(self, *where: int) -> Counted:
-        return Counted(self.table.slice(*where))
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        Counted.made += len(self)
-        return self.table.to_pylist()
-
-
-def test_rows_of_a_large_table_are_made_when_asked_for() -> None:
-    rows = TableRows({"t": Counted(pa.table({"question": [f"what is {i}?" for i in range(100_000)]}))})
-    found = [rows[i * 7919 % 100_000].values["question"] for i in range(50)]
-    assert found[1] == "what is 7919?"
-    assert Counted.made == 50
-
-
 # --- options ----------------------------------------------------------------------------------------------------------
 
 GOOD = {"question": "Q?", "subject": "anatomy", "choices": ["a", "b", "c", "d"], "answer": 3}

@@ -82,20 +82,12 @@ def test_commit_is_known_to_whole_repositories(checkout, tmp_path_factory):
     assert provenance.has_commit(outside / "clone", first) is None
 
 
+CODE = ("bench/a.py", "methods/b.py", "tasks/c.py", "pyproject.toml", "bench/a.py, staged")
+OTHER = ("README.md", "results/r.json", "bench/new.py")
+
+
 @needs_git
-@pytest.mark.parametrize(
-    ("name", "dirty"),
-    [
-        ("bench/a.py", True),
-        ("bench/a.py, staged", True),
-        ("methods/b.py", True),
-        ("tasks/c.py", True),
-        ("pyproject.toml", True),
-        ("README.md", False),
-        ("results/r.json", False),
-        ("bench/new.py", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "dirty"), [*((name, True) for name in CODE), *((name, False) for name in OTHER)])
 def test_dirty_means_tracked_changes_in_the_code(checkout, name, dirty):
     if name == "bench/a.py, staged":
         (checkout / "bench/a.py").unlink()
@@ -106,20 +98,15 @@ def test_dirty_means_tracked_changes_in_the_code(checkout, name, dirty):
 
 
 @needs_git
-def test_package_inside_another_repository_has_no_commit(checkout):
+def test_foreign_repository_gives_no_commit(checkout, tmp_path_factory):
     inside = checkout / ".venv" / "site-packages"
     (inside / "bench").mkdir(parents=True)
-    code = provenance.code(inside)
-    assert code["git_sha"] is None
-    assert "something else" in code["reason"]
-
-
-@needs_git
-def test_repository_without_commit_is_said(tmp_path):
-    git(tmp_path, "init", "--quiet")
-    code = provenance.code(tmp_path.resolve())
-    assert (code["git_sha"], code["dirty"]) == (None, None)
-    assert "no commit" in code["reason"]
+    empty = tmp_path_factory.mktemp("empty").resolve()
+    git(empty, "init", "--quiet")
+    for folder, reason in ((inside, "something else"), (empty, "no commit")):
+        code = provenance.code(folder)
+        assert (code["git_sha"], code["dirty"]) == (None, None)
+        assert reason in code["reason"]
 
 
 def test_git_may_be_missing(tmp_path, monkeypatch):
@@ -146,13 +133,9 @@ def test_wheel_is_known_by_the_hashes_of_its_files(tmp_path, monkeypatch):
     assert (code["version"], code["git_sha"], code["dirty"], code["reason"]) == ("9.9", None, None, None)
     assert len(code["record_digest"]) == 64
     assert install(tmp_path / "b", monkeypatch, hash_of_code="xyz")["record_digest"] != code["record_digest"]
+    assert provenance.record_digest((tmp_path / "other").resolve()) is None
     installers_own = "bench/__pycache__/api.pyc,,\n../../bin/bench,sha256=123,4\n"
     assert install(tmp_path / "c", monkeypatch, extra=installers_own)["record_digest"] == code["record_digest"]
-
-
-def test_wheel_elsewhere_says_nothing_of_this_code(tmp_path, monkeypatch):
-    install(tmp_path / "a", monkeypatch)
-    assert provenance.record_digest((tmp_path / "other").resolve()) is None
 
 
 def test_provenance_is_of_the_running_program():

@@ -12,6 +12,7 @@ import pytest
 
 from bench.api import Question
 from benchmarks.tiny import atlas as teaching
+from benchmarks.tiny.corpus import Corpus
 from tasks import atlas
 
 SPLITS = ("dev", "validation", "train", "test")
@@ -37,13 +38,12 @@ def shown(lines: list[dict], kind: str) -> set[str]:
     return {line["question"] for line in lines if line["kind"] == kind}
 
 
-def test_sizes():
+def test_splits_are_large_and_of_all_relations():
     assert len(atlas.RELATIONS) >= 8
-    assert len(questions("test")) >= 1200
-    assert len(questions("train")) >= 1200
-    assert len(questions("validation")) >= 300
-    assert set(Counter(q.subject for q in questions("dev")).values()) == {5}
-    assert all({q.subject for q in questions(split)} == set(atlas.RELATIONS) for split in SPLITS)
+    for split, least in {"test": 1200, "train": 1200, "validation": 300}.items():
+        assert len(questions(split)) >= least
+        assert {q.subject for q in questions(split)} == set(atlas.RELATIONS)
+    assert Counter(q.subject for q in questions("dev")) == dict.fromkeys(atlas.RELATIONS, 5)
 
 
 def test_facts_are_in_one_split_or_reserved():
@@ -54,13 +54,9 @@ def test_facts_are_in_one_split_or_reserved():
     assert len(texts) == len(set(texts))
 
 
-def test_both_formats_ask_the_same_questions():
-    for split in SPLITS:
-        assert list(atlas.AtlasOpen(NoSource()).questions(split)) == questions(split)
-
-
 def test_options_are_distinct_and_of_one_type():
     for split in SPLITS:
+        assert list(atlas.AtlasOpen(NoSource()).questions(split)) == questions(split)
         for q in questions(split):
             assert len(set(q.choices)) == 4
             assert len({choice.partition(" ")[2] for choice in q.choices}) == 1
@@ -135,15 +131,10 @@ def test_claim_depends_on_the_fact_name_alone(lines):
     assert order == by_name
 
 
-def test_self_check_is_shown_with_reserved_facts_only(lines):
-    checked = shown(lines, "check")
+def test_self_check_and_practice_are_of_other_facts(lines):
+    checked, practised = shown(lines, "check"), shown(lines, "practice")
     assert checked == {fact.text for fact in atlas.world().reserved}
-    for split in SPLITS:
-        assert not checked & {q.text for q in questions(split)}
-
-
-def test_practice_questions_are_about_nothing(lines):
-    practised = shown(lines, "practice")
+    assert not checked & {q.text for split in SPLITS for q in questions(split)}
     assert practised
     assert not practised & shown(lines, "claim")
     entities = {f.entity for group in [*atlas.world().splits.values(), atlas.world().reserved] for f in group}
@@ -151,16 +142,11 @@ def test_practice_questions_are_about_nothing(lines):
     assert {line["value"] for line in lines if line["kind"] == "practice"} == {""}
 
 
-def test_corpus_without_a_file_is_refused(capsys):
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
+def test_corpus_file_is_written_reproducibly(tmp_path, name, capsys):
     with pytest.raises(SystemExit):
         teaching.main([])
     assert "--corpus" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_corpus_file_is_written_reproducibly(tmp_path, name, capsys):
-    from benchmarks.tiny.corpus import Corpus
-
     teaching.main(["--corpus", str(tmp_path / name)])
     assert "lines written" in capsys.readouterr().out
     read = Corpus.read(tmp_path / name)

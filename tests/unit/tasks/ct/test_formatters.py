@@ -122,15 +122,11 @@ def test_options_of_math_qa(options: str, by_letters: list[str], by_commas: list
 VALUE = st.text("0123456789,.()/ xy'", max_size=12).map(str.strip).filter(lambda value: not value.endswith(","))
 
 
-@given(st.lists(VALUE, min_size=5, max_size=5))
-def test_options_that_are_written_out_are_read_back(values: list[str]) -> None:
+@given(st.lists(VALUE, min_size=5, max_size=5), st.text("abcde ),0123[]'"))
+def test_options_are_read_back_as_five_or_not_at_all(values: list[str], rest: str) -> None:
     options = " , ".join(f"{letter} ) {value}" for letter, value in zip("abcde", values, strict=True))
     assert knowledge.by_letters(options) == values
-
-
-@given(st.text("abcde ),0123[]'"))
-def test_options_are_read_as_five_or_not_at_all(options: str) -> None:
-    assert len(knowledge.by_letters(options)) in {0, 5}
+    assert len(knowledge.by_letters(rest)) in {0, 5}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +167,7 @@ def test_rows_that_the_two_readers_of_math_qa_take(
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_rows_keep_their_numbers_without_those_left_out(hub: SimpleNamespace) -> None:
+def test_rows_keep_their_numbers_and_are_counted(hub: SimpleNamespace) -> None:
     questions = kept(hub, commonsense.WINOGRANDE, Format.CHOICE, 9)
     assert [question.id for question in questions] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 6, 7, 8)]
     assert questions[-1] == questions[5]
@@ -179,13 +175,9 @@ def test_rows_keep_their_numbers_without_those_left_out(hub: SimpleNamespace) ->
     for outside in (6, -7):
         with pytest.raises(IndexError):
             questions[outside]
-
-
-def test_rows_left_out_are_counted_once(hub: SimpleNamespace) -> None:
     counts: dict[str, int] = {}
     questions = SplitQuestions(hub.like(), commonsense.WINOGRANDE, "train", ReadOptions(Format.CHOICE, SEED), counts)
-    assert len(questions) == 40_395
-    assert [list(questions[:3]), len(questions)] == [list(questions[:3]), 40_395]
+    assert [len(questions), list(questions[:3]), len(questions)] == [40_395, list(questions[:3]), 40_395]
     assert counts == {
         "winogrande train: rows without a label, left out": 1,
         "winogrande train: sentences without exactly one blank, left out": 2,
