@@ -60,8 +60,7 @@ def test_letter_is_one_of_the_options_or_none(text: str) -> None:
 
 
 def test_letter_beyond_the_options_is_wrong() -> None:
-    answer = choice("e", gold=3, n=4)
-    assert answer == Answer("e", None, correct=False, parsed=False)
+    assert choice("e", gold=3, n=4) == Answer("e", None, correct=False, parsed=False)
     assert choice("d", gold=3, n=4).correct
 
 
@@ -72,6 +71,9 @@ def test_letter_rules_disagree_as_methods_md_says() -> None:
     assert choice("A", gold=0).correct
     assert not choice("A", gold=0, rule=LetterRule.SUBSTRING).correct  # and its case-sensitivity
     assert REFCODE.letter_rule is LetterRule.SUBSTRING
+    for rule in LetterRule:
+        empty = choice("", rule=rule)
+        assert (empty.correct, empty.parsed) == (False, False)
 
 
 @given(st.sampled_from("abcd"), st.sampled_from("abcd"))
@@ -81,38 +83,37 @@ def test_letter_rules_agree_on_bare_small_letters(said: str, gold: str) -> None:
     assert substring_rule(said, gold) == (said == gold)
 
 
-@pytest.mark.parametrize("rule", list(LetterRule))
-def test_empty_answer_is_wrong_under_either_rule(rule: LetterRule) -> None:
-    answer = choice("", rule=rule)
-    assert not answer.correct
-    assert not answer.parsed
-
-
 def open_answer(text: str, gold: str = "The Blue Delta") -> Answer:
     question = Question("q", "s", "Where?", (gold, "Elsewhere"), 0)
     (correct,) = MatchJudge().verdicts([JudgeCase(question.text, gold, text)], "judge", Silent())
     return grade_open(text, correct=bool(correct))
 
 
-@pytest.mark.parametrize("text", ["blue delta", "The blue-delta.", "  BLUE   DELTA ", "a blue delta",
-                                  "\N{FULLWIDTH LATIN CAPITAL LETTER B}lue delta"])  # fmt: skip
-def test_open_answers_ignore_case_punctuation_and_articles(text: str) -> None:
-    assert open_answer(text).correct
+RIGHT = [
+    "blue delta",
+    "The blue-delta.",
+    "  BLUE   DELTA ",
+    "a blue delta",
+    "\N{FULLWIDTH LATIN CAPITAL LETTER B}lue delta",
+]
 
 
-@pytest.mark.parametrize("text", ["blue", "blue delta river", "theblue delta", "Elsewhere"])
-def test_other_open_answers_are_wrong_but_parsed(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        *((text, True) for text in RIGHT),
+        *((t, False) for t in ("blue", "blue delta river", "theblue delta", "Elsewhere")),
+    ],
+)
+def test_open_answers_ignore_case_punctuation_and_articles(text: str, *, right: bool) -> None:
     answer = open_answer(text)
-    assert (answer.correct, answer.parsed, answer.letter) == (False, True, None)
-
-
-def test_empty_open_answer_is_always_wrong() -> None:
-    assert not open_answer("", gold="The").correct
+    assert (answer.correct, answer.parsed, answer.letter) == (right, True, None)
 
 
 @pytest.mark.parametrize(("said", "right"), [("A", True), ("a.", True), ("the", False), ("?", False), ("B", False)])
 def test_articles_are_compared_where_they_stand_alone(said: str, right: bool) -> None:
     assert open_answer(said, gold="A").correct == right
+    assert not open_answer("", gold="The").correct
 
 
 def test_any_right_answer_is_right() -> None:

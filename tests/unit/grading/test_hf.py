@@ -54,6 +54,9 @@ def expected() -> list[float]:
 
 def test_verdicts_are_those_of_the_models_probabilities(tmp_path: Path, expected: list[float], heard: Any) -> None:
     one = judge(tmp_path)
+    digest = LanguageModel(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
+    assert one.name == f"hf tiny@{digest[:8]}, judge/1"
+    assert list(tmp_path.iterdir()) == []
     found = one.verdicts([*ASKED, JudgeCase("q", "gold", ""), ASKED[0]], "judge", heard)
     assert list(found) == [*(odds > 0 for odds in expected), False, expected[0] > 0]
     assert heard.done == len(ASKED) + 2
@@ -104,12 +107,6 @@ def test_pairs_are_kept_apart(tmp_path: Path) -> None:
     assert pairwise_judge.name.endswith(", pair/1")
 
 
-def test_name_says_which_weights(tmp_path: Path) -> None:
-    digest = LanguageModel(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
-    assert judge(tmp_path).name == f"hf tiny@{digest[:8]}, judge/1"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     folder = tmp_path / "models" / "copy"
@@ -132,6 +129,9 @@ def test_verdicts_belong_to_the_content_of_a_model(tmp_path: Path, copied: Path)
         (copied / name).write_text(text.replace(old, new, 1))
         assert len(judge(tmp_path, copied).cached) == 0
         (copied / name).write_text(text)
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="expected weights"):
+        judge(tmp_path / "empty", copied).verdicts(ASKED, "judge", Silent())
 
 
 def test_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) -> None:
@@ -141,12 +141,6 @@ def test_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) 
     found = judge(tmp_path, copied).verdicts([ASKED[0], long], "judge", Silent())
     assert found[0] is not None
     assert found[1] is None
-
-
-def test_model_without_weights_is_refused(tmp_path: Path, copied: Path) -> None:
-    (copied / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="expected weights"):
-        judge(tmp_path, copied).verdicts(ASKED, "judge", Silent())
 
 
 def test_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path) -> None:

@@ -130,16 +130,18 @@ def test_cost_is_said_before_the_first_call(server: JudgeServer, tmp_path: Path,
     assert said_by_then == [1] * 12
 
 
-def test_a_known_price_is_told_of_openais_own_server_only(
-    server: JudgeServer, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+def test_price_is_known_of_openais_own_server_only(
+    server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     many = [JudgeCase("q" * 40_000, "gold", str(i)) for i in range(100)]
-    official = OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     # 100 x (40,000 + 733 characters) / 4 at 0.15 USD and 100 x 8 at 0.60 USD for a million
-    assert "about 0.15 USD at the prices of 2024-07-18" in official._estimate(many, "judge")
-    assert "price unknown" in OpenAIJudge(Address.of(server.url), "gpt-4o-mini", tmp_path)._estimate(many, "judge")
-    assert "price unknown" in OpenAIJudge(Address.of(None), "gpt-9", tmp_path)._estimate(many, "judge")
+    for url, model, said in (
+        (None, "gpt-4o-mini", "about 0.15 USD at the prices of 2024-07-18"),
+        (server.url, "gpt-4o-mini", "price unknown"),
+        (None, "gpt-9", "price unknown"),
+    ):
+        assert said in OpenAIJudge(Address.of(url), model, tmp_path)._estimate(many, "judge")
 
 
 def test_judge_works_where_a_loop_is_running(server: JudgeServer, tmp_path: Path) -> None:
@@ -183,9 +185,7 @@ def test_key_is_sent_and_shown_nowhere(
     assert "Incorrect API key provided: ***." in str(refused.value)
 
 
-def test_user_password_and_query_reach_the_server_and_nothing_else(
-    server: JudgeServer, tmp_path: Path, heard: Any
-) -> None:
+def test_password_and_query_reach_the_server_alone(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     url = server.url.replace("http://", "http://me:pass%20word@") + "?token=s3cret!&v=1"
     one = OpenAIJudge(Address.of(url), "judge", tmp_path)
     ask(one, RIVERS[:2], heard)
@@ -202,17 +202,13 @@ def test_user_password_and_query_reach_the_server_and_nothing_else(
 # --- a server with troubles -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_troubles_that_pass_are_waited_for(server: JudgeServer, tmp_path: Path, status: int) -> None:
-    server.script = lambda call, n: Reply("slow down", status, QUICK) if n % 3 else even_rivers(call, n)
+@pytest.mark.parametrize(("status", "wait"), [(429, QUICK), (500, QUICK), (503, QUICK), (429, {"Retry-After": "0"})])
+def test_troubles_that_pass_are_waited_for(
+    server: JudgeServer, tmp_path: Path, status: int, wait: dict[str, str]
+) -> None:
+    server.script = lambda call, n: Reply("slow down", status, wait) if n % 3 else even_rivers(call, n)
     assert ask(judge(server, tmp_path, concurrency=1)) == EVEN
     assert len(server.calls) == 36
-
-
-def test_server_may_ask_for_no_wait(server: JudgeServer, tmp_path: Path) -> None:
-    server.script = lambda _call, n: Reply("busy", 429, {"Retry-After": "0"}) if n == 1 else Reply("yes")
-    assert ask(judge(server, tmp_path), RIVERS[:1]) == [True]
-    assert len(server.calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -246,7 +242,7 @@ def test_server_that_dies_loses_no_paid_verdict(server: JudgeServer, tmp_path: P
     assert len(server.calls) == 12 - 5
 
 
-def test_calls_under_way_are_waited_for_when_another_fails(server: JudgeServer, tmp_path: Path) -> None:
+def test_calls_under_way_are_waited_for(server: JudgeServer, tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
     def script(_call: Call, n: int) -> Reply:
@@ -386,16 +382,14 @@ def test_verdicts_of_two_models_are_not_mixed(server: JudgeServer, tmp_path: Pat
     assert "openai new at" in again.name
 
 
-@pytest.mark.parametrize("reported", [None, ""])
-def test_model_is_the_one_asked_for_if_unreported(server: JudgeServer, tmp_path: Path, reported: str | None) -> None:
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [(None, "judge at "), ("", "judge at "), ("/home/somebody/models/tiny", "tiny-[0-9a-f]{8} at ")],
+)
+def test_model_is_shown_as_asked_for_or_without_its_folder(
+    server: JudgeServer, tmp_path: Path, reported: str | None, name: str
+) -> None:
     server.script = lambda _call, _n: Reply(reported=reported)
     one = judge(server, tmp_path)
     ask(one)
-    assert one.name.startswith("openai judge at ")
-
-
-def test_model_folder_of_the_server_is_shown_without_path(server: JudgeServer, tmp_path: Path) -> None:
-    server.script = lambda _call, _n: Reply(reported="/home/somebody/models/tiny")
-    one = judge(server, tmp_path)
-    ask(one)
-    assert re.match(r"openai tiny-[0-9a-f]{8} at http", one.name)
+    assert re.match(f"openai {name}http", one.name)

@@ -81,6 +81,9 @@ def test_last_line_may_be_cut_anywhere(tmp_path: Path, kept: VerdictCache) -> No
     kept.put(TWO, False)
     whole = kept.path.read_bytes()
     third = JudgeCase("q", "gold", "third")
+    kept.path.write_bytes(whole[:-1])  # a line that lacks only its end is whole
+    again = VerdictCache(tmp_path, JUDGE)
+    assert (again.get(ONE), again.get(TWO), again.damaged) == (True, False, 0)
     for cut in (first, *range(first + 1, len(whole) - 2, 9), len(whole) - 2):
         kept.path.write_bytes(whole[:cut])
         again = VerdictCache(tmp_path, JUDGE)
@@ -91,13 +94,6 @@ def test_last_line_may_be_cut_anywhere(tmp_path: Path, kept: VerdictCache) -> No
         after = VerdictCache(tmp_path, JUDGE)
         assert (after.get(ONE), after.get(TWO), after.get(third)) == (True, False, True), cut
         assert after.damaged == (cut > first)
-
-
-def test_line_that_lacks_only_its_end_is_whole(tmp_path: Path, kept: VerdictCache) -> None:
-    kept.path.write_bytes(kept.path.read_bytes()[:-1])
-    VerdictCache(tmp_path, JUDGE).put(TWO, True)
-    after = VerdictCache(tmp_path, JUDGE)
-    assert (after.get(ONE), after.get(TWO), after.damaged) == (True, True, 0)
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", "null", "3", '"yes"', "\x00\x00", "\xff", "{" * 500, "[" * 100_000])
@@ -151,7 +147,7 @@ def test_verdict_of_another_process_is_found(tmp_path: Path) -> None:
     assert one.get(TWO) is True
 
 
-def test_two_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_that_append_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", APPEND]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     running = [
@@ -207,13 +203,6 @@ def test_verdict_is_on_the_disk_when_put_returns(tmp_path: Path, monkeypatch: py
     assert synced == [kept.path, kept.path.parent, kept.path]
 
 
-def test_missing_verdicts_are_asked_once_except_empty_ones(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, False)
-    empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
-    assert cases_to_judge([ONE, TWO, *empty, TWO], kept) == [TWO]
-
-
 def test_several_right_answers_have_their_own_verdicts(tmp_path: Path) -> None:
     judge = {"kind": "x"}
     kept = VerdictCache(tmp_path, judge)
@@ -222,6 +211,8 @@ def test_several_right_answers_have_their_own_verdicts(tmp_path: Path) -> None:
     kept.put(several, verdict=True)
     again = VerdictCache(tmp_path, judge)
     assert [again.get(case) for case in (ONE, several, replace(ONE, others=("other",)))] == [False, True, None]
+    empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
+    assert cases_to_judge([ONE, TWO, *empty, TWO], kept) == [TWO]
     first, second = map(json.loads, again.path.read_text(encoding="utf-8").splitlines())
     assert "others" not in first
     assert second["others"] == ["also"]
