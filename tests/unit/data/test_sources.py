@@ -199,7 +199,7 @@ def _load_from(endpoint: str, home: Path, cards: Mapping[str, TaskCard], **envir
 
 NAMED = dataclasses.replace(CARD, files="default/{split}/0000.parquet")
 """A split that is one named file, as in the Parquet branch of a data set that was a script."""
-UNPINNED = {"revision": None, "unpinned_reason": "no record of one"}
+UNPINNED: dict[str, Any] = {"revision": None, "unpinned_reason": "no record of one"}
 CARDS = {
     "plain": CARD,
     "named": NAMED,

@@ -25,8 +25,8 @@ IDS = [f"{each.name}-{fmt.value}" for each, fmt in CASES]
 
 @pytest.mark.parametrize(("data_set", "fmt"), CASES, ids=IDS)
 def test_prompts_equal_their_golden_file(hub: SimpleNamespace, data_set: DataSet, fmt: Format) -> None:
-    path = f"{data_set.card.folder}/{data_set.card.splits['train']}"
-    rows = list(SplitQuestions(hub.like({path: 3}), data_set, "train", ReadOptions(fmt, PROTOCOL.exemplar_seed), {}))
+    train = f"{data_set.card.folder}/{data_set.card.splits['train']}"
+    rows = list(SplitQuestions(hub.like({train: 3}), data_set, "train", ReadOptions(fmt, PROTOCOL.exemplar_seed), {}))
     shots: list[list[Question]] = [rows[1:], rows[:1], []]
     shown = ""
     for question, exemplars in zip(rows, shots, strict=True):
