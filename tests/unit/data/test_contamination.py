@@ -16,17 +16,17 @@ def asked(name: str, text: str, gold: int = 0, parts: tuple[tuple[str, str], ...
 
 
 @given(texts)
-def test_normalising_twice_changes_nothing_more(text: str) -> None:
+def test_normalised_wording_stays_as_it_is(text: str) -> None:
     # casefolding is not idempotent for every character, its result is
     assert normalise_wording(normalise_wording(normalise_wording(text))) == normalise_wording(normalise_wording(text))
 
 
 @given(texts, st.sampled_from([" ", "\n", "\t  ", "\u00a0"]))
-def test_white_space_does_not_make_another_question(text: str, space: str) -> None:
+def test_normalised_wording_ignores_white_space(text: str, space: str) -> None:
     assert normalise_wording(f"{space}{text}{space}end") == normalise_wording(f"{text} end")
 
 
-def test_a_training_question_is_contaminated_by_its_text_and_parts_not_by_its_options() -> None:
+def test_contamination_is_by_text_and_parts_not_options() -> None:
     tests = [asked("t0", "Which  Bone?"), asked("t1", "So?", parts=(("passage", "A b."),))]
     train = [
         asked("same", "which bone?", gold=1),
@@ -38,7 +38,7 @@ def test_a_training_question_is_contaminated_by_its_text_and_parts_not_by_its_op
     assert contaminated_ids([], tests) == contaminated_ids(train, []) == frozenset()
 
 
-def test_repetitions_and_contradictions_are_counted_apart() -> None:
+def test_duplicates_and_contradictions_are_counted_apart() -> None:
     questions = [
         asked("0", "Why?"),
         asked("1", "WHY?"),
@@ -48,14 +48,11 @@ def test_repetitions_and_contradictions_are_counted_apart() -> None:
     ]
     assert count_duplicates(questions) == {"repeated questions": 1, "questions with another answer than before": 2}
     assert count_duplicates(questions[3:]) == {}
-
-
-def test_another_order_of_options_is_the_same_question() -> None:
     one, other = Question("0", "s", "Why?", ("a", "b"), 0), Question("1", "s", "Why?", ("b", "a"), 1)
-    assert count_duplicates([one, other]) == {"repeated questions": 1}
+    assert count_duplicates([one, other]) == {"repeated questions": 1}  # in another order of options
 
 
-def test_a_question_that_its_own_prompt_answers_is_counted() -> None:
+def test_question_in_its_own_prompt_is_counted() -> None:
     asked = Question("t:0", "bees", "What do bees  make?", ("honey", "silk"), 0)
     again = Question("d:7", "bees", "what do bees make?", ("wax", "honey"), 1)
     other = Question("d:8", "bees", "What do moths make?", ("honey", "silk"), 1)

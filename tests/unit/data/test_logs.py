@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +48,10 @@ def test_generated_answers_of_lm_eval() -> None:
 def test_scored_options_of_lm_eval_are_letters() -> None:
     lines = [json.loads(line) for line in (LOGS / "lm-eval-choice.jsonl").read_text(encoding="utf-8").splitlines()]
     scores = [[float(option[0][0]) for option in line["resps"]] for line in lines]
+    said = [("abcd"[own.index(max(own))], bool(line["acc"])) for own, line in zip(scores, lines, strict=True)]
     assert rows("lm-eval-choice.jsonl") == [
-        {
-            "id": f"atlas/test/{i}",
-            "text": "abcd"[own.index(max(own))],
-            "grade": bool(line["acc"]),
-            "judge": "lm-eval acc",
-        }
-        for i, (own, line) in enumerate(zip(scores, lines, strict=True))
+        {"id": f"atlas/test/{i}", "text": text, "grade": grade, "judge": "lm-eval acc"}
+        for i, (text, grade) in enumerate(said)
     ]
 
 
@@ -70,7 +64,7 @@ def test_inspect_says_the_same_in_json_and_in_an_archive() -> None:
     assert {row["judge"] for row in rows("inspect-choice.eval")} == {"inspect choice"}
 
 
-def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+def test_imported_rows_can_be_read(tmp_path: Path) -> None:
     for name in ("lm-eval-oe.jsonl", "lm-eval-choice.jsonl", "inspect-oe.eval", "inspect-choice.eval"):
         path = tmp_path / "said.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows(name)), encoding="utf-8")
@@ -99,7 +93,7 @@ def changed_log(folder: Path, change: Callable[[dict[str, Any]], object]) -> Pat
     return path
 
 
-def test_without_ids_questions_are_found_by_their_text_and_others_are_counted(tmp_path: Path) -> None:
+def test_questions_without_ids_are_found_by_their_text(tmp_path: Path) -> None:
     def change(i: int, line: dict[str, Any]) -> None:
         line["doc"] = {"question": line["doc"]["question"].upper() if i else "Who asks that?"}
 
@@ -108,7 +102,7 @@ def test_without_ids_questions_are_found_by_their_text_and_others_are_counted(tm
     assert found.unmatched == ["Who asks that?"]
 
 
-def test_questions_of_one_text_are_told_apart_by_their_options_alone(tmp_path: Path) -> None:
+def test_questions_of_one_text_are_told_apart_by_options(tmp_path: Path) -> None:
     asked = [Question(f"q{i}", "s", "Which?", options, 0) for i, options in enumerate([("x", "y"), ("x", "z")])]
 
     def change(i: int, line: dict[str, Any]) -> None:
@@ -138,41 +132,28 @@ def scored(folder: Path, **change: object) -> LogRecord:
     return record
 
 
-@pytest.mark.parametrize(
-    "doc",
-    [
-        SCORED["doc"],
-        {"question": "Which?", "choices": {"text": ["blue", "red"], "label": ["A", "B"]}},
-        {"question": "Which?"},
-    ],
-)
-def test_a_scored_option_has_the_letter_of_its_text_in_the_task(tmp_path: Path, doc: object) -> None:
+@pytest.mark.parametrize("choices", [["blue", "red"], {"text": ["blue", "red"], "label": ["A", "B"]}, None])
+def test_scored_option_has_its_letter_in_the_task(tmp_path: Path, choices: object) -> None:
+    doc = {"question": "Which?", **({"choices": choices} if choices else {})}
     asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
     (row,) = import_records([scored(tmp_path, doc=doc)], asked, CHOICE).rows
     assert (row["text"], row["grade"]) == ("a", True)
+    other = [Question("q0", "s", "Which?", ("red", "blue", "green"), 0)]
+    if choices:
+        found = import_records([scored(tmp_path, doc=doc)], other, CHOICE)
+        assert (found.rows, found.unmatched) == ([], ["Which?"])
 
 
-def test_another_number_of_options_is_another_question(tmp_path: Path) -> None:
-    asked = [Question("q0", "s", "Which?", ("red", "blue", "green"), 0)]
-    found = import_records([scored(tmp_path)], asked, CHOICE)
-    assert (found.rows, found.unmatched) == ([], ["Which?"])
-
-
-def test_a_letter_said_of_options_in_another_order_is_left_out() -> None:
+def test_letter_of_options_in_another_order_is_left_out() -> None:
     asked = [Question("q0", "s", "Which?", ("red", "blue"), 0)]
     orders: list[tuple[str, ...]] = [("red", "blue"), ("blue", "red"), ()]
     found = [import_records([LogRecord([], ["Which?"], ["B"], choices=order)], asked, CHOICE).rows for order in orders]
     assert [len(rows) for rows in found] == [1, 0, 1]
 
 
-def test_a_grade_of_another_option_than_the_likeliest_is_left_out(tmp_path: Path) -> None:
+def test_grade_of_another_option_is_left_out(tmp_path: Path) -> None:
     assert scored(tmp_path).grade is True
     assert scored(tmp_path, metrics=["acc_norm", "acc"]).grade is None
-
-
-def test_log_likelihoods_that_are_no_numbers_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="line 1: expected log-likelihoods of options in 'resps' that are numbers"):
-        scored(tmp_path, resps=[[["nan", "False"]], [["-1.0", "False"]]])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +165,7 @@ def test_log_likelihoods_that_are_no_numbers_are_one_sentence(tmp_path: Path) ->
         ("It is 5km", "5", 6),
     ],
 )
-def test_a_graded_part_is_found_where_it_stands_by_itself(said: str, final: str, start: int) -> None:
+def test_graded_part_is_found_where_it_stands_alone(said: str, final: str, start: int) -> None:
     asked = [Question("q0", "s", "Which?", ("x",), 0)]
     (row,) = import_records([LogRecord(["q0"], [], [said], final=final)], asked, OPEN).rows
     assert (row["final_start"], row["text"]) == (start, said[: start + len(final)])
@@ -201,15 +182,8 @@ def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
 
     found = import_records(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
     assert found.ungraded
-    assert found.rows == [
-        {
-            "id": f"atlas/test/{i}",
-            "text": f"So I say {i}. It is {i}",
-            "final_start": 18,
-            "samples": ["a sample", "another"],
-        }
-        for i in range(3)
-    ]
+    usual = {"final_start": 18, "samples": ["a sample", "another"]}
+    assert found.rows == [{"id": f"atlas/test/{i}", "text": f"So I say {i}. It is {i}", **usual} for i in range(3)]
 
 
 def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
@@ -231,7 +205,7 @@ def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
     assert row["samples"] == ["Tudos"]
 
 
-def test_a_conversation_of_inspect_is_found_by_what_the_user_said_last(tmp_path: Path) -> None:
+def test_conversation_is_found_by_the_last_user_message(tmp_path: Path) -> None:
     def change(log: dict[str, Any]) -> None:
         for i, sample in enumerate(log["samples"]):
             turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": sample["input"]}]
@@ -243,76 +217,15 @@ def test_a_conversation_of_inspect_is_found_by_what_the_user_said_last(tmp_path:
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "expected samples that lm-eval wrote with --log_samples, found none"),
-        (b"{}\n", "expected 'doc' and 'resps', as in the samples that lm-eval writes with --log_samples"),
-        (b'{"doc": {}, "resps": [[["x"]]]}\n', "expected texts or log-likelihoods of options in 'resps'"),
-        (b'{"doc": {}, "resps": [[["1", "True"]]]}\n', "expected the options' texts in 'arguments'"),
-        (b'{"doc": {}, "resps": [3]}\n', "expected texts or log-likelihoods"),
-        (pickle.dumps({"doc": {}}), "expected text in UTF-8"),
-    ],
-)
-def test_what_is_no_log_of_lm_eval_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "samples.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError) as error:
-        lm_eval_records(path)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("log.json", b"", "expected a log of Inspect in JSON"),
-        ("log.json", b"[1]", "expected samples with answers in the log, found none; was the run finished?"),
-        ("log.json", b'{"samples": [3]}', "expected a sample with an id"),
-        ("log.json", b'{"samples": [{"id": []}]}', "expected a sample with an id"),
-        ("log.json", b"[" * 100_000, "expected a log of Inspect in JSON"),
-        ("log.eval", pickle.dumps({}), "expected a whole log of Inspect, but it can't be unpacked"),
-        ("log.eval", (LOGS / "inspect-oe.eval").read_bytes()[:5000], "expected a whole log of Inspect"),
-    ],
-)
-def test_what_is_no_log_of_inspect_is_one_sentence(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(UserError) as error:
-        inspect_records(path)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_log_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    for read in (lm_eval_records, inspect_records):
-        with pytest.raises(UserError, match=r"Expected a log at .*none\.json: No such file"):
-            read(tmp_path / "none.json")
-
-
-def zipped(path: Path, data: bytes) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("samples/1_epoch_1.json", data)
-    return path
-
-
-def test_no_more_is_unpacked_than_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_is_unpacked_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_MAX_ENTRY_BYTES", 10_000)
+    with zipfile.ZipFile(tmp_path / "bomb.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/1_epoch_1.json", b" " * 1_000_000)
     with pytest.raises(UserError, match=r"samples/1_epoch_1\.json has more than 10,000 bytes"):
-        inspect_records(zipped(tmp_path / "bomb.eval", b" " * 1_000_000))
+        inspect_records(tmp_path / "bomb.eval")
     monkeypatch.setattr(logs, "_MAX_ENTRY_BYTES", 1_000)  # packed with zstandard
     with pytest.raises(UserError, match=r"has more than 1,000 bytes|can't be unpacked"):
         inspect_records(LOGS / "inspect-oe.eval")
-
-
-@pytest.mark.parametrize("at", [200, 1500, 4000])
-def test_a_damaged_archive_is_one_sentence(tmp_path: Path, at: int) -> None:
-    data = bytearray((LOGS / "inspect-oe.eval").read_bytes())
-    data[at : at + 40] = os.urandom(40)
-    path = tmp_path / "log.eval"
-    path.write_bytes(bytes(data))
-    with suppress(UserError):  # nothing else comes of it
-        inspect_records(path)
 
 
 # --- the tools themselves ---------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
-"""What the judges' tests share: nobody's key, and a progress that remembers what it was told."""
+"""What the judges' tests share: nobody's key, a server, and a progress that remembers what it was told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
 from bench.progress import Advance
+from tests.kit.servers import JudgeServer
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +27,10 @@ class Heard:
         self.stages: list[tuple[str, int]] = []
         self.done = 0
 
-    def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
-        @contextmanager
-        def running() -> Iterator[Advance]:
-            self.stages.append((name, total))
-            yield self._advance
-
-        return running()
+    @contextmanager
+    def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
+        self.stages.append((name, total))
+        yield self._advance
 
     def _advance(self, step: int) -> None:
         self.done += step
@@ -44,3 +42,10 @@ class Heard:
 @pytest.fixture
 def heard() -> Heard:
     return Heard()
+
+
+@pytest.fixture
+def server() -> Iterator[JudgeServer]:
+    one = JudgeServer()
+    yield one
+    one.stop()

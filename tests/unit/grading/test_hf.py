@@ -54,12 +54,15 @@ def expected() -> list[float]:
 
 def test_verdicts_are_those_of_the_models_probabilities(tmp_path: Path, expected: list[float], heard: Any) -> None:
     one = judge(tmp_path)
+    digest = LanguageModel(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
+    assert one.name == f"hf tiny@{digest[:8]}, judge/1"
+    assert list(tmp_path.iterdir()) == []
     found = one.verdicts([*ASKED, JudgeCase("q", "gold", ""), ASKED[0]], "judge", heard)
     assert list(found) == [*(odds > 0 for odds in expected), False, expected[0] > 0]
     assert heard.done == len(ASKED) + 2
 
 
-def test_more_than_one_token_says_a_word() -> None:
+def test_verdict_adds_tokens_that_say_a_word() -> None:
     logits = torch.tensor([0.0, 2.0, 2.0, 2.5, -9.0])
     assert hf._verdict(logits, no=[3], yes=[1, 2]) is True  # 2 e^2 against e^2.5
     assert hf._verdict(logits, no=[3], yes=[1]) is False
@@ -67,7 +70,7 @@ def test_more_than_one_token_says_a_word() -> None:
     assert hf._verdict(logits * float("nan"), no=[3], yes=[1, 2]) is None
 
 
-def test_the_second_run_loads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_loads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = judge(tmp_path)
     found = list(first.verdicts(ASKED, "judge", Silent()))
 
@@ -80,7 +83,7 @@ def test_the_second_run_loads_no_weights(tmp_path: Path, monkeypatch: pytest.Mon
     assert again.name == first.name
 
 
-def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_leave_the_memory_after_judging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[weakref.ref[Any]] = []
     load = LanguageModel._load
 
@@ -97,17 +100,11 @@ def test_the_weights_are_out_of_memory_when_it_has_judged(tmp_path: Path, monkey
     assert loaded == []
 
 
-def test_two_answers_are_compared_in_other_words_and_kept_apart(tmp_path: Path) -> None:
+def test_pairs_are_kept_apart(tmp_path: Path) -> None:
     pairwise_judge = judge(tmp_path).pairwise_judge()
     pairwise_judge.verdicts(ASKED[:2], "compare", Silent())
     assert (len(pairwise_judge.cached), len(judge(tmp_path).cached)) == (2, 0)
     assert pairwise_judge.name.endswith(", pair/1")
-
-
-def test_the_name_says_which_weights(tmp_path: Path) -> None:
-    digest = LanguageModel(resolve("tiny"), LoadOptions(device="cpu")).fingerprint
-    assert judge(tmp_path).name == f"hf tiny@{digest[:8]}, judge/1"
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -120,24 +117,24 @@ def copied(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_copy_of_the_model_shares_verdicts_and_another_chat_template_does_not(tmp_path: Path, copied: Path) -> None:
+def test_verdicts_belong_to_the_content_of_a_model(tmp_path: Path, copied: Path) -> None:
     judge(tmp_path).verdicts(ASKED[:3], "judge", Silent())
     assert len(judge(tmp_path, copied).cached) == 3
-    template = copied / "chat_template.jinja"
-    template.write_text(template.read_text().replace("<|", "\n<|", 1))
-    assert len(judge(tmp_path, copied).cached) == 0
-
-
-def test_other_weights_and_another_dtype_share_no_verdicts(tmp_path: Path, copied: Path) -> None:
-    judge(tmp_path).verdicts(ASKED[:3], "judge", Silent())
     other = LocalJudge(resolve("tiny"), LoadOptions(device="cpu", dtype="bfloat16"), tmp_path)
     assert len(other.cached) == 0
-    config = json.loads((copied / "config.json").read_text())
-    (copied / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.01}))
-    assert len(judge(tmp_path, copied).cached) == 0
+    changes = {"chat_template.jinja": ("<|", "\n<|"), "config.json": ("1e-06", "1e-02")}
+    for name, (old, new) in changes.items():
+        text = (copied / name).read_text()
+        assert old in text
+        (copied / name).write_text(text.replace(old, new, 1))
+        assert len(judge(tmp_path, copied).cached) == 0
+        (copied / name).write_text(text)
+    (copied / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="expected weights"):
+        judge(tmp_path / "empty", copied).verdicts(ASKED, "judge", Silent())
 
 
-def test_a_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) -> None:
+def test_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path) -> None:
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 300}))
     long = JudgeCase("Where? " * 200, "gold", "answer")
@@ -146,13 +143,7 @@ def test_a_prompt_beyond_the_context_has_no_verdict(tmp_path: Path, copied: Path
     assert found[1] is None
 
 
-def test_a_model_without_weights_is_refused_with_a_sentence(tmp_path: Path, copied: Path) -> None:
-    (copied / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="expected weights"):
-        judge(tmp_path, copied).verdicts(ASKED, "judge", Silent())
-
-
-def test_a_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path) -> None:
+def test_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path) -> None:
     words = {word: i for i, word in enumerate(["<unk>", "Assistant", "User", "a", "b"])}
     plain = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -163,7 +154,7 @@ def test_a_tokenizer_without_yes_and_no_is_refused(tmp_path: Path, copied: Path)
         judge(tmp_path, copied).verdicts(ASKED, "judge", Silent())
 
 
-def test_a_model_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_self: LanguageModel) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -172,7 +163,7 @@ def test_a_model_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.M
         judge(tmp_path).verdicts(ASKED, "judge", Silent())
 
 
-def test_what_was_judged_before_an_interruption_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_before_an_interruption_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = hf._last_logits
     calls: list[int] = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import signal
@@ -17,9 +19,9 @@ import pytest
 from bench.api import UserError
 from bench.grading import openai
 from bench.grading.verdicts import VerdictCache
-from tests.unit.grading.test_openai import EVEN, Call, Reply, Scripted, ask, even_rivers, judge, server
+from tests.kit.servers import Call, JudgeServer, Reply
+from tests.unit.grading.test_openai import EVEN, ask, even_rivers, judge
 
-__all__ = ["server"]
 ROOT = Path(__file__).parents[3]
 LOST = "calls that were under way, at most 8, may have been paid for and are made again"
 
@@ -42,7 +44,7 @@ except KeyboardInterrupt:
 """
 
 
-def started(server: Scripted, cache: Path, grace: float = openai.GRACE_S) -> subprocess.Popen[str]:
+def started(server: JudgeServer, cache: Path, grace: float = openai.GRACE_S) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, server.url, str(cache), str(grace)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -55,7 +57,7 @@ def until(seen: Any, seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_other_judges_are_not_waited_for_and_a_claim_that_ended_was_not_killed(tmp_path: Path) -> None:
+def test_claim_is_of_one_judge_and_ends_unkilled(tmp_path: Path) -> None:
     one, other = (VerdictCache(tmp_path, {"judge": name}) for name in "jk")
     waited: list[str] = []
     with one.locked(waited.append) as first, other.locked(waited.append) as second:
@@ -66,7 +68,7 @@ def test_other_judges_are_not_waited_for_and_a_claim_that_ended_was_not_killed(t
         assert not killed
 
 
-def test_two_runs_at_once_pay_once(server: Scripted, tmp_path: Path, heard: Any) -> None:
+def test_two_runs_at_once_pay_once(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     server.script = lambda call, n: Reply(even_rivers(call, n).text, seconds=0.1)
     found: dict[int, list[bool | None]] = {}
 
@@ -85,18 +87,7 @@ def test_two_runs_at_once_pay_once(server: Scripted, tmp_path: Path, heard: Any)
     assert not any("killed" in line for line in heard.said)
 
 
-def test_two_processes_at_once_pay_once(server: Scripted, tmp_path: Path) -> None:
-    server.script = lambda call, n: Reply(even_rivers(call, n).text, seconds=0.3)
-    running = [started(server, tmp_path) for _ in range(2)]
-    for one in running:
-        out, err = one.communicate(timeout=60)
-        assert (one.returncode, out.strip()) == (0, str(EVEN)), err
-    assert len(server.calls) == 12
-
-
-def test_a_killed_run_pays_again_for_what_was_under_way_and_says_so(
-    server: Scripted, tmp_path: Path, heard: Any
-) -> None:
+def test_killed_run_pays_again_for_calls_under_way(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     hold = threading.Event()
 
     def script(call: Call, n: int) -> Reply:
@@ -122,8 +113,8 @@ def test_a_killed_run_pays_again_for_what_was_under_way_and_says_so(
 
 
 @pytest.mark.parametrize(("slow", "grace", "again"), [(0.5, 60.0, 0), (60.0, 0.2, 4)])
-def test_ctrl_c_waits_a_moment_for_what_is_under_way(
-    server: Scripted, tmp_path: Path, heard: Any, slow: float, grace: float, again: int
+def test_ctrl_c_waits_for_calls_under_way(
+    server: JudgeServer, tmp_path: Path, heard: Any, slow: float, grace: float, again: int
 ) -> None:
     hold = threading.Event()
 
@@ -147,12 +138,7 @@ def test_ctrl_c_waits_a_moment_for_what_is_under_way(
     assert not any(LOST in line for line in heard.said)
 
 
-def test_a_file_system_without_locks_is_no_reason_to_stop(
-    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import errno
-    import fcntl
-
+def test_file_system_may_lack_locks(server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -162,9 +148,7 @@ def test_a_file_system_without_locks_is_no_reason_to_stop(
     assert len(server.calls) == 12
 
 
-def test_what_can_not_be_kept_is_said_to_be_asked_again(
-    server: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdict_not_kept_is_asked_again(server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     with monkeypatch.context() as full:
         full.setattr(

@@ -7,10 +7,6 @@ import json
 import re
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAIJudge
 from bench.grading.verdicts import MAX_UNDECIDED
 from bench.progress import Progress, Silent
-from tests.fixtures.http import Server
+from tests.kit.servers import Call, JudgeServer, Reply
 
 RIVERS = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
 """Twelve different answers."""
@@ -32,116 +28,7 @@ QUICK = {"retry-after-ms": "1"}
 """So that the client tries again at once."""
 
 
-# --- a server on loopback that answers as it is told ------------------------------------------------------------------
-
-
-@dataclass
-class Reply:
-    """What the server sends; `status` 0: nothing, ever."""
-
-    text: str | None = "yes"
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    """Instead of a chat completion that says `text`."""
-    reported: str | None = "judge-2024-07-18"
-    seconds: float = 0.0
-
-    def encoded(self) -> bytes:
-        if self.body is not None:
-            return self.body
-        if self.status != 200:
-            return json.dumps({"error": {"message": self.text, "code": None}}).encode()
-        message = {"role": "assistant", "content": self.text}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        whole = {"id": "1", "object": "chat.completion", "created": 1, "model": self.reported, "choices": [choice]}
-        return json.dumps(whole).encode()
-
-
-@dataclass
-class Call:
-    """What the server was asked."""
-
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-    @property
-    def text(self) -> str:
-        return str(self.body["messages"][-1]["content"])
-
-
-Script = Callable[[Call, int], Reply]
-
-
-class Scripted:
-    """An HTTP server that answers call number n as its script says."""
-
-    def __init__(self) -> None:
-        self.script: Script = lambda _call, _n: Reply()
-        self.calls: list[Call] = []
-        self.busiest = 0
-        self._at_once = 0
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.answer(self)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/v1"
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        call = Call(handler.path, {k.lower(): v for k, v in handler.headers.items()}, body)
-        with self._lock:
-            self.calls.append(call)
-            number = len(self.calls)
-            self._at_once += 1
-            self.busiest = max(self.busiest, self._at_once)
-        reply = self.script(call, number)
-        time.sleep(reply.seconds)
-        with self._lock:
-            self._at_once -= 1
-        if reply.status == 0:
-            self._over.wait(10)
-            return
-        content = reply.encoded()
-        try:
-            handler.send_response(reply.status)
-            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(content)))
-            handler.end_headers()
-            handler.wfile.write(content)
-        except OSError:
-            pass  # the client waits no longer
-
-    def stop(self) -> None:
-        self._over.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
-@pytest.fixture
-def server() -> Iterator[Scripted]:
-    scripted = Scripted()
-    yield scripted
-    scripted.stop()
-
-
-def judge(server: Scripted, cache: Path, **options: Any) -> OpenAIJudge:
+def judge(server: JudgeServer, cache: Path, **options: Any) -> OpenAIJudge:
     return quick(server.url, cache, **{"timeout_s": 5.0, **options})
 
 
@@ -169,7 +56,7 @@ EVEN = [i % 2 == 0 for i in range(12)]
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def test_verdicts_come_in_order_and_the_next_run_calls_nobody(server: Scripted, tmp_path: Path, heard: Any) -> None:
+def test_verdicts_come_in_order_and_are_kept(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     server.script = even_rivers
     first = judge(server, tmp_path)
     assert ask(first, heard=heard) == EVEN
@@ -182,7 +69,7 @@ def test_verdicts_come_in_order_and_the_next_run_calls_nobody(server: Scripted, 
     assert heard.done == 12
 
 
-def test_a_call_is_the_prompt_at_temperature_zero(server: Scripted, tmp_path: Path) -> None:
+def test_call_is_the_prompt_at_temperature_zero(server: JudgeServer, tmp_path: Path) -> None:
     ask(judge(server, tmp_path), RIVERS[:1])
     (call,) = server.calls
     assert call.path == "/v1/chat/completions"
@@ -191,7 +78,7 @@ def test_a_call_is_the_prompt_at_temperature_zero(server: Scripted, tmp_path: Pa
     assert call.body == {"model": "judge", "messages": expected, "temperature": 0.0, "max_tokens": 8}
 
 
-def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted, tmp_path: Path) -> None:
+def test_pairs_are_compared_in_other_words_and_kept_apart(server: JudgeServer, tmp_path: Path) -> None:
     grading = judge(server, tmp_path)
     ask(grading, RIVERS[:1])
     pairwise_judge = grading.pairwise_judge()
@@ -202,26 +89,19 @@ def test_two_answers_are_compared_in_other_words_and_kept_apart(server: Scripted
     assert (len(grading.cached), len(pairwise_judge.cached)) == (1, 2)
 
 
-def test_empty_answers_are_wrong_without_a_call_and_equal_ones_are_asked_once(
-    server: Scripted, tmp_path: Path, heard: Any
-) -> None:
+def test_empty_answers_are_wrong_and_equal_ones_asked_once(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     empty = JudgeCase("Where?", "gold", "")
-    asked = [RIVERS[0], empty, RIVERS[1], RIVERS[0], JudgeCase("Where?", "gold", " "), RIVERS[0]]
-    assert ask(judge(server, tmp_path), asked, heard) == [True, False, True, True, False, True]
-    assert len(server.calls) == 2
-    assert heard.done == 6
-
-
-def test_nothing_to_ask_calls_nobody(server: Scripted, tmp_path: Path, heard: Any) -> None:
     one = judge(server, tmp_path)
     assert ask(one, []) == []
-    assert ask(one, [JudgeCase("q", "gold", "")], heard) == [False]
-    assert server.calls == []
-    assert heard.said == []
-    assert one.name == f"openai judge at {server.url}, judge/1"
+    assert ask(one, [empty], heard) == [False]
+    assert (server.calls, heard.said, one.name) == ([], [], f"openai judge at {server.url}, judge/1")
+    asked = [RIVERS[0], empty, RIVERS[1], RIVERS[0], JudgeCase("Where?", "gold", " "), RIVERS[0]]
+    assert ask(one, asked, heard) == [True, False, True, True, False, True]
+    assert len(server.calls) == 2
+    assert heard.done == 7
 
 
-def test_never_more_calls_at_once_than_allowed(server: Scripted, tmp_path: Path) -> None:
+def test_calls_at_once_are_limited(server: JudgeServer, tmp_path: Path) -> None:
     together = threading.Barrier(3)
 
     def script(_call: Call, n: int) -> Reply:
@@ -235,7 +115,7 @@ def test_never_more_calls_at_once_than_allowed(server: Scripted, tmp_path: Path)
     assert server.busiest == 3
 
 
-def test_the_cost_is_said_before_the_first_call(server: Scripted, tmp_path: Path, heard: Any) -> None:
+def test_cost_is_said_before_the_first_call(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     said_by_then: list[int] = []
 
     def script(_call: Call, _n: int) -> Reply:
@@ -250,19 +130,21 @@ def test_the_cost_is_said_before_the_first_call(server: Scripted, tmp_path: Path
     assert said_by_then == [1] * 12
 
 
-def test_a_known_price_is_told_of_openais_own_server_only(
-    server: Scripted, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+def test_price_is_known_of_openais_own_server_only(
+    server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     many = [JudgeCase("q" * 40_000, "gold", str(i)) for i in range(100)]
-    official = OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     # 100 x (40,000 + 733 characters) / 4 at 0.15 USD and 100 x 8 at 0.60 USD for a million
-    assert "about 0.15 USD at the prices of 2024-07-18" in official._estimate(many, "judge")
-    assert "price unknown" in OpenAIJudge(Address.of(server.url), "gpt-4o-mini", tmp_path)._estimate(many, "judge")
-    assert "price unknown" in OpenAIJudge(Address.of(None), "gpt-9", tmp_path)._estimate(many, "judge")
+    for url, model, said in (
+        (None, "gpt-4o-mini", "about 0.15 USD at the prices of 2024-07-18"),
+        (server.url, "gpt-4o-mini", "price unknown"),
+        (None, "gpt-9", "price unknown"),
+    ):
+        assert said in OpenAIJudge(Address.of(url), model, tmp_path)._estimate(many, "judge")
 
 
-def test_it_works_where_a_loop_is_running_as_in_notebooks(server: Scripted, tmp_path: Path) -> None:
+def test_judge_works_where_a_loop_is_running(server: JudgeServer, tmp_path: Path) -> None:
     server.script = even_rivers
 
     async def cell() -> list[bool | None]:
@@ -274,9 +156,7 @@ def test_it_works_where_a_loop_is_running_as_in_notebooks(server: Scripted, tmp_
 # --- keys, passwords, addresses ---------------------------------------------------------------------------------------
 
 
-def test_without_a_key_openai_is_not_called_unless_its_verdicts_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openai_without_a_key_gives_kept_verdicts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="OPENAI_API_KEY, found none"):
         OpenAIJudge(Address.of(None), "gpt-4o-mini", tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -290,8 +170,8 @@ def test_without_a_key_openai_is_not_called_unless_its_verdicts_are_kept(
         ask(later)
 
 
-def test_the_key_is_sent_and_shown_nowhere(
-    server: Scripted, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
+def test_key_is_sent_and_shown_nowhere(
+    server: JudgeServer, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
     one = judge(server, tmp_path)
@@ -305,9 +185,7 @@ def test_the_key_is_sent_and_shown_nowhere(
     assert "Incorrect API key provided: ***." in str(refused.value)
 
 
-def test_user_password_and_query_reach_the_server_and_nothing_else(
-    server: Scripted, tmp_path: Path, heard: Any
-) -> None:
+def test_password_and_query_reach_the_server_alone(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     url = server.url.replace("http://", "http://me:pass%20word@") + "?token=s3cret!&v=1"
     one = OpenAIJudge(Address.of(url), "judge", tmp_path)
     ask(one, RIVERS[:2], heard)
@@ -324,53 +202,37 @@ def test_user_password_and_query_reach_the_server_and_nothing_else(
 # --- a server with troubles -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_troubles_that_pass_are_waited_for(server: Scripted, tmp_path: Path, status: int) -> None:
-    server.script = lambda call, n: Reply("slow down", status, QUICK) if n % 3 else even_rivers(call, n)
+@pytest.mark.parametrize(("status", "wait"), [(429, QUICK), (500, QUICK), (503, QUICK), (429, {"Retry-After": "0"})])
+def test_troubles_that_pass_are_waited_for(
+    server: JudgeServer, tmp_path: Path, status: int, wait: dict[str, str]
+) -> None:
+    server.script = lambda call, n: Reply("slow down", status, wait) if n % 3 else even_rivers(call, n)
     assert ask(judge(server, tmp_path, concurrency=1)) == EVEN
     assert len(server.calls) == 36
 
 
-def test_a_server_that_says_to_wait_for_nothing_is_asked_again(server: Scripted, tmp_path: Path) -> None:
-    server.script = lambda _call, n: Reply("busy", 429, {"Retry-After": "0"}) if n == 1 else Reply("yes")
-    assert ask(judge(server, tmp_path), RIVERS[:1]) == [True]
-    assert len(server.calls) == 2
-
-
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "calls", "said"),
     [
-        (429, r"turned the call away in 3 tries \(429: quota exceeded\)\. Wait, or see the account's limits"),
-        (500, r"failed in 3 tries \(500: quota exceeded\)\. Wait, or see whether it is well"),
+        (429, 3, r"turned the call away in 3 tries \(429: nothing doing\)\. Wait, or see the account's limits"),
+        (500, 3, r"failed in 3 tries \(500: nothing doing\)\. Wait, or see whether it is well"),
+        (401, 1, r"refuses the key \(401: nothing doing\)\. Set OPENAI_API_KEY"),
+        (404, 1, r"has no such address or model \(404: nothing doing\)\. Correct --judge-url \(most end in /v1\)"),
+        (400, 1, r"refused the call \(400: nothing doing\)\. Correct --judge-model"),
     ],
 )
-def test_troubles_that_stay_end_the_run_with_what_came(
-    server: Scripted, tmp_path: Path, status: int, said: str
+def test_troubles_that_stay_end_the_run(
+    server: JudgeServer, tmp_path: Path, status: int, calls: int, said: str
 ) -> None:
-    server.script = lambda _call, _n: Reply("quota exceeded", status, QUICK)
-    with pytest.raises(UserError, match=said):
-        ask(judge(server, tmp_path, retries=2))
-    assert len(server.calls) == 3
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (401, r"refuses the key \(401: nothing doing\)\. Set OPENAI_API_KEY"),
-        (404, r"has no such address or model \(404: nothing doing\)\. Correct --judge-url \(most end in /v1\)"),
-        (400, r"refused the call \(400: nothing doing\)\. Correct --judge-model"),
-    ],
-)
-def test_refusals_end_the_run_at_once(server: Scripted, tmp_path: Path, status: int, said: str) -> None:
-    server.script = lambda _call, _n: Reply("nothing\n doing", status)
+    server.script = lambda _call, _n: Reply("nothing\n doing", status, QUICK)
     with pytest.raises(UserError, match=said) as refused:
-        ask(judge(server, tmp_path))
-    assert len(server.calls) == 1
+        ask(judge(server, tmp_path, retries=2))
+    assert len(server.calls) == calls
     assert server.url in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_server_that_dies_loses_nothing_that_was_paid(server: Scripted, tmp_path: Path) -> None:
+def test_server_that_dies_loses_no_paid_verdict(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda call, n: even_rivers(call, n) if n <= 5 else Reply("dead", 500, QUICK)
     with pytest.raises(UserError, match="goes on from the 5 verdicts that are kept"):
         ask(judge(server, tmp_path, retries=1))
@@ -380,7 +242,7 @@ def test_a_server_that_dies_loses_nothing_that_was_paid(server: Scripted, tmp_pa
     assert len(server.calls) == 12 - 5
 
 
-def test_calls_under_way_are_waited_for_when_another_fails(server: Scripted, tmp_path: Path) -> None:
+def test_calls_under_way_are_waited_for(server: JudgeServer, tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
     def script(_call: Call, n: int) -> Reply:
@@ -395,14 +257,14 @@ def test_calls_under_way_are_waited_for_when_another_fails(server: Scripted, tmp
     assert len(judge(server, tmp_path).cached) == 4
 
 
-def test_a_server_that_never_answers_is_given_up(server: Scripted, tmp_path: Path) -> None:
+def test_server_that_never_answers_is_given_up(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda _call, _n: Reply(status=0)
     with pytest.raises(UserError, match=r"gave no whole answer within 0\.5 s in 2 tries"):
         ask(judge(server, tmp_path, timeout_s=0.5, retries=1))
     assert len(server.calls) == 2
 
 
-def test_a_port_where_nobody_listens_is_said(tmp_path: Path) -> None:
+def test_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -413,37 +275,34 @@ def test_a_port_where_nobody_listens_is_said(tmp_path: Path) -> None:
 
 
 COMPLETION = json.loads(Reply("yes").encoded())
+BODIES: dict[str, bytes | dict[str, Any]] = {
+    "page": b"<html>Welcome to nginx</html>", "broken": b"{broken", "nothing": b"", "no UTF-8": b"\xff\xfe\x00",
+    "object": b"{}", "list": b"[]", "number": b"3", "text": b'"yes"', "null": b"null", "deep": b"[" * 100_000,
+    "deep choices": b'{"choices":' + b"[" * 900 + b"]" * 900 + b"}",
+    "huge": json.dumps({**COMPLETION, "created": "huge"}).replace('"huge"', "9" * 5000).encode(),
+    "1e999": json.dumps({**COMPLETION, "choices": [{"message": {"content": 7}}]}).replace("7", "1e999").encode(),
+    "no choices": {"choices": []}, "null choices": {"choices": None}, "choices in an object": {"choices": {"0": "yes"}},
+    "no message": {"choices": [{"text": "yes"}]}, "number as content": {"choices": [{"message": {"content": 3}}]},
+    "number as model": {"model": 1}, "object as model": {"model": {"a": [1]}},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        (b"<html>Welcome to nginx</html>", "text/html"),
-        (b"{broken", "application/json"),
-        (b"", "application/json"),
-        (b"\xff\xfe\x00", "application/json"),
-        (b"{}", "application/json"),
-        (b"[]", "application/json"),
-        (b"3", "application/json"),
-        (b'"yes"', "application/json"),
-        (b"null", "application/json"),
-        (json.dumps({**COMPLETION, "choices": []}).encode(), "application/json"),
-        (json.dumps({**COMPLETION, "choices": None}).encode(), "application/json"),
-        (json.dumps({**COMPLETION, "choices": [{"text": "yes"}]}).encode(), "application/json"),
-        (json.dumps({**COMPLETION, "choices": [{"message": {"content": 3}}]}).encode(), "application/json"),
-    ],
-)
-def test_what_is_no_chat_completion_ends_the_run(server: Scripted, tmp_path: Path, body: bytes, kind: str) -> None:
-    server.script = lambda _call, _n: Reply(body=body, headers={"Content-Type": kind})
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_that_are_no_chat_completion_end_the_run(server: JudgeServer, tmp_path: Path, name: str) -> None:
+    body = BODIES[name]
+    whole = body if isinstance(body, bytes) else json.dumps({**COMPLETION, **body}).encode()
+    kind = {"Content-Type": "text/html"} if name == "page" else {}
+    server.script = lambda _call, _n: Reply(body=whole, headers=kind)
     with pytest.raises(UserError, match="answered no chat completion") as refused:
         ask(judge(server, tmp_path))
+    assert len(server.calls) == 1
     assert len(str(refused.value)) < 500
 
 
 # --- judges that decide nothing ---------------------------------------------------------------------------------------
 
 
-def test_nonsense_is_asked_again_with_the_same_question(server: Scripted, tmp_path: Path) -> None:
+def test_undecided_verdict_is_asked_again(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda _call, n: Reply("Hm" if n < 3 else "no")
     assert ask(judge(server, tmp_path), RIVERS[:1]) == [False]
     assert len(server.calls) == 3
@@ -451,9 +310,7 @@ def test_nonsense_is_asked_again_with_the_same_question(server: Scripted, tmp_pa
 
 
 @pytest.mark.parametrize("said", ["The student is right", "", None])
-def test_what_stays_nonsense_has_no_verdict_and_is_asked_in_the_next_run(
-    server: Scripted, tmp_path: Path, said: str | None
-) -> None:
+def test_undecided_verdict_is_asked_in_the_next_run(server: JudgeServer, tmp_path: Path, said: str | None) -> None:
     server.script = lambda call, n: Reply(said) if "river 3 " in call.text else even_rivers(call, n)
     assert ask(judge(server, tmp_path)) == [*EVEN[:3], None, *EVEN[4:]]
     assert len(server.calls) == 11 + 3
@@ -463,14 +320,14 @@ def test_what_stays_nonsense_has_no_verdict_and_is_asked_in_the_next_run(
     assert len(server.calls) == 1
 
 
-def test_a_question_that_the_server_refuses_has_no_verdict(server: Scripted, tmp_path: Path) -> None:
+def test_filtered_question_has_no_verdict(server: JudgeServer, tmp_path: Path) -> None:
     refusal = json.dumps({"error": {"message": "filtered", "code": "content_filter"}}).encode()
     server.script = lambda call, n: Reply(status=400, body=refusal) if "river 0 " in call.text else even_rivers(call, n)
     assert ask(judge(server, tmp_path)) == [None, *EVEN[1:]]
     assert len(server.calls) == 12
 
 
-def test_a_judge_that_never_says_yes_or_no_is_given_up_early(server: Scripted, tmp_path: Path) -> None:
+def test_judge_that_never_decides_is_given_up_early(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda _call, _n: Reply("a")
     many = [JudgeCase("q", "gold", str(i)) for i in range(1000)]
     with pytest.raises(UserError, match=f"neither yes nor no in {MAX_UNDECIDED} answers"):
@@ -483,7 +340,7 @@ def test_a_judge_that_never_says_yes_or_no_is_given_up_early(server: Scripted, t
 # --- which model it is ------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_changes_during_the_run_ends_it(server: Scripted, tmp_path: Path) -> None:
+def test_model_that_changes_during_the_run_ends_it(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda _call, n: Reply(reported="new" if n == 6 else "old")
     with pytest.raises(UserError, match="judge changed during the run: the server said 'old', and now 'new'"):
         ask(judge(server, tmp_path, concurrency=1))
@@ -496,9 +353,7 @@ def test_a_model_that_changes_during_the_run_ends_it(server: Scripted, tmp_path:
     assert "openai new at" in later.name
 
 
-def test_a_model_that_changed_since_the_last_run_judges_everything_again(
-    server: Scripted, tmp_path: Path, heard: Any
-) -> None:
+def test_model_that_changed_judges_everything_again(server: JudgeServer, tmp_path: Path, heard: Any) -> None:
     server.script = lambda _call, _n: Reply("yes", reported="old")
     ask(judge(server, tmp_path), RIVERS[:10])
     server.calls.clear()
@@ -513,9 +368,7 @@ def test_a_model_that_changed_since_the_last_run_judges_everything_again(
     ]
 
 
-def test_kept_verdicts_that_this_run_has_used_are_not_mixed_with_those_of_another_model(
-    server: Scripted, tmp_path: Path
-) -> None:
+def test_verdicts_of_two_models_are_not_mixed(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda _call, _n: Reply(reported="old")
     ask(judge(server, tmp_path), RIVERS[:5])
     server.script = lambda _call, _n: Reply(reported="new")
@@ -529,18 +382,14 @@ def test_kept_verdicts_that_this_run_has_used_are_not_mixed_with_those_of_anothe
     assert "openai new at" in again.name
 
 
-@pytest.mark.parametrize("reported", [None, ""])
-def test_a_server_that_reports_no_model_is_called_by_the_one_that_was_asked_for(
-    server: Scripted, tmp_path: Path, reported: str | None
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [(None, "judge at "), ("", "judge at "), ("/home/somebody/models/tiny", "tiny-[0-9a-f]{8} at ")],
+)
+def test_model_is_shown_as_asked_for_or_without_its_folder(
+    server: JudgeServer, tmp_path: Path, reported: str | None, name: str
 ) -> None:
     server.script = lambda _call, _n: Reply(reported=reported)
     one = judge(server, tmp_path)
     ask(one)
-    assert one.name.startswith("openai judge at ")
-
-
-def test_a_model_that_is_a_folder_of_the_server_is_shown_without_its_path(server: Scripted, tmp_path: Path) -> None:
-    server.script = lambda _call, _n: Reply(reported="/home/somebody/models/tiny")
-    one = judge(server, tmp_path)
-    ask(one)
-    assert re.match(r"openai tiny-[0-9a-f]{8} at http", one.name)
+    assert re.match(f"openai {name}http", one.name)

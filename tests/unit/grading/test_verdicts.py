@@ -36,7 +36,15 @@ for i in range(150):
 """
 
 
-def test_a_verdict_comes_back_in_the_next_process(tmp_path: Path) -> None:
+@pytest.fixture
+def kept(tmp_path: Path) -> VerdictCache:
+    """A cache with one verdict."""
+    cache = VerdictCache(tmp_path, JUDGE)
+    cache.put(ONE, True)
+    return cache
+
+
+def test_verdict_comes_back_in_the_next_process(tmp_path: Path) -> None:
     kept = VerdictCache(tmp_path, JUDGE)
     assert not list(tmp_path.iterdir())
     assert kept.get(ONE) is None
@@ -45,10 +53,14 @@ def test_a_verdict_comes_back_in_the_next_process(tmp_path: Path) -> None:
     kept.put(TWO, False, "r")
     again = VerdictCache(tmp_path, JUDGE)
     assert (again.get(ONE), again.get(TWO), again.reported, len(again), again.damaged) == (True, False, "r", 2, 0)
+    others = [JudgeCase("p", "gold", "answer"), JudgeCase("q", "Gold", "answer"), JudgeCase("q", "gold", "answer ")]
+    assert [again.get(other) for other in others] == [None] * 3
+    again.reported = "s"
+    assert again.get(ONE) is None
 
 
 @given(st.builds(JudgeCase, st.text(), st.text(), st.text()), st.booleans())
-def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, asked: JudgeCase, verdict: bool) -> None:
+def test_verdict_of_any_text_is_kept(tmp_path_factory: pytest.TempPathFactory, asked: JudgeCase, verdict: bool) -> None:
     folder = tmp_path_factory.mktemp("verdicts")
     VerdictCache(folder, JUDGE).put(asked, verdict)
     assert VerdictCache(folder, JUDGE).get(asked) is verdict
@@ -57,36 +69,21 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, asked: Ju
 @pytest.mark.parametrize(
     "change", [{"kind": "hf"}, {"model": "n"}, {"url": "http://other/v1"}, {"prompt": "judge/2"}, {"temperature": 1.0}]
 )
-def test_another_judge_never_inherits(tmp_path: Path, change: dict[str, object]) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
+def test_verdict_is_of_one_judge(tmp_path: Path, kept: VerdictCache, change: dict[str, object]) -> None:
     other = VerdictCache(tmp_path, {**JUDGE, **change})
     assert other.get(ONE) is None
     other.path.write_bytes(kept.path.read_bytes())  # even where its lines are in the file
     assert VerdictCache(tmp_path, {**JUDGE, **change}).get(ONE) is None
 
 
-def test_another_question_gold_answer_or_reported_model_never_inherits(tmp_path: Path) -> None:
-    VerdictCache(tmp_path, JUDGE).put(ONE, True, "r")
-    kept = VerdictCache(tmp_path, JUDGE)
-    assert kept.get(ONE) is True
-    for asked in (
-        JudgeCase("p", "gold", "answer"),
-        JudgeCase("q", "Gold", "answer"),
-        JudgeCase("q", "gold", "answer "),
-    ):
-        assert kept.get(asked) is None
-    kept.reported = "s"
-    assert kept.get(ONE) is None
-
-
-def test_wherever_the_last_line_is_cut_the_others_stay_and_writing_goes_on(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
+def test_last_line_may_be_cut_anywhere(tmp_path: Path, kept: VerdictCache) -> None:
     first = len(kept.path.read_bytes())
     kept.put(TWO, False)
     whole = kept.path.read_bytes()
     third = JudgeCase("q", "gold", "third")
+    kept.path.write_bytes(whole[:-1])  # a line that lacks only its end is whole
+    again = VerdictCache(tmp_path, JUDGE)
+    assert (again.get(ONE), again.get(TWO), again.damaged) == (True, False, 0)
     for cut in (first, *range(first + 1, len(whole) - 2, 9), len(whole) - 2):
         kept.path.write_bytes(whole[:cut])
         again = VerdictCache(tmp_path, JUDGE)
@@ -99,20 +96,8 @@ def test_wherever_the_last_line_is_cut_the_others_stay_and_writing_goes_on(tmp_p
         assert after.damaged == (cut > first)
 
 
-def test_a_line_that_lacks_only_its_end_is_whole(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
-    kept.path.write_bytes(kept.path.read_bytes()[:-1])
-    again = VerdictCache(tmp_path, JUDGE)
-    again.put(TWO, True)
-    after = VerdictCache(tmp_path, JUDGE)
-    assert (after.get(ONE), after.get(TWO), after.damaged) == (True, True, 0)
-
-
 @pytest.mark.parametrize("line", ["", "{}", "[]", "null", "3", '"yes"', "\x00\x00", "\xff", "{" * 500, "[" * 100_000])
-def test_a_line_of_something_else_is_counted_and_not_used(tmp_path: Path, line: str) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
+def test_line_of_something_else_is_counted_and_not_used(tmp_path: Path, kept: VerdictCache, line: str) -> None:
     kept.path.write_bytes(line.encode("latin-1") + b"\n" + kept.path.read_bytes())
     again = VerdictCache(tmp_path, JUDGE)
     assert again.get(ONE) is True
@@ -121,29 +106,21 @@ def test_a_line_of_something_else_is_counted_and_not_used(tmp_path: Path, line: 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("verdict", 1), ("verdict", "yes"), ("verdict", None), ("answer", "altered"), ("gold", 3), ("reported", "other")],
-)
-def test_an_altered_line_is_not_used(tmp_path: Path, field: str, value: object) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
-    entry = json.loads(kept.path.read_text())
-    kept.path.write_text(json.dumps({**entry, field: value}) + "\n")
-    again = VerdictCache(tmp_path, JUDGE)
-    assert (again.get(ONE), again.damaged, len(again)) == (None, 1, 0)
-
-
-def test_another_verdict_in_a_whole_line_is_not_used_and_told_once(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
+    "change",
+    [{"verdict": 1}, {"verdict": "yes"}, {"verdict": None}, {"verdict": False}, {"answer": "altered"}, {"gold": 3},
+     {"reported": "other"}, {"digest": None}, {"digest": "gone"}],
+)  # fmt: skip
+def test_altered_line_is_not_used_and_told_once(tmp_path: Path, kept: VerdictCache, change: dict[str, object]) -> None:
     kept.put(TWO, False)
-    kept.path.write_text(kept.path.read_text().replace('"verdict": true', '"verdict": false'))
+    first, second = kept.path.read_text().splitlines()
+    altered = {name: value for name, value in {**json.loads(first), **change}.items() if value != "gone"}
+    kept.path.write_text(f"{json.dumps(altered)}\n{second}\n")
     again = VerdictCache(tmp_path, JUDGE)
-    assert (again.get(ONE), again.get(TWO)) == (None, False)
+    assert (again.get(ONE), again.get(TWO), again.damaged, len(again)) == (None, False, 1, 1)
     assert again.notes == ["1 damaged lines of the cache of verdicts are not used"]
 
 
-def test_no_flipped_bit_gives_another_verdict(tmp_path: Path) -> None:
+def test_flipped_bit_gives_no_other_verdict(tmp_path: Path) -> None:
     kept = VerdictCache(tmp_path, JUDGE)
     kept.put(ONE, True, "r")
     whole = kept.path.read_bytes()
@@ -154,17 +131,7 @@ def test_no_flipped_bit_gives_another_verdict(tmp_path: Path) -> None:
         assert again.get(ONE) in {None, True}
 
 
-def test_a_line_without_its_digest_is_not_used(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
-    entry = json.loads(kept.path.read_text())
-    del entry["digest"]
-    kept.path.write_text(json.dumps(entry) + "\n")
-    again = VerdictCache(tmp_path, JUDGE)
-    assert (again.get(ONE), again.damaged) == (None, 1)
-
-
-def test_what_another_process_writes_is_found(tmp_path: Path) -> None:
+def test_verdict_of_another_process_is_found(tmp_path: Path) -> None:
     one, other = VerdictCache(tmp_path, JUDGE), VerdictCache(tmp_path, JUDGE)
     one.refresh()
     other.put(ONE, True, "r")
@@ -180,7 +147,7 @@ def test_what_another_process_writes_is_found(tmp_path: Path) -> None:
     assert one.get(TWO) is True
 
 
-def test_two_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_that_append_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", APPEND]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     running = [
@@ -202,7 +169,7 @@ def test_two_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_nothing_is_taken_for_kept(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "verdicts").write_text("a file where the folder should be")
     with pytest.raises(UserError, match="cache of verdicts could not be read"):
         VerdictCache(tmp_path, JUDGE)
@@ -214,11 +181,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_nothing_is_taken_for_kept(t
     assert kept.get(ONE) is None
 
 
-def test_a_disk_that_fills_up_in_the_middle_of_a_line_harms_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, True)
+def test_full_disk_harms_no_other_line(tmp_path: Path, kept: VerdictCache, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
@@ -229,7 +192,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_harms_no_other(
     assert (again.get(ONE), again.get(TWO), again.damaged) == (True, False, 1)
 
 
-def test_each_verdict_is_on_the_disk_when_put_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdict_is_on_the_disk_when_put_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
     if not Path("/proc/self/fd").is_dir():
@@ -240,14 +203,7 @@ def test_each_verdict_is_on_the_disk_when_put_returns(tmp_path: Path, monkeypatc
     assert synced == [kept.path, kept.path.parent, kept.path]
 
 
-def test_what_is_missing_is_asked_once_and_never_where_it_is_empty(tmp_path: Path) -> None:
-    kept = VerdictCache(tmp_path, JUDGE)
-    kept.put(ONE, False)
-    empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
-    assert cases_to_judge([ONE, TWO, *empty, TWO], kept) == [TWO]
-
-
-def test_several_right_answers_have_verdicts_of_their_own_and_single_ones_keep_theirs(tmp_path: Path) -> None:
+def test_several_right_answers_have_their_own_verdicts(tmp_path: Path) -> None:
     judge = {"kind": "x"}
     kept = VerdictCache(tmp_path, judge)
     several = replace(ONE, others=("also",))
@@ -255,6 +211,8 @@ def test_several_right_answers_have_verdicts_of_their_own_and_single_ones_keep_t
     kept.put(several, verdict=True)
     again = VerdictCache(tmp_path, judge)
     assert [again.get(case) for case in (ONE, several, replace(ONE, others=("other",)))] == [False, True, None]
+    empty = [JudgeCase("q", "gold", ""), JudgeCase("q", "gold", " \n")]
+    assert cases_to_judge([ONE, TWO, *empty, TWO], kept) == [TWO]
     first, second = map(json.loads, again.path.read_text(encoding="utf-8").splitlines())
     assert "others" not in first
     assert second["others"] == ["also"]

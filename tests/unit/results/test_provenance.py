@@ -55,15 +55,19 @@ def strings(value):
 
 
 @needs_git
-def test_a_clean_checkout_has_its_commit(checkout):
+def test_clean_checkout_has_its_commit_wherever_one_is(checkout, tmp_path, monkeypatch):
     head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, check=True, text=True)
     code = provenance.code(checkout)
     assert code["git_sha"] == head.stdout.strip()
     assert (code["dirty"], code["record_digest"], code["reason"]) == (False, None, None)
+    provenance.code.cache_clear()
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert provenance.code(checkout) == code
 
 
 @needs_git
-def test_a_repository_knows_its_commits_and_a_shallow_one_only_some(checkout, tmp_path_factory):
+def test_commit_is_known_to_whole_repositories(checkout, tmp_path_factory):
     (checkout / "README.md").write_text("2\n")
     git(checkout, "commit", "--quiet", "--all", "--message", "second")
     read = ["git", "-C", checkout, "rev-list", "HEAD"]
@@ -73,67 +77,39 @@ def test_a_repository_knows_its_commits_and_a_shallow_one_only_some(checkout, tm
     assert provenance.has_commit(checkout, "--help") is False
     outside = tmp_path_factory.mktemp("outside")
     assert provenance.has_commit(outside, first) is None
-    subprocess.run(
-        ["git", "clone", "--quiet", "--depth", "1", checkout.as_uri(), outside / "clone"],
-        check=True,
-        capture_output=True,
-    )
+    git(outside, "clone", "--quiet", "--depth", "1", checkout.as_uri(), outside / "clone")
     assert provenance.has_commit(outside / "clone", last) is True
     assert provenance.has_commit(outside / "clone", first) is None
 
 
+CODE = ("bench/a.py", "methods/b.py", "tasks/c.py", "pyproject.toml", "bench/a.py, staged")
+OTHER = ("README.md", "results/r.json", "bench/new.py")
+
+
 @needs_git
-@pytest.mark.parametrize(
-    ("name", "dirty"),
-    [
-        ("bench/a.py", True),
-        ("methods/b.py", True),
-        ("tasks/c.py", True),
-        ("pyproject.toml", True),
-        ("README.md", False),
-        ("results/r.json", False),
-        ("bench/new.py", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "dirty"), [*((name, True) for name in CODE), *((name, False) for name in OTHER)])
 def test_dirty_means_tracked_changes_in_the_code(checkout, name, dirty):
-    (checkout / name).write_text("2\n")
+    if name == "bench/a.py, staged":
+        (checkout / "bench/a.py").unlink()
+        git(checkout, "add", "--all")
+    else:
+        (checkout / name).write_text("2\n")
     assert provenance.code(checkout)["dirty"] is dirty
 
 
 @needs_git
-def test_staged_and_deleted_files_are_dirty_too(checkout):
-    (checkout / "bench/a.py").unlink()
-    git(checkout, "add", "--all")
-    assert provenance.code(checkout)["dirty"] is True
-
-
-@needs_git
-def test_the_working_folder_and_gits_variables_do_not_matter(checkout, tmp_path, monkeypatch):
-    expected = dict(provenance.code(checkout))
-    provenance.code.cache_clear()
-    monkeypatch.chdir(tmp_path.parent)
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    assert dict(provenance.code(checkout)) == expected
-
-
-@needs_git
-def test_a_package_inside_another_repository_does_not_take_its_commit(checkout):
+def test_foreign_repository_gives_no_commit(checkout, tmp_path_factory):
     inside = checkout / ".venv" / "site-packages"
     (inside / "bench").mkdir(parents=True)
-    code = provenance.code(inside)
-    assert code["git_sha"] is None
-    assert "something else" in code["reason"]
+    empty = tmp_path_factory.mktemp("empty").resolve()
+    git(empty, "init", "--quiet")
+    for folder, reason in ((inside, "something else"), (empty, "no commit")):
+        code = provenance.code(folder)
+        assert (code["git_sha"], code["dirty"]) == (None, None)
+        assert reason in code["reason"]
 
 
-@needs_git
-def test_a_repository_without_commit_is_said(tmp_path):
-    git(tmp_path, "init", "--quiet")
-    code = provenance.code(tmp_path.resolve())
-    assert (code["git_sha"], code["dirty"]) == (None, None)
-    assert "no commit" in code["reason"]
-
-
-def test_without_git_there_are_nulls_and_a_reason(tmp_path, monkeypatch):
+def test_git_may_be_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     code = provenance.code(tmp_path)
     assert (code["git_sha"], code["dirty"], code["record_digest"]) == (None, None, None)
@@ -152,35 +128,26 @@ def install(folder, monkeypatch, *, hash_of_code="abc", extra=""):
     return provenance.code(folder.resolve())
 
 
-def test_a_wheel_is_known_by_the_hashes_of_its_files(tmp_path, monkeypatch):
+def test_wheel_is_known_by_the_hashes_of_its_files(tmp_path, monkeypatch):
     code = install(tmp_path / "a", monkeypatch)
     assert (code["version"], code["git_sha"], code["dirty"], code["reason"]) == ("9.9", None, None, None)
     assert len(code["record_digest"]) == 64
     assert install(tmp_path / "b", monkeypatch, hash_of_code="xyz")["record_digest"] != code["record_digest"]
+    assert provenance.record_digest((tmp_path / "other").resolve()) is None
     installers_own = "bench/__pycache__/api.pyc,,\n../../bin/bench,sha256=123,4\n"
     assert install(tmp_path / "c", monkeypatch, extra=installers_own)["record_digest"] == code["record_digest"]
 
 
-def test_a_wheel_installed_elsewhere_says_nothing_about_this_code(tmp_path, monkeypatch):
-    install(tmp_path / "a", monkeypatch)
-    assert provenance.record_digest((tmp_path / "other").resolve()) is None
-
-
-def test_versions_are_those_of_the_running_program():
-    found = provenance.collect()
+def test_provenance_is_of_the_running_program():
+    found = provenance.collect("cpu", {"cais/mmlu": "c" * 40})
     assert found["python"] == platform.python_version()
     assert found["packages"]["numpy"] == np.__version__
     assert found["packages"]["pyarrow"] == metadata.version("pyarrow")
-    assert found["hardware"]["cores"] == os.cpu_count()
-
-
-def test_device_and_revisions_are_passed_on():
-    found = provenance.collect("cpu", {"cais/mmlu": "c" * 40})
-    assert found["hardware"]["device"] == "cpu"
+    assert (found["hardware"]["cores"], found["hardware"]["device"]) == (os.cpu_count(), "cpu")
     assert found["revisions"] == {"cais/mmlu": "c" * 40}
 
 
-def test_nothing_tells_who_ran_it_or_where():
+def test_provenance_tells_neither_who_nor_where():
     found = provenance.collect("cpu")
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     private = {str(ROOT), str(Path.home()), platform.node(), os.environ.get("USER", "")} - {""}

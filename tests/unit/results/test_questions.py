@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bench.api import Format, PromptStyle, Question, UserError
-from bench.results import cells, files, question_texts
+from bench.results import cells, question_texts
 from bench.results.question_texts import QuestionText
-from bench.results.row import ResultRow
+from tests.kit import world
 
 STYLE = PromptStyle(header="About {label}.", footer="Next.", context="Q: {text}\n{options}")
 LETTERS = "abcdefghij"
@@ -24,7 +22,7 @@ def questions(n=4, start=0):
     ]
 
 
-def test_a_choice_question_is_kept_as_it_was_shown_and_an_open_one_without_options():
+def test_choice_question_is_kept_with_its_options():
     question = Question("t/0", "bells", "Which metal?", ("tin", "bronze"), 1)
     choice = question_texts.of(question, STYLE, Format.CHOICE, LETTERS)
     assert choice == QuestionText("t/0", "bells", "Q: Which metal?\n  (a): tin\n  (b): bronze", ("tin", "bronze"), "b")
@@ -35,7 +33,7 @@ def test_a_choice_question_is_kept_as_it_was_shown_and_an_open_one_without_optio
     assert opened.gold.split(question_texts.SEVERAL) == ["bronze", "bell metal"]
 
 
-def test_what_was_written_is_read_back_in_order_whatever_stands_in_it(tmp_path):
+def test_questions_of_any_text_are_read_back(tmp_path):
     odd = [
         QuestionText("x", "", "", (), ""),
         QuestionText("y", "</script>", "\u202eabc\x00\n\u2028", ("", " a ", "a"), "c"),
@@ -48,7 +46,7 @@ def test_what_was_written_is_read_back_in_order_whatever_stands_in_it(tmp_path):
     assert list(read) == ["x", "y", "z"]
 
 
-def test_the_digest_knows_every_field_and_no_order():
+def test_digest_knows_every_field_and_no_order():
     kept = questions()
     assert question_texts.digest(kept) == question_texts.digest(reversed(kept))
     changes = {"id": "t/9", "subject": "tins", "text": "?", "choices": ("two", "one"), "gold": "b"}
@@ -60,40 +58,29 @@ def test_the_digest_knows_every_field_and_no_order():
     assert len(digests) == len(changes) + 2
 
 
-def test_versions_and_tasks_have_files_of_their_own_and_absent_ones_are_empty(tmp_path):
+def test_questions_that_are_absent_are_none(tmp_path):
     question_texts.write("rivers", 1, questions(), tmp_path)
     assert question_texts.read(tmp_path, "rivers", 2) == {}
     assert question_texts.read(tmp_path, "hills", 1) == {}
     assert question_texts.read(tmp_path / "nowhere", "rivers", 1) == {}
 
 
-def test_nothing_is_rewritten_where_all_is_there(tmp_path):
-    path = question_texts.write("rivers", 1, questions(), tmp_path)
+def test_questions_are_added_and_never_taken_away(tmp_path):
+    path = question_texts.write("rivers", 1, questions(2, start=2), tmp_path)
+    question_texts.write("rivers", 1, questions(4), tmp_path)
+    assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
     before = path.stat()
     for again in (questions(), questions(2), []):
         question_texts.write("rivers", 1, again, tmp_path)
-    after = path.stat()
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-
-
-def test_a_limited_run_takes_nothing_away_and_a_whole_one_gives_its_order(tmp_path):
-    question_texts.write("rivers", 1, questions(2, start=2), tmp_path)
-    question_texts.write("rivers", 1, questions(4), tmp_path)
-    assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
+    assert (before.st_ino, before.st_mtime_ns) == (path.stat().st_ino, path.stat().st_mtime_ns)
     question_texts.write("rivers", 1, questions(2, start=5), tmp_path)
     assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/5", "t/6", "t/0", "t/1", "t/2", "t/3"]
-
-
-def test_a_changed_text_takes_the_place_of_the_old_one(tmp_path):
-    question_texts.write("rivers", 1, questions(2), tmp_path)
     question_texts.write("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
-    assert [question.text for question in question_texts.read(tmp_path, "rivers", 1).values()] == [
-        "new",
-        "Which bell rings 1 times?",
-    ]
+    kept = question_texts.read(tmp_path, "rivers", 1)
+    assert [kept["t/0"].text, kept["t/1"].text] == ["new", "Which bell rings 1 times?"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def test_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
     path = question_texts.write("rivers", 1, questions(2), tmp_path)
     before = path.read_bytes()
 
@@ -114,41 +101,8 @@ def test_names_that_leave_the_folder_are_refused(tmp_path, task):
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_and_foreign_files_are_named(tmp_path):
-    path = question_texts.write("rivers", 1, questions(), tmp_path)
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(UserError, match=r"rivers--v1\.parquet can't be read.*delete it"):
-        question_texts.read(tmp_path, "rivers", 1)
-    pq.write_table(pa.table({"id": ["a"], "text": ["b"]}), path)
-    with pytest.raises(UserError, match="other columns than expected: id string, subject string"):
-        question_texts.read(tmp_path, "rivers", 1)
-    nulls = {name: pa.array([None], type=kind) for name, kind in question_texts._column_types().items()}
-    pq.write_table(pa.table(nulls), path)
-    with pytest.raises(UserError, match="without nulls"):
-        question_texts.write("rivers", 1, questions(), tmp_path)
-
-
-def test_a_changed_question_and_the_file_of_another_task_are_noticed(tmp_path):
-    path = question_texts.write("rivers", 1, questions(), tmp_path)
-    path.with_name("rivers--v2.parquet").write_bytes(path.read_bytes())
-    with pytest.raises(UserError, match=r"rivers--v2\.parquet was changed, or is that of another task"):
-        question_texts.read(tmp_path, "rivers", 2)
-    table = pq.read_table(path)
-    text = table.column_names.index("text")
-    values = ["?", *table["text"].to_pylist()[1:]]
-    pq.write_table(
-        table.set_column(text, "text", pa.array(values)).replace_schema_metadata(table.schema.metadata), path
-    )
-    with pytest.raises(UserError, match=r"rivers--v1\.parquet was changed"):
-        question_texts.read(tmp_path, "rivers", 1)
-
-
 def test_results_and_questions_share_a_folder(tmp_path):
-    row = ResultRow(
-        method="ccps", model="questions", task="rivers", preset="demo", seed=0, protocol="0", task_version=1,
-        status="skipped", reason="no train split",
-    )  # fmt: skip
     question_texts.write("rivers", 1, questions(), tmp_path)
-    path = files.write(row, None, tmp_path)
-    assert path.relative_to(tmp_path).parts[0] == "questions_"
+    row = world.write_failure(tmp_path, "ccps", "no train split", model="questions", task="rivers")
+    assert (tmp_path / "questions_").is_dir()
     assert cells.read_all(tmp_path) == [row]

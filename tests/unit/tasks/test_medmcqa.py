@@ -62,6 +62,7 @@ def _single(*cops: int) -> list[tuple[str, int]]:
         (_single(3, 2, 1, 0, 3), [0, 1, 2, 3, 4]),
         ([("multi", 0), *_single(1, 1), ("multi", 2), *_single(2, 0, 3)], [1, 2, 4, 5, 6]),
         ([*_single(0, 1, 2), ("multi", 3), ("multi", 3), *_single(3, 2)], [0, 1, 2, 5, 6]),
+        ([*_single(0, 1, 2, 3, 0), ("neither", -1)], [0, 1, 2, 3, 4]),  # what comes after is not looked at
     ],
 )
 def test_exemplars_cover_the_right_options_in_the_files_order(
@@ -82,12 +83,8 @@ def test_exemplars_follow_their_definition(train: list[tuple[str, int]]) -> None
             _shown(train)
 
 
-def test_rows_after_the_exemplars_are_not_looked_at() -> None:
-    assert _shown([*_single(0, 1, 2, 3, 0), ("neither", -1)]) == [0, 1, 2, 3, 4]
-
-
 @BOTH
-def test_every_subject_shows_the_same_five(plugin: type[MedMCQAChoice]) -> None:
+def test_exemplars_are_the_same_for_every_subject(plugin: type[MedMCQAChoice]) -> None:
     task = plugin(Listed(_single(0, 1, 1, 2, 3)))
     pools = task.pools()
     assert set(pools) == set(SUBJECTS)
@@ -99,7 +96,7 @@ def test_every_subject_shows_the_same_five(plugin: type[MedMCQAChoice]) -> None:
 
 
 @BOTH
-def test_without_a_train_file_there_are_no_exemplars(plugin: type[MedMCQAChoice]) -> None:
+def test_exemplars_need_a_train_file(plugin: type[MedMCQAChoice]) -> None:
     task = plugin(Listed(None, _single(0, 1)))
     assert task.pools() == {}
     assert [question.gold for question in task.questions("test")] == [0, 1]

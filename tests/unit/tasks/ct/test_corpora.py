@@ -1,23 +1,29 @@
-"""The corpora as a whole: which rows they hold, which validate, what prompts may show, the rules of the contract."""
+"""The corpora as a whole: which rows they hold, which validate, what prompts may show, the contract, real rows."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from bench.api import Format, Question, UserError, ValidationRule
 from bench.api.protocol import PAPER, Protocol
+from bench.data.contamination import contaminated_ids
+from bench.data.sources import FolderSource
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.testing import MakeTask, checks_for
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
-from tasks.ct.composer import CHOICE_SETS, OPEN_SETS, CtCorpus, proportional
+from tasks.ct.composer import CHOICE_SETS, LOCAL_SETS, OPEN_SETS, CtCorpus, proportional
+from tasks.mmlu import MMLUChoice
 
 CORPORA: tuple[type[CtCorpus], ...] = (CTChoice, CTOpen, CTLocalChoice, CTLocalOpen)
 SMALL = {f"{each.card.folder}/{each.card.splits['train']}": 1_500 for each in CHOICE_SETS if each.filter is not None}
@@ -41,7 +47,7 @@ def origin(question: Question) -> str:
 
 
 @pytest.mark.parametrize(("corpus", "total", "quota"), [(CTChoice, 18_650, 1_000), (CTOpen, 18_534, 1_052)])
-def test_row_counts_are_those_of_the_paper(
+def test_train_sizes_are_those_of_the_paper(
     hub: SimpleNamespace, corpus: type[CtCorpus], total: int, quota: int
 ) -> None:
     questions = list(corpus(hub.like()).questions("train"))
@@ -52,8 +58,11 @@ def test_row_counts_are_those_of_the_paper(
 
 
 def test_first_rows_that_a_filter_keeps_are_taken(hub: SimpleNamespace) -> None:
-    task = CTChoice(hub.like())
+    source = hub.like()
+    task = CTChoice(source)
     rows = [q.id for q in task.questions("train") if q.subject in {"winogrande", "snli", "arc"}]
+    assert source.made("ct/snli/plain_text/train") < 2_100
+    assert source.made("ct/anli/plain_text/train_r3") < 2_100
     assert rows[:1_000] == [f"ct/arc/train/{i}" for i in range(1_000)]
     unlabelled = {i for i in range(1_016) if i % 63 == 50}
     assert rows[1_000:2_000] == [f"ct/snli/train/{i}" for i in range(1_016) if i not in unlabelled]
@@ -62,22 +71,10 @@ def test_first_rows_that_a_filter_keeps_are_taken(hub: SimpleNamespace) -> None:
     assert task.counts["anli_r2 train: rows without a label, left out"] == 1
 
 
-def test_train_reads_no_more_of_a_large_data_set_than_it_takes(hub: SimpleNamespace) -> None:
-    source = hub.like()
-    list(CTChoice(source).questions("train"))
-    assert source.made("ct/snli/plain_text/train") < 2_100
-    assert source.made("ct/anli/plain_text/train_r3") < 2_100
-
-
 def test_corpora_without_options_hold_the_same_rows(hub: SimpleNamespace) -> None:
     lettered, asked = (list(corpus(hub.like()).questions("train")) for corpus in (CTLocalChoice, CTLocalOpen))
     assert lettered == asked
     assert per_set(asked) == {"arc": 1000, "arc_challenge": 1000, "cb": 250, "obqa": 1000, "trec": 1000}
-
-
-def test_other_splits_are_refused(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
-    with pytest.raises(UserError, match=r"train, validation of ct-.*got 'test'"):
-        corpus(hub.like()).questions("test")
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ def test_validation_is_stratified_like_train(hub: SimpleNamespace, corpus: type[
     assert len({q.id for q in validation}) == total
 
 
-def test_validation_comes_from_train_rows_only_where_there_is_no_other(hub: SimpleNamespace) -> None:
+def test_validation_from_train_rows_is_the_last_resort(hub: SimpleNamespace) -> None:
     task = CTChoice(hub.like(SMALL))
     validation = list(task.questions("validation"))
     assert {q.subject for q in validation if origin(q) == "train"} == {"trec", "anli_r1", "anli_r2", "anli_r3"}
@@ -113,7 +110,7 @@ def test_validation_comes_from_train_rows_only_where_there_is_no_other(hub: Simp
     assert rows == expected.tolist()
 
 
-def test_validation_files_that_are_not_at_hand_are_replaced_and_counted(hub: SimpleNamespace) -> None:
+def test_validation_files_may_be_absent(hub: SimpleNamespace) -> None:
     absent = [f"ct/ai2_arc/{name}/validation" for name in ("ARC-Easy", "ARC-Challenge")]
     whole, part = CTLocalChoice(hub.like()), CTLocalChoice(hub.like(absent=absent))
     validation = list(part.questions("validation"))
@@ -124,7 +121,7 @@ def test_validation_files_that_are_not_at_hand_are_replaced_and_counted(hub: Sim
     assert others == [q for q in whole.questions("validation") if q.subject in {"cb", "obqa"}]
 
 
-def test_validation_that_a_data_set_can_not_fill_is_counted(hub: SimpleNamespace) -> None:
+def test_validation_that_lacks_rows_is_counted(hub: SimpleNamespace) -> None:
     task = CTLocalChoice(hub.like({"ct/super_glue/cb/validation": 9}))
     validation = list(task.questions("validation"))
     assert per_set(validation)["cb"] == 9
@@ -160,7 +157,7 @@ def test_published_validation_is_mostly_boolq(hub: SimpleNamespace) -> None:
     assert validation == list(CTChoice(hub.like(), PAPER).questions("validation"))
 
 
-def test_published_order_of_the_open_corpus_is_replaced_by_that_of_names(hub: SimpleNamespace) -> None:
+def test_published_open_corpus_is_in_the_order_of_names(hub: SimpleNamespace) -> None:
     validation = list(CTOpen(hub.like(), PAPER).questions("validation"))
     ratio = 20_000 / (46_655 - 10_042)  # all validation rows, less HellaSwag's
     first, second = int(570 * ratio), int(299 * ratio)
@@ -180,7 +177,7 @@ def test_published_corpus_reads_math_options_at_commas(hub: SimpleNamespace) -> 
     assert ours.pools()["math_qa"][5].choices == ("10 ( rounded )", "9", "8", "7", "6")
 
 
-def test_published_corpus_keeps_sentences_with_two_blanks_and_fills_the_first(hub: SimpleNamespace) -> None:
+def test_published_corpus_fills_the_first_of_two_blanks(hub: SimpleNamespace) -> None:
     ours, theirs = (CTOpen(hub.like(SMALL), protocol) for protocol in (Protocol(), PAPER))
     rows = [[q.id for q in task.pools()["winogrande"][:4]] for task in (ours, theirs)]
     assert rows[0] == [f"ct/winogrande/train/{i}" for i in (0, 1, 2, 6)]
@@ -192,7 +189,7 @@ def test_published_corpus_keeps_sentences_with_two_blanks_and_fills_the_first(hu
     assert first != second
 
 
-def test_published_exemplars_are_drawn_by_the_row_within_its_own_split(hub: SimpleNamespace) -> None:
+def test_published_exemplars_are_drawn_by_row_of_split(hub: SimpleNamespace) -> None:
     validation = list(CTChoice(hub.like(), PAPER).questions("validation"))
     numbers = indices_in_subject(validation)
     assert all(question.id.endswith(f"/{numbers[question.id]}") for question in validation)  # whose filters keep all
@@ -209,8 +206,10 @@ def test_part_of_a_corpus_has_no_published_validation(hub: SimpleNamespace) -> N
 # --- exemplars --------------------------------------------------------------------------------------------------------
 
 
-def test_pools_hold_the_kept_train_rows_and_of_anli_the_dev_rows(hub: SimpleNamespace) -> None:
-    pools = CTChoice(hub.like(SMALL)).pools()
+def test_pools_hold_kept_train_rows_and_dev_rows_of_anli(hub: SimpleNamespace) -> None:
+    source = hub.like(SMALL)
+    pools = CTChoice(source).pools()
+    assert source.tables == []  # not read before they are needed
     assert {name: len(pool) for name, pool in pools.items() if name.startswith("anli")} == {
         "anli_r1": 1_000, "anli_r2": 1_000, "anli_r3": 1_200,
     }  # fmt: skip
@@ -220,7 +219,7 @@ def test_pools_hold_the_kept_train_rows_and_of_anli_the_dev_rows(hub: SimpleName
     assert len(pools["cb"]) == 250
 
 
-def test_a_question_is_never_its_own_exemplar(hub: SimpleNamespace) -> None:
+def test_exemplars_never_hold_the_question(hub: SimpleNamespace) -> None:
     task, protocol = CTChoice(hub.like()), Protocol()
     pool, met = task.pools()["cb"], 0  # all of its 250 train rows are asked, too
     numbers = indices_in_subject(list(pool))
@@ -233,17 +232,11 @@ def test_a_question_is_never_its_own_exemplar(hub: SimpleNamespace) -> None:
     assert met, "no draw held the question itself: the rule was not needed"
 
 
-def test_pools_are_not_read_before_they_are_needed(hub: SimpleNamespace) -> None:
-    source = hub.like()
-    CTChoice(source).pools()
-    assert source.tables == []
-
-
 # --- contract, origins, cards -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("corpus", [CTChoice, CTOpen])  # the small ones are checked on real rows
-def test_contract_holds_on_rows_like_the_hub_s(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
+def test_contract_holds_on_rows_of_the_hub(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     made = list(checks_for(corpus, hub.like(SMALL)))
     assert {check.__name__ for _, check in made} == {
         "docstring", "card", "style", "origins", "sizes", "ids", "gold", "letters", "prompts", "provenance",
@@ -273,14 +266,60 @@ def test_origins_are_what_is_read(hub: SimpleNamespace, corpus: type[CtCorpus], 
         assert named <= set(source.sizes)
 
 
-def test_style_is_that_of_the_data_set(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
+def test_data_sets_have_their_style_and_folder(hub: SimpleNamespace, corpus: type[CtCorpus]) -> None:
     task = corpus(hub.like())
     for each in corpus.sets:
         question = Question("x", each.name, "?", ("a", "b"), 0)
         assert task.style_of(question) == (each.choice if corpus.format is Format.CHOICE else each.open)
-
-
-def test_folders_of_data_sets_name_their_configuration() -> None:
-    for each in CHOICE_SETS:
         assert each.card.folder.startswith("ct/")
         assert each.card.folder.endswith(f"/{each.card.config}")
+
+
+# --- rows in folders --------------------------------------------------------------------------------------------------
+
+DATA = Path(__file__).parents[4] / ".." / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is absent: real rows were not read")
+
+
+def test_folders_of_other_files_or_columns_are_refused(hub: SimpleNamespace, tmp_path: Path) -> None:
+    """Their labels have another order, so that guessing would be wrong without a sound."""
+    for each in LOCAL_SETS:
+        rows = [
+            {key.replace("e_label", "e-label").replace("coarse-label", "label-coarse"): row[key] for key in row}
+            for row in hub.rows[each.name]
+        ]
+        path = tmp_path / each.card.folder / "train.parquet"
+        path.parent.mkdir(parents=True)
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    task = CTLocalChoice(FolderSource(tmp_path))
+    with pytest.raises(UserError, match=r"ct/trec/default/train.parquet: expected the column coarse_label, found only"):
+        list(task.questions("train"))
+    with pytest.raises(UserError, match=r"train, validation of ct-.*got 'test'"):
+        task.questions("test")
+    with pytest.raises(UserError, match=r"ct/anli/plain_text/train_r1.parquet in the folder given by --data-dir"):
+        next(CTChoice(FolderSource(tmp_path)).questions("train"))
+
+
+@needs_data
+@pytest.mark.parametrize("corpus", [CTLocalChoice, CTLocalOpen])
+def test_real_rows_of_local_corpora(corpus: type[CtCorpus]) -> None:
+    task = corpus(FolderSource(DATA))
+    train, validation = list(task.questions("train")), list(task.questions("validation"))
+    assert (len(train), len(validation)) == (4_250, 456)
+    assert Counter(len(q.choices) for q in train if q.subject.startswith("arc"))[4] > 1_980
+    kinds = Counter(q.answer for q in train if q.subject == "trec")
+    assert set(kinds) == set(train[-1].choices)
+    assert kinds["Abbreviation"] == min(kinds.values())  # 86 of 5,452 in the whole file
+
+
+@needs_data
+def test_training_rows_that_mmlu_asks_too_are_found() -> None:
+    source = FolderSource(DATA)
+    tested = list(MMLUChoice(source).questions("test"))
+    task = CTLocalChoice(source)
+    pool = [question for each in task.pools().values() for question in each]
+    everywhere, trained = contaminated_ids(pool, tested), contaminated_ids(task.questions("train"), tested)
+    assert Counter(name.split("/")[1] for name in everywhere) == {"obqa": 7, "arc_challenge": 1}
+    assert trained == {
+        name for name in everywhere if name.startswith("ct/arc_challenge")
+    }  # the others lie behind 1,000
