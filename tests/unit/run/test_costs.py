@@ -363,7 +363,7 @@ def test_floor_is_the_number_of_distinct_prefixes(model: Model, task: type[Task]
 def test_floor_of_given_answers_is_met_and_shared(model: Model, task: type[Task]) -> None:
     """Without an empty answer, of which nothing is needed."""
     reader = model.reader()
-    given = graded(reader, task, CASES["query"], ("The answer is b", "b", "a river"))
+    given = graded(reader, task, CASES["query"], ("The answer is b", "b", "a river"), prompt=own_prompt)
     own = graded(reader, task, CASES["query"], (), "train")
     suffix = reader.prompt_settings(given).suffix.tolist()
     queried = [[[*prompt, *answer, *suffix] for prompt, answer in one.pairs() if len(answer)] for one in (given, own)]
