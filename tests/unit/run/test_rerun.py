@@ -67,25 +67,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_rerun_takes_the_settings_of_the_cell(tmp_path: Path, runs: Fake) -> None:
-    config = {
-        "dtype": "bfloat16", "token_budget": 64, "training_budget": 32, "judge": "openai", "judge_model": "m",
-        "train_on": "t:dev", "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
-    }  # fmt: skip
-    deviations = {key: value for key, value in config.items() if "." in key or key == "shots"}
-    fields = {"config": config, "deviations": deviations, "limit": 200, "answers_source": "released@ab"}
-    path = put(tmp_path, "ccps+isotonic", seed=3, **fields)
-    asked = runs(honest(3))
-    assert rerun.rerun(path, tmp_path, tmp_path).reproduced
-    assert replace(asked[0], out=Path("results")) == RunConfig(
-        methods=("ccps",), model="tiny", tasks=("atlas-choice",), train_on="t:dev", preset="demo", seed=3, limit=200,
-        overrides=("ccps.steps=7", "protocol.drop_contaminated=False"), judge="openai", judge_model="m",
-        answers="released@ab", recalibrate=("isotonic",), data_dir=tmp_path, dtype="bfloat16", token_budget=64,
-        training_budget=32,
-    )  # fmt: skip
-    assert not asked[0].out.exists()
-
-
 SETTINGS: list[dict[str, Any]] = [
     {"seed": 3, "limit": 200, "recalibrate": ("isotonic",), "dtype": "bfloat16"},
     {"limit": 20, "scale_training": True},
@@ -96,7 +77,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"judge": "openai", "judge_model": "m", "judge_url": "http://localhost:1/v1"},
     {"methods": ("semantic-entropy",), "nli": "m"},
     {"methods": ("cocoa",), "similarity": "m"},
-    {"methods": ("it",), "training_budget": 64},
+    {"methods": ("it",), "training_budget": 64, "token_budget": 32},
+    {"answers": "released@ab"},
 ]
 """Fields of runs of one method on open questions, which its cell keeps."""
 NOT_KEPT = {
@@ -111,15 +93,17 @@ def test_settings_of_runs_come_back_from_cells(own: dict[str, Any]) -> None:
     config = RunConfig(**{"methods": ("pik",), "model": "tiny", "tasks": ("atlas-oe",), "preset": "demo", **own})
     resolved = resolve(config)
     (method,), (task,) = config.methods, config.tasks
+    by_reader = {} if config.token_budget is None else {"token_budget": config.token_budget}
     row = result_row(
         "+".join((method, *config.recalibrate)), task=task, seed=config.seed, limit=config.limit,
-        config=resolved.config_of(method, task), deviations=resolved.deviations_of(method),
+        answers_source=config.answers, config=resolved.config_of(method, task) | by_reader,
+        deviations={**resolved.deviations_of(method), "answer_ids": "retokenised"},
     )  # fmt: skip
     assert rerun._config(row, config.out, None) == config
 
 
 def test_settings_of_runs_are_kept_or_neutral() -> None:
-    kept = {"model", "tasks", "preset", "answers", "token_budget", "exemplar_sets"}
+    kept = {"model", "tasks", "preset", "exemplar_sets"}
     kept |= {name for each in SETTINGS for name in each}
     assert {field.name for field in fields(RunConfig)} - kept == NOT_KEPT
 
@@ -155,9 +139,10 @@ def test_rerun_of_no_cell_is_refused(tmp_path: Path) -> None:
 
 def test_rerun_tells_the_largest_difference(tmp_path: Path, runs: Fake) -> None:
     put(tmp_path)
-    runs(np.clip(honest() + 5e-5, 0, 1))
-    told = rerun.rerun(Path("tiny/atlas-choice/ptrue--demo--s0.json"), tmp_path)
+    asked = runs(np.clip(honest() + 5e-5, 0, 1))
+    told = rerun.rerun(Path("tiny/atlas-choice/ptrue--demo--s0.json"), tmp_path, tmp_path / "data")
     assert told.reproduced
+    assert (asked[0].data_dir, asked[0].out.exists()) == (tmp_path / "data", False)
     assert told.reason == "the largest difference of a confidence is 5.0e-05 (1e-04 allowed)"
     assert "correlation 1.0000" in told.notes[0]
     assert told.notes[1] == "answers: 200 of 200 are the same"
