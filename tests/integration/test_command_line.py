@@ -236,7 +236,7 @@ def test_make_demo_writes_where_git_looks_away_and_its_commands_are_whole(bench:
 
 @pytest.fixture
 def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A signal that stops a command leaves this process alive, and heard as before: `test_stopping.py` has the rest."""
+    """A signal that stops a command leaves this process alive, and heard as before: `test_exit_codes.py` has the rest."""
     monkeypatch.setattr(exit_codes, "_CLEANUP_SECONDS", 1e6)  # after which it would be ended
     before = signal.getsignal(signal.SIGINT)
     yield

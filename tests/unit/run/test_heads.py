@@ -702,6 +702,7 @@ def test_guard_enters_the_card(whole_run: WholeRun, results: Path, copy: Path) -
     assert (own.mistakes, own.kept, own.answers) == (k, n, decided.sum())
     assert own.bound == pytest.approx(beta.ppf(own.level, k + 1, n - k))
     values = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    assert values.keys() == older.keys()
     assert {key for key in values if values[key] != older[key]} == {"guard", DIGEST}
     assert "threshold" in bench("head", "show", copy).stdout
 

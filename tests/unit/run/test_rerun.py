@@ -138,10 +138,11 @@ def test_rerun_of_no_cell_is_refused(tmp_path: Path) -> None:
 
 
 def test_rerun_tells_the_largest_difference(tmp_path: Path, runs: Fake) -> None:
-    put(tmp_path)
+    path = put(tmp_path, "ptrue+isotonic")
     asked = runs(np.clip(honest() + 5e-5, 0, 1))
-    told = rerun.rerun(Path("tiny/atlas-choice/ptrue--demo--s0.json"), tmp_path, tmp_path / "data")
+    told = rerun.rerun(path.relative_to(tmp_path), tmp_path, tmp_path / "data")
     assert told.reproduced
+    assert (asked[0].methods, asked[0].recalibrate) == (("ptrue",), ("isotonic",))
     assert (asked[0].data_dir, asked[0].out.exists()) == (tmp_path / "data", False)
     assert told.reason == "the largest difference of a confidence is 5.0e-05 (1e-04 allowed)"
     assert "correlation 1.0000" in told.notes[0]

@@ -121,7 +121,7 @@ def test_tuning_tells_of_values_drawn_twice() -> None:
 )
 def test_tuning_that_cannot_be_done_raises(results: list[Any], error: type[Exception], asked: list[int]) -> None:
     planted = Planted(results)
-    with pytest.raises(error):
+    with pytest.raises(error, match=str(results[0])):
         planted.tuned()
     assert planted.asked == asked
 
