@@ -40,8 +40,9 @@ from bench.model.devices import BatchLimits
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
+from bench.run.config import RunConfig
 from bench.run.costs import compute_costs, count_tokens, tokens_alone
-from bench.run.pipeline import RunConfig, run
+from bench.run.pipeline import run
 from bench.signals import reader as reading_room
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.grading import Grader
@@ -296,7 +297,7 @@ def test_costs_of_rows_belong_to_their_request(tmp_path: Path) -> None:
     """What else the cache holds, and in which order methods were named, is not in them."""
 
     def costs(cache: str, *methods: str) -> dict[str, dict[str, StageTokens]]:
-        folders = {"out": tmp_path / "out" / cache / "-".join(methods), "cache": tmp_path / cache}
+        folders: dict[str, Any] = {"out": tmp_path / "out" / cache / "-".join(methods), "cache": tmp_path / cache}
         report = run(RunConfig(methods, "tiny", tasks=("atlas-oe",), limit=6, **folders))
         assert {row.status for row in report.rows} == {"ok"}
         return {row.method: dict(row.cost) for row in report.rows if row.method in methods}

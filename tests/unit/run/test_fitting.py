@@ -348,11 +348,13 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put_adapter(cache: Path, text: str = "bytes") -> Path:
+    def write(folder: Path) -> None:
+        for name in ADAPTER_FILES:
+            (folder / name).write_text(text, encoding="utf-8")
+
     store = Store(cache)
     store.prepare()
-    return store.put(
-        "adapters", "ad" * 32, {}, lambda folder: [(folder / name).write_text(text) for name in ADAPTER_FILES]
-    ).folder
+    return store.put("adapters", "ad" * 32, {}, write).folder
 
 
 def fitted_again(cache: Path) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from bench.run.pipeline import RunConfig, run
+from bench.run.config import RunConfig
+from bench.run.pipeline import run
 
 METHODS = ("sequence-probability", "self-consistency", "verbalised", "ptrue")
 LIMIT = {"atlas-oe": 16, "atlas-choice": 1}

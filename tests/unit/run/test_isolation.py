@@ -339,7 +339,7 @@ def isolated(path: Path, name: str = "remembers", text: str = PLUGINS) -> Iterat
 
 def test_method_of_a_file_has_a_head_of_its_own(tmp_path: Path) -> None:
     """But on an accelerator, where it runs here."""
-    outcomes = []
+    outcomes: list[Any] = []
     for device in ("cpu", "cuda"):
         with isolated(tmp_path / "writes.py", "writes") as (writes, isolation):
             isolation.lm = model = cast("Any", Model())
@@ -443,7 +443,7 @@ def test_fit_of_edited_code_is_kept_as_of_its_file(tmp_path: Path, monkeypatch: 
     path.write_text(TWO, encoding="utf-8")
     first = source_digest([path])
     module = importlib.import_module("two_constants")
-    folders = {"out": tmp_path / "o", "cache": tmp_path / "cache"}
+    folders: dict[str, Any] = {"out": tmp_path / "o", "cache": tmp_path / "cache"}
     config = RunConfig(("a-constant", "b-constant"), "tiny", ("atlas-choice",), limit=4, device="cpu", **folders)
     report = run(config, classes=(module.One, module.Other))
     assert [row.reason for row in report.rows] == [None, None]

@@ -183,7 +183,9 @@ class Trainings:
 
 def taken(trainings: Trainings | None, *, stored: bool = False) -> tuple[list[Step], list[Step]]:
     """Steps before the trainings were over, and those after; adapters may all be stored."""
-    fitter, before, after = SimpleNamespace(puts_off=False), [], []
+    before: list[Step] = []
+    after: list[Step] = []
+    fitter = SimpleNamespace(puts_off=False)
     resolved = SimpleNamespace(methods=METHODS)
     made: Any = SimpleNamespace(fits={}, resolved=resolved, selecting=frozenset({CHOSEN_BY}))
     for step in in_order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_pieces_come_together_in_the_splits_order() -> None:
 def test_empty_answer_is_as_sure_as_the_protocol_says(
     rule: EmptyRule, learned: SplitData | None, expected: float
 ) -> None:
-    inputs = Inputs(split_data("x", "", "y"), learned=learned, fitted=learned and fitted(ByNumber()))
+    inputs = Inputs(split_data("x", "", "y"), learned=learned, fitted=None if learned is None else fitted(ByNumber()))
     found = predictor(ByNumber(), replace(FIXED, empty_rule=rule)).confidences("half", inputs)
     assert found.confidence.tolist() == [0.0, expected, 0.02]
 
@@ -151,14 +151,15 @@ def test_method_is_skipped_before_anything_is_raised() -> None:
 
 
 def test_split_is_read_through_the_adapter_of_the_fit(tmp_path: Path) -> None:
-    method, found, curve = ByNumber(), split_data("x"), np.zeros((2, 1))
+    method: Any = ByNumber()
+    found, curve = split_data("x"), np.zeros((2, 1))
     reads = predictor(method)
     with pytest.raises(ContractError, match="fit left none in `adapter_`"):
         reads.read_adapted("half", found, fitted(method))
     with pytest.raises(ValueError, match="lost"):
         reads.read_adapted("half", found, ValueError("lost"))
     method.adapter_ = AdapterRef(tmp_path, "f")
-    reads.batches.reader.read_adapted = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign]
+    reads.batches.reader.read_adapted = lambda read, through: replace(read, adapter=through)  # type: ignore[method-assign, assignment]
     again = reads.read_adapted("half", found, fitted(method))
     assert again is not None
     assert (again.split_data.where, again.split_data.adapter) == (TEST, method.adapter_)

@@ -65,7 +65,7 @@ class Brooks(Task):
     def provenance(self, split):
         return {"made": split}
 '''
-TRAIN, VALIDATION, TEST = (TaskSplit("brooks", split) for split in ("train", "validation", "test"))  # type: ignore[arg-type]
+TRAIN, VALIDATION, TEST = (TaskSplit("brooks", split) for split in ("train", "validation", "test"))
 
 
 class Opener:

@@ -136,7 +136,8 @@ def test_rows_tell_of_the_answers_that_chose() -> None:
 
 def test_tuning_without_validation_fits_the_preset_alone() -> None:
     of: Any = SimpleNamespace(resolved=Planted([0.1]).resolved, fit=lambda *given: given)
-    assert fit_tuned(of, "m", LEARNED, None) == ("m", LEARNED, None)
+    found: Any = fit_tuned(of, "m", LEARNED, None)
+    assert found == ("m", LEARNED, None)
 
 
 @pytest.mark.parametrize(
