@@ -14,9 +14,6 @@ from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
 from bench.run.config import RunConfig
 
-ROOT = Path(__file__).parents[3]
-
-
 LINES = {
     "bench run --method ptr": ["ptrue"],
     "bench run --method ptrue,saplma-u": ["ptrue,saplma-um"],
@@ -39,31 +36,19 @@ for line in lines:
 
 
 def test_names_are_completed() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "_BENCH_COMPLETE": "complete_bash"}
+    root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *LINES], capture_output=True, text=True, check=True, env=environment, timeout=60
-    )
+        [sys.executable, "-c", PROGRAM, *LINES], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": root, "_BENCH_COMPLETE": "complete_bash"},
+    )  # fmt: skip
     *found, end = done.stdout.split("\0")
     assert dict(zip(LINES, map(str.split, found), strict=True)) == LINES
     assert not end
 
 
-def test_completion_loads_nothing_that_only_a_command_computes_with() -> None:
-    program = "import sys, bench.cli.app; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    heavy = {"pandas", "torch", "bench.stats", "bench.report.tables", "bench.report.figures"}
-    assert not heavy & set(loaded.split())
-
-
 @pytest.mark.parametrize(
     ("field", "names"), [("recalibrate", RECALIBRATORS), ("judge", KINDS), ("engine", ("local", "ray"))]
 )
-def test_names_that_are_written_down_are_all_there(field: str, names: tuple[str, ...]) -> None:
+def test_names_of_a_field_are_all_completed(field: str, names: tuple[str, ...]) -> None:
     assert BY_FIELD[field]("") == list(names)
-
-
-def test_every_completer_of_a_run_is_of_one_of_its_fields() -> None:
-    of_others = {"compare", "models"}
-    assert BY_FIELD.keys() - of_others <= set(RunConfig.__dataclass_fields__)
+    assert BY_FIELD.keys() - {"compare", "models"} <= set(RunConfig.__dataclass_fields__)

@@ -49,14 +49,6 @@ class SadTask(Task):
 '''
 
 
-def test_what_a_preset_does_not_reproduce_is_shown() -> None:
-    assert any("hinge" in line for line in show_record("ccps")["not reproduced"] if line.startswith("paper: "))
-    assert any("begin token" in line for line in show_record("protocol")["not reproduced"])
-    known = registry.methods()
-    silent = [name for name in known.names() if known.get(name).presets and not show_record(name)["not reproduced"]]
-    assert silent == []
-
-
 @pytest.fixture
 def plugins(tmp_path: Path) -> tuple[Path]:
     path = tmp_path / "sad.py"
@@ -64,13 +56,21 @@ def plugins(tmp_path: Path) -> tuple[Path]:
     return (path,)
 
 
+def test_presets_show_what_they_do_not_reproduce() -> None:
+    assert any("hinge" in line for line in show_record("ccps")["not reproduced"] if line.startswith("paper: "))
+    assert any("begin token" in line for line in show_record("protocol")["not reproduced"])
+    known = registry.methods()
+    silent = [name for name in known.names() if known.get(name).presets and not show_record(name)["not reproduced"]]
+    assert silent == []
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "reason"), [("methods", "sad", "SystemExit: trains"), ("tasks", "sad-task", "KeyError: 'origins'")]
 )
-def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: str, name: str, reason: str) -> None:
-    lines = {line["name"]: line for line in list_records(kind, plugins)}
-    assert reason in lines[name]["broken"]
-    assert [line["name"] for line in lines.values() if "broken" in line] == [name]
+def test_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: str, name: str, reason: str) -> None:
+    broken = {line["name"]: line["broken"] for line in list_records(kind, plugins) if "broken" in line}
+    assert list(broken) == [name]
+    assert reason in broken[name]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_a_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: st
         (lambda plugins: parameter_records(["llama8b"], plugins), "method 'sad', n_parameters: KeyError: 'layers'"),
     ],
 )
-def test_a_plugin_that_raises_where_it_is_asked_for_is_named(plugins, ask, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_plugin_that_raises_where_it_is_asked_is_named(plugins, ask, reason: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match=reason):
         ask(plugins)

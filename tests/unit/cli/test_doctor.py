@@ -11,60 +11,59 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from bench.cli import doctor
 from bench.cli.doctor import Finding, State
+from tests.kit.command import bench
 
-APP = typer.Typer(rich_markup_mode=None)
-APP.command()(doctor.doctor)
 CPU_BUILD = {
     "version": "2.13.0+cpu", "cuda": None, "hip": None, "cards": [], "mps": False, "bf16": False, "computes": True,
 }  # fmt: skip
 SMI = "| NVIDIA-SMI 570.86    Driver Version: 570.86    CUDA Version: 12.8     |"
+FROM_INDEX = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
+TOO_OLD = "built for CUDA 13.0 and the driver knows CUDA 12.8 at most"
 
 
-def with_torch(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], smi: str = SMI) -> list[Finding]:
-    """The findings where torch says this, beside an NVIDIA card."""
-    monkeypatch.setattr(doctor, "python_json", lambda _: found)
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({}, [("note", "NVIDIA H100", FROM_INDEX)]),
+        ({}, [("note", "built for the CPU alone", FROM_INDEX)]),
+        ({"cuda": "13.0"}, [("note", TOO_OLD, "update the driver")]),
+        ({"cuda": "12.8", "cards": [["H100", 80e9]]},
+         [("ok", "H100 (80 GB)", ""), ("note", "not supported", "run with --dtype float16")]),
+    ],
+)  # fmt: skip
+def test_torch_is_held_against_its_card(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], told: list[tuple[str, str, str]]
+) -> None:
+    monkeypatch.setattr(doctor, "python_json", lambda _: CPU_BUILD | found)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(doctor, "program_output", lambda command, _: smi if len(command) == 1 else "NVIDIA H100\n")
-    return list(doctor.check_torch())
+    monkeypatch.setattr(doctor, "program_output", lambda command, _: SMI if len(command) == 1 else "NVIDIA H100\n")
+    _, *cards = doctor.check_torch()
+    for card, (state, what, fix) in zip(cards, told, strict=True):
+        assert card.state == state
+        assert what in card.what
+        assert card.fix.startswith(fix)
 
 
-def test_a_cpu_build_beside_a_card_is_named_with_the_command_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, card = with_torch(monkeypatch, CPU_BUILD)
-    assert card.state is State.NOTE
-    assert "NVIDIA H100" in card.what
-    assert "built for the CPU alone" in card.what
-    assert card.fix == "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise ImportError('libcudart.so.12: no such file')", "libcudart"),
+        ("import os; os.abort()", "signal 6"),
+        ("print('hello')", "unexpected"),
+    ],
+)
+def test_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch, program: str, said: str) -> None:
+    monkeypatch.setattr(doctor, "_TORCH", program)
+    (found,) = doctor.check_torch()
+    assert found.state is State.BAD
+    assert said in found.what
+    assert found.fix.startswith("pip install --force-reinstall torch")
 
 
-def test_a_driver_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, card = with_torch(monkeypatch, {**CPU_BUILD, "cuda": "13.0"})
-    assert "built for CUDA 13.0 and the driver knows CUDA 12.8 at most" in card.what
-    assert card.fix.startswith("update the driver")
-
-
-def test_a_card_that_torch_uses_is_told_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {**CPU_BUILD, "cuda": "12.8", "cards": [["H100", 80e9]]}
-    _, card, bf16 = with_torch(monkeypatch, found)
-    assert (card.state, card.what) == (State.OK, "H100 (80 GB)")
-    assert (bf16.state, bf16.fix) == (State.NOTE, "run with --dtype float16")
-
-
-def test_a_torch_that_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    for program, said in (("raise ImportError('libcudart.so.12: no such file')", "libcudart"),
-                          ("import os; os.abort()", "signal 6"), ("print('hello')", "unexpected")):  # fmt: skip
-        monkeypatch.setattr(doctor, "_TORCH", program)
-        (found,) = doctor.check_torch()
-        assert found.state is State.BAD
-        assert said in found.what
-        assert found.fix.startswith("pip install --force-reinstall torch")
-
-
-def test_a_library_that_hangs_is_left() -> None:
+def test_library_that_hangs_is_left() -> None:
     start = time.monotonic()
     with pytest.raises(doctor.FailedError, match="no answer within 1 s"):
         doctor.python_json("import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=None)\n"
@@ -72,7 +71,7 @@ def test_a_library_that_hangs_is_left() -> None:
     assert time.monotonic() - start < 10
 
 
-def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_whose_name_is_never_found_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(doctor, "_HUB_S", 0.2)
@@ -82,7 +81,7 @@ def test_a_hub_whose_name_is_looked_up_for_ever_is_left(monkeypatch: pytest.Monk
     assert "no answer" in found.what
 
 
-def test_an_offline_hub_is_not_asked_and_no_token_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_that_is_offline_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     (found,) = doctor.check_hub()
@@ -90,21 +89,20 @@ def test_an_offline_hub_is_not_asked_and_no_token_is_shown(monkeypatch: pytest.M
     assert "secret" not in str(found)
 
 
-def test_another_package_called_bench_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_is_called_bench_too_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {"bench": ["confbench", "frappe-bench"]})
     (found,) = (each for each in doctor.other_bench() if each.state is State.BAD)
     assert "frappe-bench" in found.what
     assert "pip uninstall frappe-bench" in found.fix
 
 
-def test_a_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_is_missing_or_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "requires", lambda _: ["numpy>=999", "nosuch>=1", 'ray>=2; extra == "ray"'])
     (found,) = doctor.check_packages()
-    assert found.state is State.BAD
-    assert found.fix == "pip install 'numpy>=999' 'nosuch>=1'"
+    assert (found.state, found.fix) == (State.BAD, "pip install 'numpy>=999' 'nosuch>=1'")
 
 
-def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_can_not_be_written_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "file"))
     cache, results, _ = doctor.check_folders(tmp_path / "new" / "results")
@@ -112,24 +110,22 @@ def test_folders_that_can_not_be_written_stop_a_run(tmp_path: Path, monkeypatch:
     assert "CONFBENCH_CACHE" in cache.fix
     assert results.state is not State.BAD
     assert not (tmp_path / "new").exists()
-
-
-def test_a_full_disk_stops_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1e6}))  # a full disk
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path))
     assert {finding.state for finding in doctor.check_folders(tmp_path)} == {State.BAD}
 
 
 @pytest.mark.parametrize(("state", "code"), [(State.OK, 0), (State.NOTE, 0), (State.BAD, 1)])
-def test_the_exit_code_tells_whether_a_run_can_start(state: State, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_tells_whether_a_run_can_start(state: State, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "run_checks", lambda _: [Finding("torch", state, "broken", "mend it")])
-    shown, data = CliRunner().invoke(APP, []), CliRunner().invoke(APP, ["--json"])
-    assert shown.exit_code == data.exit_code == code
+    shown, data = bench("doctor"), bench("doctor", "--json")
+    assert shown.returncode == data.returncode == code
     assert "mend it" in shown.stdout
     assert json.loads(data.stdout)["can_run"] is (code == 0)
     assert json.loads(data.stdout)["findings"][0]["fix"] == "mend it"
 
 
-def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def breaks() -> Any:
         raise RuntimeError("odd machine")
         yield

@@ -16,6 +16,7 @@ from bench.progress import Bars, Lines, terminal, visible, visible_json
 from bench.report.page.render import html
 from bench.report.text import plain
 from tests.fixtures.pages import payload
+from tests.kit.command import bench
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m a\u202egpj.exe \u2066b \ud800 \x00\x7f\u200f"
 SCRIPTS = "مرحبا שלום می\u200cخواهم 👩\u200d🔬 한국어 tab\tline\nend"  # noqa: RUF001 - letters of other scripts
@@ -28,21 +29,22 @@ def harmless(text: str) -> None:
     text.encode()
 
 
-def test_what_is_harmful_is_shown_as_its_escape_and_scripts_stay() -> None:
+def test_text_that_is_harmful_is_shown_as_its_escape() -> None:
     harmless(visible(HOSTILE))
+    harmless(plain(HOSTILE))
     assert visible(SCRIPTS) == SCRIPTS
     assert plain(SCRIPTS) == SCRIPTS.replace("\t", " ").replace("\n", " ")
-    harmless(plain(HOSTILE))
 
 
-def test_json_stays_the_same_value() -> None:
+def test_json_stays_the_same_value(capsys: pytest.CaptureFixture[str]) -> None:
     value = {HOSTILE: [SCRIPTS, HOSTILE]}
-    text = visible_json(json.dumps(value, ensure_ascii=False))
-    assert not BAD & set(text)
-    assert json.loads(text) == value
+    printing.print_json(value)
+    for text in (visible_json(json.dumps(value, ensure_ascii=False)), capsys.readouterr().out):
+        assert not BAD & set(text)
+        assert json.loads(text) == value
 
 
-def test_the_page_shows_escapes() -> None:
+def test_page_shows_escapes() -> None:
     page = html(payload(**{"answer": [HOSTILE, SCRIPTS], HOSTILE: {"n": 1}, "footnotes": [HOSTILE]}))
     (data,) = re.findall(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.DOTALL)
     found = json.loads(data)
@@ -62,17 +64,12 @@ def test_the_page_shows_escapes() -> None:
         lambda: printing.console().print(HOSTILE, markup=False, soft_wrap=True),
     ],
 )
-def test_every_door_is_guarded(show: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_is_guarded_at_every_door(
+    show: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     show()
     harmless(capsys.readouterr().out)
-
-
-def test_json_for_the_terminal_holds_no_command(capsys: pytest.CaptureFixture[str]) -> None:
-    printing.print_json({"name": HOSTILE})
-    out = capsys.readouterr().out
-    assert not BAD & set(out)
-    assert json.loads(out) == {"name": HOSTILE}
 
 
 def test_bars_are_guarded_and_know_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +88,7 @@ def test_bars_are_guarded_and_know_no_markup(monkeypatch: pytest.MonkeyPatch) ->
     assert "[bold]judge \\x1b]0;owned" in shown
 
 
-def test_colours_of_our_own_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_keeps_our_own_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     console = terminal()
     console._force_terminal = True
@@ -101,26 +98,22 @@ def test_colours_of_our_own_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[1mx" in captured.get()
 
 
-def test_an_error_with_commands_in_it_is_one_harmless_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refused(message: str) -> Any:
     def fail() -> None:
-        raise UserError(f"the server said {HOSTILE}")
+        raise UserError(message)
 
-    monkeypatch.setattr(app, "app", fail)
-    monkeypatch.setattr(sys, "argv", ["bench"])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    assert stop.value.code == 2
-    harmless(capsys.readouterr().err)
+    return fail
 
 
-def test_long_words_are_cut_and_lists_of_names_in_a_command_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_with_commands_is_one_harmless_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "app", refused(f"the server said {HOSTILE}"))
+    done = bench()
+    assert done.returncode == 2
+    harmless(done.stderr)
+
+
+def test_error_cuts_long_words_and_no_names(capsys: pytest.CaptureFixture[str]) -> None:
     names = ",".join(f"method-{i}" for i in range(40))
-
-    def refused() -> None:
-        raise UserError(f"{'x' * 5000} bench run --method {names}")
-
-    assert exit_codes.exit_code(refused) == 2
+    assert exit_codes.exit_code(refused(f"{'x' * 5000} bench run --method {names}")) == 2
     said = capsys.readouterr().err
     assert f"{'x' * 100}... bench run --method {names}" in " ".join(said.split())

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from bench import registry
 from bench.api import UserError
 from bench.api.errors import home_of
 from bench.cli import new
 from bench.testing import check_plugin
+from tests.kit.command import bench
 
-KINDS = [("method", "untrained"), ("method", "trained"), ("task", "choice"), ("task", "open")]
+KINDS = pytest.mark.parametrize(
+    ("kind", "template"), [("method", "untrained"), ("method", "trained"), ("task", "choice"), ("task", "open")]
+)
+BOTH = {"first_try.py", "test_first_try.py"}
 
 
 @pytest.fixture(autouse=True)
@@ -30,97 +32,73 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("kind", "template"), KINDS)
-def test_what_it_writes_keeps_every_rule_without_a_remark(folder: Path, kind: new.Kind, template: str) -> None:
+@KINDS
+def test_plugin_keeps_every_rule_without_a_remark(folder: Path, kind: new.Kind, template: str) -> None:
     path = new.write(kind, "first-try", template)
-    assert files(folder) == {"first_try.py", "test_first_try.py"}
+    assert files(folder) == BOTH
+    for text in (file.read_text(encoding="utf-8") for file in folder.iterdir()):
+        assert not re.search(r"my.(method|task)", text, re.IGNORECASE)  # no placeholder is left
+        assert max(map(len, text.splitlines())) <= 120
+        assert "FirstTry" in text
     results = check_plugin(path)
     assert len(results) > 9
     assert [result for result in results if not result.ok or result.message] == []
 
 
-@pytest.mark.parametrize(("kind", "template"), KINDS)
-def test_no_placeholder_is_left_and_lines_stay_short(folder: Path, kind: new.Kind, template: str) -> None:
-    new.write(kind, "first-try", template)
-    for path in folder.iterdir():
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"my.(method|task)", text, re.IGNORECASE)
-        assert max(map(len, text.splitlines())) <= 120
-        assert "FirstTry" in text
-
-
-@pytest.mark.parametrize(("kind", "template"), KINDS)
-def test_the_name_that_the_docs_use_gives_a_plain_class(kind: new.Kind, template: str) -> None:
-    text = new.write(kind, f"my-{kind}", template).read_text(encoding="utf-8")
-    assert f"class My{kind.title()}(" in text
-
-
-@pytest.mark.parametrize(("kind", "template"), KINDS)
+@KINDS
 @pytest.mark.parametrize("name", ["batch", "task", "hidden", "needs", "format", "none"])
-def test_a_name_that_the_file_uses_otherwise_still_works(kind: new.Kind, template: str, name: str) -> None:
+def test_plugin_may_have_a_name_that_its_file_uses(kind: new.Kind, template: str, name: str) -> None:
     path = new.write(kind, name, template, Path(f"own_{name}.py"))
     loaded = registry.methods([path]) if kind == "method" else registry.tasks([path])
     assert home_of(loaded.get(name)).name == path.name  # type: ignore[union-attr]
 
 
+@KINDS
+def test_plugin_named_as_in_the_docs_has_a_plain_class(kind: new.Kind, template: str) -> None:
+    text = new.write(kind, f"my-{kind}", template).read_text(encoding="utf-8")
+    assert f"class My{kind.title()}(" in text
+
+
 @pytest.mark.parametrize(
-    ("name", "complaint"),
+    ("name", "out", "complaint"),
     [
-        ("Upper", "expected a name of lower-case words joined by '-', e.g. my-method, got 'Upper'"),
-        ("two words", "expected a name of lower-case words"),
-        ("snake_case", "expected a name of lower-case words"),
-        ("-dash", "expected a name of lower-case words"),
-        ("dash-", "expected a name of lower-case words"),
-        ("9lives", "expected a name of lower-case words"),
-        ("", "expected a name of lower-case words"),
-        ("../up", "expected a name of lower-case words"),
-        ("ptrue", "there is a method 'ptrue' already; choose another name"),
-        ("atlas-choice", "there is a task 'atlas-choice' already"),
-        ("untrained", "'untrained' means a group of methods"),
-        ("class", "expected a file that Python can import, e.g. my_class.py, got class.py"),
-        ("json", "json.py would hide the module 'json'"),
-        ("numpy", "numpy.py would hide the module 'numpy'"),
-        ("bench", "bench.py would hide the module 'bench'"),
+        ("Upper", None, "expected a name of lower-case words joined by '-', e.g. my-method, got 'Upper'"),
+        *((name, None, "expected a name of lower-case words")
+          for name in ("two words", "snake_case", "-dash", "dash-", "9lives", "", "../up")),
+        ("ptrue", None, "there is a method 'ptrue' already; choose another name"),
+        ("atlas-choice", None, "there is a task 'atlas-choice' already"),
+        ("untrained", None, "'untrained' means a group of methods"),
+        ("class", None, "expected a file that Python can import, e.g. my_class.py, got class.py"),
+        ("json", None, "json.py would hide the module 'json'"),
+        ("numpy", None, "numpy.py would hide the module 'numpy'"),
+        ("bench", None, "bench.py would hide the module 'bench'"),
+        ("first-try", "x.txt", "expected a file that Python can import"),
+        ("first-try", "a-b.py", "expected a file that Python can import"),
+        ("first-try", "no/such/x.py", "there is no folder no/such; make it first"),
+        ("first-try", "os.py", "os.py would hide the module 'os'"),
     ],
-)
-def test_a_name_that_cannot_be_had_is_refused(folder: Path, name: str, complaint: str) -> None:
+)  # fmt: skip
+def test_plugin_that_cannot_be_had_is_refused(folder: Path, name: str, out: str | None, complaint: str) -> None:
     with pytest.raises(UserError, match=re.escape(complaint)):
-        new.write("method", name, "untrained")
+        new.write("method", name, "untrained", None if out is None else Path(out))
     assert files(folder) == set()
 
 
-@pytest.mark.parametrize(
-    ("out", "complaint"),
-    [
-        ("x.txt", "expected a file that Python can import"),
-        ("a-b.py", "expected a file that Python can import"),
-        ("no/such/x.py", "there is no folder no/such; make it first"),
-        ("os.py", "os.py would hide the module 'os'"),
-    ],
-)
-def test_a_file_that_cannot_be_had_is_refused(folder: Path, out: str, complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        new.write("task", "first-try", "choice", Path(out))
-    assert files(folder) == set()
-
-
-@pytest.mark.parametrize("there", ["first_try.py", "test_first_try.py"])
-def test_nothing_is_overwritten(folder: Path, there: str) -> None:
+@pytest.mark.parametrize("there", sorted(BOTH))
+def test_plugin_is_not_written_over_a_file_or_link(folder: Path, there: str) -> None:
     (folder / there).write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match=f"{there} is there already and is not overwritten"):
         new.write("method", "first-try", "untrained")
     assert (folder / there).read_text(encoding="utf-8") == "mine"
     assert files(folder) == {there}
-
-
-def test_a_link_to_nowhere_is_not_followed(folder: Path) -> None:
-    (folder / "first_try.py").symlink_to(folder / "elsewhere.py")
+    (folder / there).unlink()
+    (folder / there).symlink_to(folder / "elsewhere.py")  # to nowhere
     with pytest.raises(UserError, match="is there already"):
         new.write("method", "first-try", "untrained")
     assert not (folder / "elsewhere.py").exists()
 
 
-def test_both_files_are_written_or_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_is_written_with_its_tests_or_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Path.open
 
     def full(path: Path, *arguments: str, **options: str) -> object:
@@ -134,12 +112,15 @@ def test_both_files_are_written_or_none(folder: Path, monkeypatch: pytest.Monkey
     assert files(folder) == set()
 
 
-def test_it_says_what_to_do_next() -> None:
-    done = CliRunner().invoke(new.app, ["method", "first-try", "--trained"], env={"COLUMNS": "200"})
-    assert done.exit_code == 0
-    assert "  bench check first_try.py\n" in done.output
-    assert "  bench run --plugin first_try.py --method first-try --model tiny\n" in done.output
-    assert "  pytest test_first_try.py\n" in done.output
-    assert all(name in sys.modules for name in ("bench.api.methods", "bench.api.signals"))
-    done = CliRunner().invoke(new.app, ["task", "second-try", "--open"], env={"COLUMNS": "200"})
-    assert "  bench run --plugin second_try.py --task second-try --method ptrue --model tiny\n" in done.output
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        (("method", "first-try", "--trained"), "--plugin first_try.py --method first-try --model tiny"),
+        (("task", "first-try", "--open"), "--plugin first_try.py --task first-try --method ptrue --model tiny"),
+    ],
+)
+def test_command_says_what_to_do_next(words: tuple[str, ...], run: str) -> None:
+    done = bench("new", *words)
+    assert done.returncode == 0
+    for command in ("bench check first_try.py", f"bench run {run}", "pytest test_first_try.py"):
+        assert f"  {command}\n" in done.stdout

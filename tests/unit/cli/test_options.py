@@ -42,7 +42,15 @@ class Trip:
     """No option."""
 
 
-SEEN: list[tuple[Trip, bool]] = []
+@dataclass(frozen=True)
+class Voyage(Trip):
+    """A longer one."""
+
+    ports: Annotated[tuple[str, ...] | None, Separated()] = None
+    """Ports on the way. Default: none is called at."""
+
+
+SEEN: list[object] = []
 APP = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -53,30 +61,39 @@ def travel(trip: Trip, *, loud: bool = False) -> None:
     SEEN.append((trip, loud))
 
 
-def asked(*words: str) -> Any:
-    return CliRunner().invoke(APP, list(words))
+@APP.command(cls=GroupedHelp)
+@options_from(Voyage, without=("hidden",))
+def sail(voyage: Voyage) -> None:
+    """Sail."""
+    SEEN.append(voyage)
 
 
-def test_fields_that_are_not_given_keep_their_defaults() -> None:
-    assert asked("--river", "Elbe").exit_code == 0
-    assert SEEN.pop() == (Trip(("Elbe",)), False)
+def asked(*words: str, command: str = "travel") -> Any:
+    return CliRunner().invoke(APP, [command, *words])
 
 
-def test_each_option_fills_its_field() -> None:
-    words = [
-        "--river", "Elbe, Oder,", "--river", "Spree", "--paddle", "a", "--paddle", "b,c", "--rule-out", "x=1,2",
-        "--days", "5", "--guide", "Ada", "--at-night", "--loud",
-    ]  # fmt: skip
+FULL = Trip(("Elbe", "Oder"), (Path("a"), Path("b,c")), ("x=1,2",), 5, "Ada", at_night=True)
+WORDS = (
+    "--river", "Elbe,", "--river", " Oder", "--paddle", "a", "--paddle", "b,c", "--rule-out", "x=1,2", "--days", "5",
+    "--guide", "Ada", "--at-night",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (("--river", "Elbe"), (Trip(("Elbe",)), False)),
+        ((*WORDS, "--loud"), (FULL, True)),
+        (words_of(FULL), (FULL, False)),
+        (words_of(Trip(("Elbe",))), (Trip(("Elbe",)), False)),
+    ],
+)
+def test_options_fill_their_fields(words: Iterable[str], seen: object) -> None:
     assert asked(*words).exit_code == 0
-    trip = Trip(("Elbe", "Oder", "Spree"), (Path("a"), Path("b,c")), ("x=1,2",), 5, "Ada", at_night=True)
-    assert SEEN.pop() == (trip, True)
+    assert SEEN.pop() == seen
 
 
-def test_words_of_an_object_make_it_again() -> None:
-    trip = Trip(("Elbe", "Oder"), (Path("a"), Path("b,c")), ("x=1,2",), 5, "Ada", at_night=True)
-    for each in (trip, Trip(("Elbe",))):
-        assert asked(*words_of(each)).exit_code == 0
-        assert SEEN.pop() == (each, False)
+def test_words_leave_out_what_they_should() -> None:
     assert words_of(Trip(("Elbe",), days=5, hidden="x"), without=("days", "hidden")) == ["--river", "Elbe"]
 
 
@@ -90,13 +107,13 @@ def test_words_of_an_object_make_it_again() -> None:
         (("--river", "Elbe", "--no-at-night"), "No such option: --no-at-night"),
     ],
 )
-def test_wrong_options_are_refused_with_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
+def test_options_that_are_wrong_are_refused(words: tuple[str, ...], sentence: str) -> None:
     result = asked(*words)
     assert result.exit_code == 2
     assert sentence in result.stderr
 
 
-def test_the_help_is_grouped_in_the_order_of_the_fields() -> None:
+def test_help_is_grouped_in_the_order_of_fields() -> None:
     lines = [" ".join(line.split()) for line in asked("--help").stdout.splitlines() if line]
     assert lines[2:] == [
         "Where:", "--river <str> Rivers, separated by commas. [required]", "--paddle <path> Files; may be repeated.",
@@ -106,46 +123,23 @@ def test_the_help_is_grouped_in_the_order_of_the_fields() -> None:
     ]  # fmt: skip
 
 
-def test_every_field_of_a_run_has_help() -> None:
-    assert set(help_of(RunConfig)) == {field.name for field in fields(RunConfig)}
-
-
-@pytest.mark.parametrize("request_of", [View, ReportRequest])
-def test_every_field_of_a_table_and_a_report_has_help(request_of: type) -> None:
+@pytest.mark.parametrize("request_of", [RunConfig, View, ReportRequest])
+def test_help_is_there_of_every_field(request_of: type) -> None:
     assert set(help_of(request_of)) == {field.name for field in fields(request_of)}
 
 
 @pytest.mark.parametrize(("field", "kinds"), [("judge", KINDS), ("recalibrate", RECALIBRATORS), ("preset", PRESETS)])
-def test_the_help_names_every_kind(field: str, kinds: Iterable[str]) -> None:
+def test_help_names_every_kind(field: str, kinds: Iterable[str]) -> None:
     assert set(kinds) <= set(re.findall(r"\w+", help_of(RunConfig)[field]))
 
 
-@dataclass(frozen=True)
-class Voyage(Trip):
-    """A longer one."""
-
-    ports: Annotated[tuple[str, ...] | None, Separated()] = None
-    """Ports on the way. Default: none is called at."""
+def test_options_of_the_extended_dataclass_come_first() -> None:
+    shown = asked("--help", command="sail").stdout
+    assert [word in shown for word in ("--river", "Where:", "Files; may be repeated.", "--port")] == [True] * 4
+    assert shown.index("--river") < shown.index("--port")
 
 
-VOYAGES: list[Voyage] = []
-SEA = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-
-@SEA.command(cls=GroupedHelp)
-@options_from(Voyage, without=("hidden",))
-def sail(voyage: Voyage) -> None:
-    """Sail."""
-    VOYAGES.append(voyage)
-
-
-def test_a_dataclass_has_the_options_of_the_one_that_it_extends() -> None:
-    result = CliRunner().invoke(SEA, ["--help"])
-    assert [word in result.stdout for word in ("--river", "Where:", "Files; may be repeated.", "--port")] == [True] * 4
-    assert result.stdout.index("--river") < result.stdout.index("--port")
-
-
-def test_a_tuple_that_may_be_none_tells_none_given_from_an_empty_one() -> None:
-    for words, ports in (((), None), (("--port", ""), ()), (("--port", "Ra, Bo"), ("Ra", "Bo"))):
-        assert CliRunner().invoke(SEA, ["--river", "Elbe", *words]).exit_code == 0
-        assert VOYAGES.pop() == Voyage(("Elbe",), ports=ports)
+@pytest.mark.parametrize(("words", "ports"), [((), None), (("--port", ""), ()), (("--port", "Ra, Bo"), ("Ra", "Bo"))])
+def test_options_tell_none_given_from_an_empty_one(words: tuple[str, ...], ports: tuple[str, ...] | None) -> None:
+    assert asked("--river", "Elbe", *words, command="sail").exit_code == 0
+    assert SEEN.pop() == Voyage(("Elbe",), ports=ports)

@@ -1,53 +1,52 @@
-"""Trained parameters from real module shapes, against the formulas of docs/methods.md and the paper's numbers."""
+"""`bench params`: sizes from module shapes, against docs/methods.md and the paper, and the memory that they take."""
 
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from bench.api import UserError
-from bench.cli.parameter_counts import facts_of, parameter_records
+from bench.cli.parameter_counts import facts_of, memory_records, parameter_records
+from tests.kit.command import bench
 
-MODELS = {"llama8b": (4096, 128256), "qwen14b": (5120, 152064), "mistral24b": (5120, 131072), "qwen32b": (5120, 152064)}
-LORA = {"llama8b": 3_407_872, "qwen14b": 6_291_456, "mistral24b": 4_915_200, "qwen32b": 8_388_608}
-NAMES = {
-    "llama8b": "Meta-Llama-3.1-8B-Instruct", "qwen14b": "Qwen2.5-14B-Instruct",
-    "mistral24b": "Mistral-Small-24B-Instruct-2501", "qwen32b": "Qwen2.5-32B-Instruct",
-}  # fmt: skip
+MODELS = {  # width, vocabulary, parameters of its adapters, name in the paper
+    "llama8b": (4096, 128256, 3_407_872, "Meta-Llama-3.1-8B-Instruct"),
+    "qwen14b": (5120, 152064, 6_291_456, "Qwen2.5-14B-Instruct"),
+    "mistral24b": (5120, 131072, 4_915_200, "Mistral-Small-24B-Instruct-2501"),
+    "qwen32b": (5120, 152064, 8_388_608, "Qwen2.5-32B-Instruct"),
+}
 COLUMNS = {
     "ptrue": "ptrue", "lts": "lts", "pik": "pik", "saplma-f": "saplma", "saplma-m": "saplma", "saplma-um": "saplma",
     "it": "lora_r8", "ct": "lora_r8", "litcab": "litcab", "ccps:choice": "ccps_mc",
 }  # fmt: skip
 UNTRAINED = (
-    "perplexity", "mean-token-entropy", "token-margin", "self-certainty", "semantic-entropy", "degree-matrix",
-    "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa",
+    "ptrue", "sequence-probability", "self-consistency", "perplexity", "mean-token-entropy", "token-margin",
+    "self-certainty", "semantic-entropy", "degree-matrix", "eccentricity", "eigenvalues", "sentence-sar", "eigenscore",
+    "verbalised", "cocoa",
 )  # fmt: skip
 PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "parameter_counts.csv"
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_counts_are_those_of_the_formulas(model: str) -> None:
-    width, vocabulary = MODELS[model]
-    counts = {record["method"]: record["parameters"] for record in parameter_records([model])}
-    saplma = 256 * width + 41_538
-    assert counts == {
-        "ptrue": 0, "sequence-probability": 0, "self-consistency": 0, "lts": 1, "pik": 2 * width + 2,
-        "saplma-f": saplma, "saplma-m": saplma, "saplma-um": saplma, "it": LORA[model], "ct": LORA[model],
-        "litcab": width * vocabulary + vocabulary,
-        "ccps:choice": 9_542, "ccps:open": 21_778, **dict.fromkeys(UNTRAINED, 0),
+def test_parameters_are_those_of_the_formulas(model: str) -> None:
+    width, vocabulary, lora, _ = MODELS[model]
+    assert {record["method"]: record["parameters"] for record in parameter_records([model])} == {
+        **dict.fromkeys(UNTRAINED, 0), "lts": 1, "pik": 2 * width + 2,
+        **dict.fromkeys(("saplma-f", "saplma-m", "saplma-um"), 256 * width + 41_538), "it": lora, "ct": lora,
+        "litcab": width * vocabulary + vocabulary, "ccps:choice": 9_542, "ccps:open": 21_778,
         "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
         "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip
 
 
+@pytest.mark.skipif(not PRINTED.is_file(), reason="../shared/paper is not there")
 @pytest.mark.parametrize("model", MODELS)
-def test_the_papers_numbers_stand_beside_ours_with_the_reason_where_they_differ(model: str) -> None:
-    if not PRINTED.is_file():
-        pytest.skip("../shared/paper is not there")
+def test_parameters_that_differ_from_the_paper_have_a_reason(model: str) -> None:
     with PRINTED.open(encoding="utf-8") as file:
-        (row,) = [row for row in csv.DictReader(file) if row["model"] == NAMES[model]]
+        (row,) = [row for row in csv.DictReader(file) if row["model"] == MODELS[model][-1]]
     for record in parameter_records([model]):
         column = COLUMNS.get(record["method"])
         assert record["in the paper"] == (None if column is None else int(row[column]))
@@ -56,11 +55,28 @@ def test_the_papers_numbers_stand_beside_ours_with_the_reason_where_they_differ(
         assert record["why they differ"] != "not known"
 
 
-def test_any_model_has_sizes() -> None:
+def test_parameters_are_told_of_any_named_model() -> None:
     assert facts_of("tiny").hidden_size > 0
     assert {record["model"] for record in parameter_records(["tiny"])} == {"tiny"}
-
-
-def test_a_model_must_be_named() -> None:
     with pytest.raises(UserError, match="--model"):
         parameter_records([])
+
+
+def test_memory_is_told_of_reading_and_large_fits() -> None:
+    records = {record["work"]: record for record in memory_records(["llama8b"])}
+    assert list(records) == ["reading, 1,024 tokens a pass", "fit of litcab", "fit of ct, it, 2,048 tokens a pass"]
+    litcab, adapters = records["fit of litcab"], records["fit of ct, it, 2,048 tokens a pass"]
+    assert litcab["trained"] == 16 * (4096 * 128_256 + 128_256) / 1e9
+    assert litcab["checkpointed"] is None
+    assert adapters["checkpointed"] < adapters["GB"]
+    for record in records.values():
+        assert record["GB"] == pytest.approx(sum(record[part] for part in ("weights", "blocks", "rest", "trained")))
+
+
+def test_memory_is_printed() -> None:
+    done = bench("params", "--memory", "--model", "tiny")
+    assert done.returncode == 0
+    assert "checkpointed" in done.stdout
+    assert "computed from shapes" in " ".join(done.stdout.split())
+    asked = bench("params", "--memory", "--model", "tiny", "--json")
+    assert {record["model"] for record in json.loads(asked.stdout)} == {"tiny"}

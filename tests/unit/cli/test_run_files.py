@@ -37,12 +37,10 @@ def asked(*words: str) -> tuple[RunConfig, ...]:
     return SEEN.pop()
 
 
-def refused(folder: Path, text: str) -> str:
-    path = folder / "x.toml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError) as found:
-        run_files.read(path)
-    return str(found.value)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=",", exclude_categories=["Cs", "Cc", "Z"]), min_size=1)
@@ -66,53 +64,59 @@ CONFIGS = st.builds(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=CONFIGS, seeds=st.lists(st.integers(min_value=-9, max_value=2**70), min_size=1, max_size=3, unique=True))
-def test_what_is_written_is_read_as_the_same_runs(
-    config: RunConfig, seeds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_file_is_read_as_the_runs_written(config: RunConfig, seeds: list[int], folder: Path) -> None:
     configs = tuple(replace(config, seed=seed) for seed in seeds)
     Path("a.toml").write_text(run_files.to_toml(configs), encoding="utf-8")
     assert asked("a.toml") == configs
 
 
-def test_a_file_elsewhere_means_the_same_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+def test_file_elsewhere_means_the_same_places(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "there"):
+        (folder / name).mkdir()
+    monkeypatch.chdir(here := folder / "here")
     config = RunConfig(("ptrue",), "./mine", plugins=(Path("p.py"),), answers="made.jsonl", train_on="q.csv:train")
     run_files.dump([config], "../there/a.toml")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     (read,) = asked("there/a.toml")
-    here = tmp_path / "here"
     assert (read.plugins, Path(read.model)) == ((here / "p.py",), here / "mine")
     assert (read.answers, read.train_on) == (str(here / "made.jsonl"), str(here / "q.csv:train"))
     assert read.out == Path("results")  # as without a file: a default is not written
 
 
-def test_paths_of_a_file_begin_at_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sub").mkdir()
-    monkeypatch.chdir(tmp_path)
+def test_file_takes_a_known_name_for_no_folder(folder: Path) -> None:
+    """A run knows the alias first; a run file elsewhere must not make the folder's model of it."""
+    for name in ("tiny", "atlas-oe", "mine", "there"):
+        (folder / name).mkdir()
+    config = RunConfig(methods=("lts",), model="tiny", train_on="atlas-oe")
+    run_files.dump([config], "there/x.toml")
+    run_files.dump([replace(config, model="mine")], "there/y.toml")
+    assert asked("there/x.toml") == (config,)
+    assert asked("there/y.toml")[0].model == str(folder / "mine")
+
+
+def test_file_has_paths_that_begin_at_its_folder(folder: Path) -> None:
+    (folder / "sub").mkdir()
     text = 'method = "ptrue, lts"\nmodel = "org/name"\nplugin = "p.py"\nout = "o"\nanswers = "released@abc"\n'
     Path("sub/a.toml").write_text(text, encoding="utf-8")
-    (read,) = asked("sub/a.toml")
-    assert read == RunConfig(
-        ("ptrue", "lts"), "org/name", plugins=(Path("sub/p.py"),), out=Path("sub/o"), answers="released@abc"
-    )
+    assert asked("sub/a.toml") == (
+        RunConfig(
+            ("ptrue", "lts"), "org/name", plugins=(Path("sub/p.py"),), out=Path("sub/o"), answers="released@abc"
+        ),
+    )  # fmt: skip
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text('method = ["ptrue"]\nmodel = "tiny"\nseed = [1, 2]\nlimit = 3\ndebug = true\n', encoding="utf-8")
-    assert [(c.seed, c.limit, c.debug) for c in asked(str(path))] == [(1, 3, True), (2, 3, True)]
-    (read,) = asked("--seed", "7", str(path), "--limit", "5", "--method", "lts")
+def test_command_line_wins_over_the_file(folder: Path) -> None:
+    text = 'method = ["ptrue"]\nmodel = "tiny"\nseed = [1, 2]\nlimit = 3\ndebug = true\n'
+    Path("a.toml").write_text(text, encoding="utf-8")
+    assert [(c.seed, c.limit, c.debug) for c in asked("a.toml")] == [(1, 3, True), (2, 3, True)]
+    (read,) = asked("--seed", "7", "a.toml", "--limit", "5", "--method", "lts")
     assert (read.methods, read.model, read.seed, read.limit) == (("lts",), "tiny", 7, 5)
 
 
-def test_a_table_of_settings_is_what_set_takes(tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
+def test_table_of_settings_is_what_set_takes(folder: Path) -> None:
     text = 'method = "ccps"\nmodel = "tiny"\n[set]\nradius = 2.5\nccps.steps = 10\nprotocol.drop_contaminated = false\n'
-    path.write_text(text, encoding="utf-8")
-    assert asked(str(path))[0].overrides == ("radius=2.5", "ccps.steps=10", "protocol.drop_contaminated=false")
+    Path("a.toml").write_text(text, encoding="utf-8")
+    assert asked("a.toml")[0].overrides == ("radius=2.5", "ccps.steps=10", "protocol.drop_contaminated=false")
 
 
 @pytest.mark.parametrize(
@@ -133,23 +137,30 @@ def test_a_table_of_settings_is_what_set_takes(tmp_path: Path) -> None:
         ("method = [", ["expected TOML"]),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
-    said = refused(tmp_path, text)
-    assert [word for word in [str(tmp_path / "x.toml"), *words] if word not in said] == []
+def test_file_with_a_mistake_is_refused(folder: Path, text: str, words: list[str]) -> None:
+    path = folder / "x.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as found:
+        run_files.read(path)
+    assert [word for word in [str(path), *words] if word not in str(found.value)] == []
 
 
-def test_only_a_file_of_toml_is_taken(tmp_path: Path) -> None:
-    for name, word in (("ptrue", "ends in .toml"), (str(tmp_path / "none.toml"), "can't be read")):
-        with pytest.raises(UserError, match=word):
-            run_files.read(Path(name))
+@pytest.mark.parametrize(("name", "word"), [("ptrue", "ends in .toml"), ("none.toml", "can't be read")])
+def test_file_of_toml_alone_is_taken(folder: Path, name: str, word: str) -> None:
+    with pytest.raises(UserError, match=word):
+        run_files.read(Path(name))
 
 
-def test_no_file_is_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text("# mine", encoding="utf-8")
+def test_file_is_not_overwritten(folder: Path) -> None:
+    Path("a.toml").write_text("# mine", encoding="utf-8")
     with pytest.raises(UserError, match="not overwritten"):
-        run_files.dump([RunConfig(("ptrue",), "tiny")], str(path))
-    assert path.read_text(encoding="utf-8") == "# mine"
+        run_files.dump([RunConfig(("ptrue",), "tiny")], "a.toml")
+    assert Path("a.toml").read_text(encoding="utf-8") == "# mine"
+
+
+def test_file_may_have_a_byte_order_mark(folder: Path) -> None:
+    Path("x.toml").write_bytes(b'\xef\xbb\xbfmodel = "tiny"\r\nmethod = "lts"\r\n')
+    assert run_files.read(Path("x.toml")) == {"model": "tiny", "methods": ["lts"]}
 
 
 def test_seeds_are_whole_numbers_each_once() -> None:
@@ -158,21 +169,3 @@ def test_seeds_are_whole_numbers_each_once() -> None:
         result = CliRunner().invoke(APP, ["--method", "a", "--model", "b", "--seed", wrong])
         assert result.exit_code == 2
         assert "expected whole numbers separated by commas" in result.stderr
-
-
-def test_a_folder_that_is_called_like_a_name_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run knows the alias first; a run file elsewhere must not make the folder's model of it."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("tiny", "atlas-oe", "mine", "there"):
-        (tmp_path / name).mkdir()
-    config = RunConfig(methods=("lts",), model="tiny", train_on="atlas-oe")
-    run_files.dump([config], "there/x.toml")
-    run_files.dump([replace(config, model="mine")], "there/y.toml")
-    assert asked("there/x.toml") == (config,)
-    assert asked("there/y.toml")[0].model == str(tmp_path / "mine")
-
-
-def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
-    path = tmp_path / "x.toml"
-    path.write_bytes(b'\xef\xbb\xbfmodel = "tiny"\r\nmethod = "lts"\r\n')
-    assert run_files.read(path) == {"model": "tiny", "methods": ["lts"]}

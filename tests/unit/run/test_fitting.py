@@ -39,7 +39,7 @@ from bench.model import specs
 from bench.model.adapter import fingerprint
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, Fitter, _load_fit, _save_fit, training_history
+from bench.run.fitting import Fitted, Fitter
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError
@@ -49,12 +49,14 @@ STATE = Hidden(1.0, At.PROMPT_END)
 
 
 class Slope(ConfidenceMethod):
-    """One number, learned in steps."""
+    """One number, learned in steps; counts its fits."""
 
     name = "slope"
     needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))
+    fits = 0
 
     def fit(self, train: Batch, ctx: Context) -> Slope:
+        type(self).fits += 1
         self.slope_ = 0.0
         stopping = ctx.early_stopping(64, epochs_per_step=0.5)
         for _ in stopping:
@@ -68,116 +70,84 @@ class Slope(ConfidenceMethod):
         return 1.0 / (1.0 + np.exp(-self.slope_ * np.asarray(batch[STATE][:, 0], dtype=np.float64)))
 
 
+class Halved(Slope):
+    """Learns more than its one training."""
+
+    def fit(self, train: Batch, ctx: Context) -> Halved:
+        super().fit(train, ctx)
+        self.slope_ = self.slope_ / 2 + 1
+        return self
+
+
+class Wild(Slope):
+    """Diverges."""
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return super().predict(batch) if self.slope_ < 1 else np.full(len(batch), np.nan)
+
+
+class Forgetful(Slope):
+    """Can't be loaded."""
+
+    def load(self, folder: Path) -> Forgetful:
+        raise ValueError("no such number")
+
+
+class Refitted(Slope):
+    """Says that one kind of answers is enough."""
+
+    takes_one_class = True
+
+
+class Unsaved(Slope):
+    """Keeps what it learned where it is not saved."""
+
+    shift = 0.0
+
+    def fit(self, train: Batch, ctx: Context) -> Unsaved:
+        super().fit(train, ctx)
+        self.shift = 0.3
+        return self
+
+    def predict(self, batch: Batch) -> FloatArray:
+        return np.clip(super().predict(batch) - self.shift, 0.0, 1.0)
+
+
+class Swallowing(Slope):
+    """Goes on without the adapter that it was not given."""
+
+    def fit(self, train: Batch, ctx: Context) -> Swallowing:
+        with contextlib.suppress(Exception):
+            assert ctx.train_adapter is not None
+            ctx.train_adapter(loss="", examples={}, settings={})
+        super().fit(train, ctx)
+        return self
+
+
+class Adapted(Slope):
+    """Has an adapter, deep in what it learned."""
+
+    adapter: AdapterRef
+
+    def fit(self, train: Batch, ctx: Context) -> Adapted:
+        super().fit(train, ctx)
+        self.parts_ = {"first": self.adapter}
+        return self
+
+
+@pytest.fixture(autouse=True)
+def _no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in (Slope, *Slope.__subclasses__()):
+        monkeypatch.setattr(method, "fits", 0)
+
+
 def labelled(seed: int, n: int = 80) -> Batch:
     rng = np.random.default_rng(seed)
     states = rng.normal(size=(n, 1)).astype(np.float32)
     return Batch([str(i) for i in range(n)], {STATE: states}, states[:, 0] + rng.normal(size=n) > 0)
 
 
-def fitted() -> tuple[Fitted, Batch, Batch]:
-    train, held = labelled(0), labelled(1)
-    ctx = Context(seed=0, validation=held)
-    method = Slope().fit(train, ctx)
-    training, curve = training_history(method, ctx, train, held)
-    return Fitted(method, training, LabelsSeen(80, 80), curve, 1.5), train, held
-
-
-def test_the_account_is_that_of_the_kept_step() -> None:
-    found, train, held = fitted()
-    (stage,) = found.training.stages
-    assert found.training.validation_nll == pytest.approx(min(stage.losses))
-    assert found.training.train_nll == pytest.approx(validation_loss(found.method.predict(train), train.correct))
-    rate = train.correct.mean()
-    entropy = -np.mean(np.where(held.correct, np.log(rate), np.log(1 - rate)))
-    assert found.training.base_rate_nll == pytest.approx(entropy)
-    assert found.curve is not None
-    assert found.curve.shape == (len(stage.steps), 80)
-    assert stage.epochs == stage.kept * 0.5
-    assert found.complaint() is None
-
-
-def test_a_stored_fit_comes_back_whole(tmp_path: Path) -> None:
-    found, _, held = fitted()
-    entry = Store(tmp_path).put("fits", "ab" * 32, {}, lambda folder: _save_fit(found, folder), seconds=1.5)
-    again = _load_fit(Slope(), entry)
-    assert (again.training, again.labels, again.seconds) == (found.training, found.labels, 1.5)
-    assert np.array_equal(again.curve, found.curve)  # type: ignore[arg-type]
-    assert np.array_equal(again.method.predict(held), found.method.predict(held))
-
-
-@pytest.mark.parametrize(
-    ("own", "constant", "complains"), [(0.7, 0.6, True), (0.6, 0.6, False), (None, 0.6, False), (0.7, None, False)]
-)
-def test_what_validation_already_shows_is_said(own: float | None, constant: float | None, *, complains: bool) -> None:
-    training = Training((TrainingStage("", 1, 1, 1, 1.0),), None, own, constant)
-    complaint = Fitted(Slope(), training, LabelsSeen(), None, 0.0).complaint()
-    assert (complaint is not None) is complains
-    if complaint is not None:
-        assert "worse than a constant (negative log-likelihood 0.700 against 0.600)" in complaint
-
-
-def test_validation_answers_have_what_is_read_to_predict_and_free_ids_but_no_own_adapter() -> None:
-    query, own = TokenIds(Of.QUERY), QueryLogits(Adapter.OWN)
-    wrong, gold = Hidden(1.0, At.WRONG_PREDICTING), TokenIds(Of.GOLD)
-    assert validation_signals(Needs(frozenset({query, wrong, gold}), frozenset({own, STATE}))) == {query, STATE}
-
-
-def test_a_member_of_an_ensemble_does_not_speak_for_it() -> None:
-    held = labelled(1)
-
-    class Two(Slope):
-        def fit(self, train: Batch, ctx: Context) -> Two:
-            super().fit(train, ctx)
-            self.slope_ = self.slope_ / 2 + 1
-            return self
-
-    ctx = Context(seed=0, validation=held)
-    method = Two().fit(labelled(0), ctx)
-    training, curve = training_history(method, ctx, labelled(0), held)
-    assert (len(training.stages), curve) == (1, None)
-    assert training.validation_nll == pytest.approx(validation_loss(method.predict(held), held.correct))
-
-
-def test_a_training_that_diverges_keeps_its_best_and_tells_no_nan() -> None:
-    held = labelled(1)
-
-    class Wild(Slope):
-        def predict(self, batch: Batch) -> FloatArray:
-            return super().predict(batch) if self.slope_ < 1 else np.full(len(batch), np.nan)
-
-    ctx = Context(seed=0, validation=held)
-    method = Wild().fit(labelled(0), ctx)
-    training, curve = training_history(method, ctx, labelled(0), held)
-    stages = training.stages
-    assert stages[0].losses[-1] is None
-    assert method.slope_ < 1
-    assert curve is not None
-    assert json.dumps([stage.losses for stage in stages], allow_nan=False)
-    assert training.validation_nll == min(loss for loss in stages[0].losses if loss is not None)
-
-
-# --- through the store ------------------------------------------------------------------------------------------------
-
-
-class Counting(Slope):
-    """Counts its fits."""
-
-    name = "counting"
-    fits = 0
-
-    def fit(self, train: Batch, ctx: Context) -> Counting:
-        type(self).fits += 1
-        super().fit(train, ctx)
-        return self
-
-
-class Forgetful(Counting):
-    """Can't be loaded."""
-
-    name = "forgetful"
-
-    def load(self, folder: Path) -> Forgetful:
-        raise ValueError("no such number")
+TRAIN, HELD = labelled(len("train")), labelled(len("validation"))
 
 
 def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
@@ -201,121 +171,143 @@ def split(name: Any, left_out: frozenset[str] = frozenset()) -> SplitData:
     return SplitData(TaskSplit("rivers", name), Rivers(None), [], [], left_out=left_out)  # type: ignore[arg-type]
 
 
-def test_a_fit_is_made_once_and_told_alike(tmp_path: Path) -> None:
-    before = Counting.fits
-    first, again = (fitter(Counting, tmp_path).fit("m", split("train"), split("validation")) for _ in range(2))
-    assert Counting.fits == before + 1
-    assert (again.training, again.labels, again.seconds) == (first.training, first.labels, first.seconds)
-    assert first.labels == LabelsSeen(validation=80)  # labels of training answers are never looked at
+def fitted(method: type[ConfidenceMethod], folder: Path) -> Fitted:
+    return fitter(method, folder).fit("m", split("train"), split("validation"))
 
 
-class Refitted(Counting):
-    """Says that one kind of answers is enough."""
+# --- the account of a training ----------------------------------------------------------------------------------------
 
-    name = "refitted"
-    takes_one_class = True
+
+def test_fit_tells_of_the_kept_step(tmp_path: Path) -> None:
+    found = fitted(Slope, tmp_path)
+    (stage,) = found.training.stages
+    assert found.training.validation_nll == pytest.approx(min(stage.losses))
+    assert found.training.train_nll == pytest.approx(validation_loss(found.method.predict(TRAIN), TRAIN.correct))
+    rate = TRAIN.correct.mean()
+    entropy = -np.mean(np.where(HELD.correct, np.log(rate), np.log(1 - rate)))
+    assert found.training.base_rate_nll == pytest.approx(entropy)
+    assert found.curve is not None
+    assert found.curve.shape == (len(stage.steps), 80)
+    assert stage.epochs == stage.kept * 0.5
+    assert found.labels == LabelsSeen(validation=80)  # labels of training answers are never looked at
+    assert found.complaint() is None
+
+
+def test_fit_of_an_ensemble_has_no_curve_of_its_member(tmp_path: Path) -> None:
+    found = fitted(Halved, tmp_path)
+    assert (len(found.training.stages), found.curve) == (1, None)
+    assert found.training.validation_nll == pytest.approx(validation_loss(found.method.predict(HELD), HELD.correct))
+
+
+def test_fit_that_diverges_keeps_its_best(tmp_path: Path) -> None:
+    found = fitted(Wild, tmp_path)
+    (stage,) = found.training.stages
+    assert stage.losses[-1] is None
+    assert found.method.fitted()["slope_"] < 1
+    assert found.curve is not None
+    assert json.dumps(stage.losses, allow_nan=False)
+    assert found.training.validation_nll == min(loss for loss in stage.losses if loss is not None)
+
+
+@pytest.mark.parametrize(
+    ("own", "constant", "complains"), [(0.7, 0.6, True), (0.6, 0.6, False), (None, 0.6, False), (0.7, None, False)]
+)
+def test_complaint_compares_with_a_constant(own: float | None, constant: float | None, *, complains: bool) -> None:
+    training = Training((TrainingStage("", 1, 1, 1, 1.0),), None, own, constant)
+    complaint = Fitted(Slope(), training, LabelsSeen(), None, 0.0).complaint()
+    assert (complaint is not None) is complains
+    assert complaint is None or "worse than a constant (negative log-likelihood 0.700 against 0.600)" in complaint
+
+
+def test_validation_has_predicted_signals_and_free_ids_alone() -> None:
+    query, own = TokenIds(Of.QUERY), QueryLogits(Adapter.OWN)
+    wrong, gold = Hidden(1.0, At.WRONG_PREDICTING), TokenIds(Of.GOLD)
+    assert validation_signals(Needs(frozenset({query, wrong, gold}), frozenset({own, STATE}))) == {query, STATE}
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_a_method_is_not_fitted_to_answers_of_one_kind(tmp_path: Path, *, right: bool) -> None:
-    batch = labelled(0)
-    one = Batch(batch.ids, {STATE: batch[STATE]}, np.full(80, right))
+def test_fit_needs_answers_of_both_kinds(tmp_path: Path, *, right: bool) -> None:
+    one = Batch(TRAIN.ids, {STATE: TRAIN[STATE]}, np.full(80, right))
 
     def fit(method: type[ConfidenceMethod]) -> Fitted:
         made = fitter(method, tmp_path)
         made.batches.batch = lambda *_, **__: one  # type: ignore[method-assign]
         return made.fit("m", split("train"), None)
 
-    before, kind = Counting.fits, "right" if right else "wrong"
-    with pytest.raises(UntrainableError, match=f"all 80 training answers are {kind}: there is nothing to learn"):
-        fit(Counting)
-    assert Counting.fits == before
+    told = f"all 80 training answers are {'right' if right else 'wrong'}: there is nothing to learn"
+    with pytest.raises(UntrainableError, match=told):
+        fit(Slope)
+    assert Slope.fits == 0
     assert fit(Refitted).method.fitted()
 
 
-def test_a_fit_belongs_to_the_kind_of_device_and_not_to_its_number(tmp_path: Path) -> None:
-    before = Counting.fits
-    for device in ("cuda", "cuda:1", "cuda:0", "cpu"):
-        fitter(Counting, tmp_path, device=device).fit("m", split("train"), split("validation"))
-    assert Counting.fits == before + 2
+# --- through the store ------------------------------------------------------------------------------------------------
+
+
+def test_fit_is_made_once_and_comes_back_whole(tmp_path: Path) -> None:
+    first, again = (fitted(Slope, tmp_path) for _ in range(2))
+    assert Slope.fits == 1
+    assert (again.training, again.labels, again.seconds) == (first.training, first.labels, first.seconds)
+    assert np.array_equal(again.curve, first.curve)  # type: ignore[arg-type]
+    assert np.array_equal(again.method.predict(HELD), first.method.predict(HELD))
+
+
+LEFT_OUT = frozenset({"q"})
 
 
 @pytest.mark.parametrize(
-    ("learned", "validation", "seed"),
+    ("learned", "validation", "options", "fits"),
     [
-        (split("train"), split("validation"), 1),
-        (split("train"), None, 0),
-        (split("train", frozenset({"q"})), split("validation"), 0),
-        (split("train"), split("validation", frozenset({"q"})), 0),
+        (split("train"), split("validation"), {"device": "cpu:1"}, 1),  # the kind of device counts, not its number
+        (split("train"), split("validation"), {"device": "cuda:1"}, 2),
+        (split("train"), split("validation"), {"seed": 1}, 2),
+        (split("train"), None, {}, 2),
+        (split("train", LEFT_OUT), split("validation"), {}, 2),
+        (split("train"), split("validation", LEFT_OUT), {}, 2),
     ],
 )
-def test_what_is_learned_from_other_answers_or_by_another_seed_is_another_fit(
-    tmp_path: Path, learned: SplitData, validation: SplitData | None, seed: int
+def test_fit_belongs_to_answers_seed_and_device(
+    tmp_path: Path, learned: SplitData, validation: SplitData | None, options: dict[str, Any], fits: int
 ) -> None:
-    fitter(Counting, tmp_path).fit("m", split("train"), split("validation"))
-    before = Counting.fits
-    fitter(Counting, tmp_path, seed).fit("m", learned, validation)
-    assert Counting.fits == before + 1
+    fitted(Slope, tmp_path)
+    fitter(Slope, tmp_path, **options).fit("m", learned, validation)
+    assert Slope.fits == fits
 
 
 @pytest.mark.parametrize("edited", [{"gold": 1}, {"choices": ("a", "c")}, {"text": "Which?"}], ids=str)
-def test_a_fit_is_not_served_for_edited_questions(tmp_path: Path, edited: dict[str, Any]) -> None:
+def test_fit_is_not_served_for_edited_questions(tmp_path: Path, edited: dict[str, Any]) -> None:
     """Answers, labels and all that is stored may stay the same bytes."""
-
-    class Reads(Counting):
-        name = "reads"
-        fits = 0
-        needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))
-
     question = Question("q", "s", "What?", ("a", "b"), 0)
     for asked in (question, question, replace(question, **edited)):
-        fitter(Reads, tmp_path).fit("m", replace(split("train"), questions=[asked]), None)
-    assert Reads.fits == 2
+        fitter(Slope, tmp_path).fit("m", replace(split("train"), questions=[asked]), None)
+    assert Slope.fits == 2
 
 
-def test_a_stored_fit_that_cannot_be_loaded_is_made_again_and_noted(tmp_path: Path) -> None:
-    before = Forgetful.fits
+def test_fit_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> None:
     for _ in range(2):
         fits = fitter(Forgetful, tmp_path)
         fits.fit("m", split("train"), None)
-    assert Forgetful.fits == before + 2
+    assert Forgetful.fits == 2
     assert fits.store.notes == ["the stored fit of m can't be used (ValueError: no such number); it is fitted again"]
 
 
-def test_a_stored_fit_stays_until_there_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fitter(Counting, tmp_path).fit("m", split("train"), None)
-
+def test_fit_stays_until_there_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
+    fitted(Slope, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(Counting, "load", fails)
-        patched.setattr(Counting, "fit", fails)
-        short = fitter(Counting, tmp_path)
+        patched.setattr(Slope, "load", fails)
+        patched.setattr(Slope, "fit", fails)
+        short = fitter(Slope, tmp_path)
         with pytest.raises(OSError, match="Too many"):
-            short.fit("m", split("train"), None)
+            short.fit("m", split("train"), split("validation"))
     assert "Too many open files" in short.store.notes[0]
-    before = Counting.fits
-    fitter(Counting, tmp_path).fit("m", split("train"), None)
-    assert Counting.fits == before
+    fitted(Slope, tmp_path)
+    assert Slope.fits == 1
 
 
-class Unsaved(Slope):
-    """Keeps what it learned where it is not saved."""
-
-    name = "unsaved"
-    shift = 0.0
-
-    def fit(self, train: Batch, ctx: Context) -> Unsaved:
-        super().fit(train, ctx)
-        self.shift = 0.3
-        return self
-
-    def predict(self, batch: Batch) -> FloatArray:
-        return np.clip(super().predict(batch) - self.shift, 0.0, 1.0)
-
-
-def test_a_method_that_saves_less_than_it_learned_is_refused_and_not_stored(tmp_path: Path) -> None:
+def test_fit_that_saves_less_than_it_learned_is_refused(tmp_path: Path) -> None:
     fits = fitter(Unsaved, tmp_path)
     for validation in (split("validation"), None):
         with pytest.raises(ContractError, match=r"m gives other confidences once its fit is saved and loaded"):
@@ -323,20 +315,7 @@ def test_a_method_that_saves_less_than_it_learned_is_refused_and_not_stored(tmp_
     assert fits.store.entries("fits") == []
 
 
-class Swallowing(Counting):
-    """Goes on without the adapter that it was not given."""
-
-    name = "swallowing"
-
-    def fit(self, train: Batch, ctx: Context) -> Swallowing:
-        with contextlib.suppress(Exception):
-            assert ctx.train_adapter is not None
-            ctx.train_adapter(loss="", examples={}, settings={})
-        super().fit(train, ctx)
-        return self
-
-
-def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_without_its_adapter_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(trainer: AdapterTrainer, **_: object) -> None:
         trainer.put_off = not trainer.waits
         if trainer.put_off:
@@ -346,7 +325,7 @@ def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkey
     monkeypatch.setattr(AdapterTrainer, "__call__", asked)
     fits = fitter(Swallowing, tmp_path)
     fits.puts_off = True
-    with pytest.raises(DeferredTrainingError, match="swallowing is fitted when its adapter is there"):
+    with pytest.raises(DeferredTrainingError, match="slope is fitted when its adapter is there"):
         fits.fit("m", split("train"), None)
     assert fits.store.entries("fits") == []
     fits.puts_off = False
@@ -356,69 +335,57 @@ def test_a_fit_whose_adapter_is_not_there_yet_is_not_kept(tmp_path: Path, monkey
 
 # --- a stored fit with an adapter -------------------------------------------------------------------------------------
 
-
-class Adapted(Slope):
-    """A method with an adapter, deep in what it learned."""
-
-    name = "adapted"
-
-
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json", "base_model.json", "training.json")
 
 
-def with_adapter(store: Store) -> tuple[Fitter, Path]:
-    """A fitter whose store has a fit of `adapted` under the key `f`, and the folder of its adapter."""
+@pytest.fixture
+def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an adapter in a store that has a fit with it."""
+    folder = put_adapter(tmp_path / "old")
+    monkeypatch.setattr(Adapted, "adapter", AdapterRef(folder, fingerprint(folder)), raising=False)
+    fitted(Adapted, tmp_path / "old")
+    return folder
 
+
+def put_adapter(cache: Path, text: str = "bytes") -> Path:
     def write(folder: Path) -> None:
         for name in ADAPTER_FILES:
-            (folder / name).write_text(f"the bytes of {name}")
+            (folder / name).write_text(text, encoding="utf-8")
 
+    store = Store(cache)
     store.prepare()
-    trained = store.put("adapters", "ad" * 32, {}, write).folder
-    found, _, _ = fitted()
-    method = Adapted()
-    method.slope_ = 1.0
-    method.parts_ = {"first": AdapterRef(trained, fingerprint(trained))}
-    whole = Fitted(method, found.training, found.labels, None, 1.5)
-    store.put("fits", "f" * 64, {}, lambda folder: _save_fit(whole, folder), seconds=1.5)
-    resolved: Any = SimpleNamespace(new_method=lambda _: Adapted())
-    nothing: Any = None
-    return Fitter(resolved, nothing, store, nothing, Silent(), 0), trained
+    return store.put("adapters", "ad" * 32, {}, write).folder
 
 
-def test_a_stored_fit_is_used_with_a_whole_adapter(tmp_path: Path) -> None:
-    fitter, trained = with_adapter(Store(tmp_path))
-    again = fitter._load_stored("adapted", Adapted, "f" * 64)
-    assert again is not None
-    assert again.method.fitted()["parts_"]["first"].folder == trained
-    assert fitter.store.notes == []
+def fitted_again(cache: Path) -> list[str]:
+    """Notes of the store where the stored fit is asked for; the method is fitted again just where there are some."""
+    again = fitter(Adapted, cache)
+    again.fit("m", split("train"), split("validation"))
+    assert Adapted.fits == 1 + len(again.store.notes)
+    return again.store.notes
+
+
+def test_adapter_that_is_whole_is_used(adapter: Path, tmp_path: Path) -> None:
+    assert fitted_again(tmp_path / "old") == []
+    assert fitted(Adapted, tmp_path / "old").method.fitted()["parts_"]["first"].folder == adapter
 
 
 @pytest.mark.parametrize("name", ADAPTER_FILES)
-def test_a_damaged_adapter_is_not_used_and_said_once(tmp_path: Path, name: str) -> None:
-    fitter, trained = with_adapter(Store(tmp_path))
-    content = bytearray((trained / name).read_bytes())
-    content[3] ^= 1
-    (trained / name).write_bytes(bytes(content))
-    assert fitter._load_stored("adapted", Adapted, "f" * 64) is None
-    (note,) = fitter.store.notes
+def test_adapter_that_is_damaged_is_said_once(adapter: Path, tmp_path: Path, name: str) -> None:
+    (adapter / name).write_text("other", encoding="utf-8")
+    (note,) = fitted_again(tmp_path / "old")
     assert f"cache entry adapters/{'ad' * 6} was damaged ({name} was altered" in note
-    assert not trained.exists()
+    assert not adapter.exists()
 
 
-def test_the_adapter_of_another_cache_or_of_another_training_is_not_used(tmp_path: Path) -> None:
-    _, trained = with_adapter(Store(tmp_path / "old"))
-    shutil.copytree(tmp_path / "old", tmp_path / "new")
-    fitter, _ = with_adapter(Store(tmp_path / "new"))
-    copied = replace(fitter, store=Store(tmp_path / "new"))
-    assert copied._load_stored("adapted", Adapted, "f" * 64) is None
-    assert copied.store.notes == [
-        "the stored fit of adapted can't be used (its adapter is another one); it is fitted again"
+@pytest.mark.parametrize("copied", [True, False])
+def test_adapter_of_another_cache_or_training_is_not_used(adapter: Path, tmp_path: Path, *, copied: bool) -> None:
+    if copied:
+        shutil.copytree(tmp_path / "old", tmp_path / "new")
+    else:
+        shutil.rmtree(adapter)
+        put_adapter(tmp_path / "old", "other")
+    assert fitted_again(tmp_path / ("new" if copied else "old")) == [
+        "the stored fit of m can't be used (its adapter is another one); it is fitted again"
     ]
-
-    again, place = with_adapter(Store(tmp_path / "old"))
-    shutil.rmtree(place)
-    again.store.put("adapters", "ad" * 32, {}, lambda folder: [(folder / n).write_text("other") for n in ADAPTER_FILES])  # type: ignore[arg-type,return-value]
-    assert again._load_stored("adapted", Adapted, "f" * 64) is None
-    assert "its adapter is another one" in again.store.notes[0]
-    assert trained.is_dir()
+    assert adapter.is_dir()

@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import beta
-from typer.testing import CliRunner, Result
 
 from bench import registry
 from bench.api import Question, UserError
 from bench.api.question import Answer
-from bench.cli.app import app
 from bench.data.question_files import task_of_file
 from bench.data.sources import open_source
 from bench.model import specs
@@ -38,11 +36,12 @@ from bench.run.scorers.scorer import HeadSetting
 from bench.stats.guard import held_out_mask
 from bench.store.disk_cache import DIGEST, with_digest
 from bench.store.files import write_folder_atomic
-from bench.store.processes import machine_id
 from tests.fixtures.whole_run import METHODS, SEEDED, SEEDS, SUBJECTS, TRAINED, WholeRun
+from tests.kit.command import bench
 
 CPU = HeadSetting(device="cpu")
 ASKED: dict[str, Any] = {"question": "Which?", "choices": ["a thing", "another"]}
+LONG: dict[str, Any] = {**ASKED, "question": "word " * 17_000}
 
 
 PROBE = '''
@@ -80,12 +79,18 @@ class Pickled(Far):
 '''
 
 
-def allowed(name: str) -> float:
-    """Largest difference of a confidence: passes of other shapes differ in last bits, which a steep step enlarges."""
-    return 1e-4 if "isotonic" in name else 1e-6
+def agree(head: Path, cell: Path, known: dict[str, Question], *, answers: bool, **options: Any) -> None:
+    """Differences of confidences are in last bits, as of passes of other shapes; a steep step enlarges them."""
+    records = files.read_records(cell)
+    asked, given = [known[key] for key in records.id], list(records.answer) if answers else None
+    confidence = load_head(head, device="cpu", **options).score(asked, given)
+    allowed = 1e-4 if "isotonic" in head.name else 1e-6
+    np.testing.assert_allclose(confidence, records.confidence, atol=allowed, rtol=0, err_msg=head.name)
 
 
-def questions(whole_run: WholeRun) -> dict[str, Question]:
+@pytest.fixture(scope="module")
+def known(whole_run: WholeRun) -> dict[str, Question]:
+    """The questions of the run by their ids."""
     task = task_of_file(whole_run.file)(open_source(None))
     return {question.id: question for question in task.questions("test")}
 
@@ -96,22 +101,23 @@ def copy(whole_run: WholeRun, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(whole_run: WholeRun, tmp_path: Path) -> Path:
-    """What the run has read."""
-    return Path(shutil.copytree(whole_run.cache, tmp_path / "cache"))
+def config(whole_run: WholeRun, tmp_path: Path) -> Callable[..., RunConfig]:
+    """Settings of a run on the same questions that keeps heads; with `stored` it finds what was read before."""
+
+    def of(*methods: str, stored: bool = False, **options: Any) -> RunConfig:
+        cache = shutil.copytree(whole_run.cache, tmp_path / "cache") if stored else tmp_path / "cache"
+        usual = {"task_files": (whole_run.file,), "out": tmp_path / "out", "save_heads": tmp_path / "heads"}
+        return RunConfig(methods, "tiny", device="cpu", cache=cache, **{**usual, **options})
+
+    return of
 
 
-@pytest.fixture(scope="module")
-def scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of what is scored."""
-    return tmp_path_factory.mktemp("scores")
-
-
-def test_every_cell_has_a_head(whole_run: WholeRun) -> None:
+def test_head_is_made_of_every_cell_without_pickle(whole_run: WholeRun) -> None:
     names = [f"{method}{kind}--demo--s0" for method in METHODS for kind in ("", "+isotonic", "+temperature")]
     names += [f"{method}--demo--s{seed}--n10" for method in SEEDED for seed in SEEDS]
     assert sorted(card.parent.name for card in whole_run.heads.rglob(CARD)) == sorted(names)
     assert set(whole_run.cells()) == set(names)
+    assert {path.suffix for path in whole_run.heads.rglob("*") if path.is_file()} == {".json", ".safetensors"}
 
 
 @pytest.mark.parametrize(
@@ -121,24 +127,20 @@ def test_every_cell_has_a_head(whole_run: WholeRun) -> None:
         "saplma-m+temperature--demo--s0", "pik--demo--s1--n10",
     ],
 )  # fmt: skip
-def test_a_head_says_what_the_run_said(whole_run: WholeRun, name: str) -> None:
-    known = questions(whole_run)
-    head, records = load_head(whole_run.head(name), device="cpu"), files.read_records(whole_run.cell(name))
-    asked = [known[key] for key in records.id]
-    ways = [head.score(asked)] if name.startswith("pik") else [head.score(asked), head.score(asked, [*records.answer])]
-    for confidence in ways:
-        np.testing.assert_allclose(confidence, records.confidence, atol=allowed(name), rtol=0)
+def test_head_says_what_the_run_said(whole_run: WholeRun, known: dict[str, Question], name: str) -> None:
+    for answers in (False,) if name.startswith("pik") else (False, True):
+        agree(whole_run.head(name), whole_run.cell(name), known, answers=answers)
 
 
-def test_one_question_as_a_dict_is_what_the_run_said(whole_run: WholeRun) -> None:
+def test_head_takes_one_question_as_a_dict(whole_run: WholeRun, known: dict[str, Question]) -> None:
     folder = whole_run.head("lts--demo--s0")
     records = files.read_records(whole_run.cell(folder.name))
-    question = questions(whole_run)[records.id[5]]
+    question = known[records.id[5]]
     asked = {"question": question.text, "choices": list(question.choices), "subject": question.subject}
     assert load_head(folder, device="cpu")(asked, records.answer[5]) == pytest.approx(records.confidence[5], abs=1e-6)
 
 
-def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> None:
+def test_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> None:
     card, row = read_card(whole_run.head()), files.read(whole_run.cell())
     assert (card.backbone.model, card.backbone.dtype, card.method.name) == ("tiny", "float32", "pik")
     assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
@@ -149,72 +151,78 @@ def test_a_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> Non
     assert brier.high is not None
     assert brier.low < brier.value < brier.high
     assert card.test.metrics["rmsce"].value is row.metrics["rmsce"].pooled is None  # of 24 answers
-    assert card.method.constants == {
-        k: list(v) if isinstance(v, tuple) else v
-        for k, v in registry.methods().get("pik")(**registry.methods().get("pik").small).params().items()
-    }
-    text = (whole_run.head() / CARD).read_text(encoding="utf-8")
-    assert str(whole_run.folder) not in text
+    pik = registry.methods().get("pik")
+    params = pik(**pik.small).params()
+    assert card.method.constants == {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()}
+    assert str(whole_run.folder) not in (whole_run.head() / CARD).read_text(encoding="utf-8")
 
 
-def test_a_scaled_score_keeps_its_scale(whole_run: WholeRun, cache: Path, tmp_path: Path) -> None:
-    report = run(
-        RunConfig(
-            ("perplexity",), "tiny", task_files=(whole_run.file,), recalibrate=("platt", "temperature"),
-            device="cpu", out=tmp_path / "out", cache=cache, save_heads=tmp_path / "heads",
-        )
-    )  # fmt: skip
-    known = questions(whole_run)
+def test_head_of_a_score_keeps_its_scale(known: dict[str, Question], config: Callable[..., RunConfig]) -> None:
+    report = run(config("perplexity", stored=True, recalibrate=("platt", "temperature")))
     assert len(report.heads) == 3
     for folder, cell in zip(report.heads, report.paths, strict=True):
-        records = files.read_records(cell)
-        confidence = load_head(folder, device="cpu").score([known[key] for key in records.id])
-        np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
+        agree(folder, cell, known, answers=False)
     assert read_card(report.heads[0]).output.labelled == 2 * 24
 
 
-def test_heads_hold_no_pickle(whole_run: WholeRun) -> None:
-    endings = {path.suffix for path in whole_run.heads.rglob("*") if path.is_file()}
-    assert endings == {".json", ".safetensors"}
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "methods"), [("atlas-choice", ("saplma-f", "ccps")), ("atlas-oe", ("ptrue", "litcab", "ct"))]
+)
+def test_head_of_every_kind_of_method_says_the_same(
+    config: Callable[..., RunConfig], task: str, methods: tuple[str, ...], tmp_path: Path
+) -> None:
+    overrides = ("ct.steps=4",) if "ct" in methods else ()
+    asked = config(*methods, task_files=(), tasks=(task,), recalibrate=("isotonic",), limit=16, overrides=overrides)
+    report = run(asked)
+    known = {q.id: q for q in registry.tasks().get(task)(open_source(None)).questions("test")}
+    assert len(report.heads) == len(report.paths) == 2 * len(methods)
+    shutil.rmtree(tmp_path / "cache")  # a head needs nothing of it
+    for folder, cell in zip(report.heads, report.paths, strict=True):
+        agree(folder, cell, known, answers=True)
 
 
-def test_what_is_no_head_is_never_overwritten(whole_run: WholeRun, tmp_path: Path) -> None:
-    config = RunConfig(
-        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, device="cpu", out=tmp_path / "out",
-        cache=tmp_path / "cache", save_heads=tmp_path / "heads",
-    )  # fmt: skip
-    (folder,) = run(config).heads
+@pytest.mark.slow
+def test_head_of_a_plugin_needs_its_plugin(
+    known: dict[str, Question], config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    plugin, other = tmp_path / "far.py", tmp_path / "other" / "far.py"
+    other.parent.mkdir()
+    plugin.write_text(PROBE, encoding="utf-8")
+    other.write_text(PROBE.replace("/ self.width", "/ 2 / self.width"), encoding="utf-8")
+    report = run(config("far", "pickled", stored=True, plugins=(plugin,)))
+    (note,) = [note for note in report.notes if note.startswith("no head of pickled on ")]
+    assert "method/mean.pkl; a head holds JSON and safetensors only" in note
+    (folder,) = report.heads
+    agree(folder, next(p for p in report.paths if p.stem == folder.name), known, answers=False, plugins=[plugin])
+    with pytest.raises(UserError, match=r"it came from the file far.py: give it with --plugin FILE"):
+        load_head(folder, device="cpu")
+    with pytest.raises(UserError, match=r"another version of method 'far' .*here in far.py"):
+        load_head(folder, device="cpu", plugins=[other])
+
+
+def test_heads_never_overwrite_other_folders(config: Callable[..., RunConfig]) -> None:
+    (folder,) = run(config("ptrue", limit=4)).heads
     before = read_card(folder)
-    assert run(config).heads == [folder]  # a head is
+    assert run(config("ptrue", limit=4)).heads == [folder]  # a head is
     assert read_card(folder) == before
     shutil.rmtree(folder)
     folder.mkdir()
     (folder / "novel.txt").write_text("mine", encoding="utf-8")
-    report = run(config)
-    assert report.heads == []
-    assert not report.any_failed
+    report = run(config("ptrue", limit=4))
+    assert (report.heads, report.any_failed) == ([], False)
     assert any("is there already and is no head; it is not overwritten" in note for note in report.notes)
     assert [path.name for path in folder.iterdir()] == ["novel.txt"]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_dry_run_says_where_heads_would_go(whole_run: WholeRun, tmp_path: Path) -> None:
-    config = RunConfig(
-        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, device="cpu", out=tmp_path / "out",
-        cache=tmp_path / "cache", save_heads=tmp_path / "heads", dry_run=True,
-    )  # fmt: skip
-    assert f"heads: one for each cell that ends ok, below {tmp_path / 'heads'}" in run(config).plan
+def test_heads_are_planned_and_their_folder_is_tried_first(config: Callable[..., RunConfig], tmp_path: Path) -> None:
+    plan = run(config("ptrue", limit=4, dry_run=True)).plan
+    assert f"heads: one for each cell that ends ok, below {tmp_path / 'heads'}" in plan
     assert not (tmp_path / "heads").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_said_before_the_work(whole_run: WholeRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    config = RunConfig(
-        ("ptrue",), "tiny", task_files=(whole_run.file,), limit=4, out=tmp_path / "out", cache=tmp_path / "cache",
-        save_heads=tmp_path / "file" / "heads",
-    )  # fmt: skip
     with pytest.raises(UserError, match="file"):
-        run(config)
+        run(config("ptrue", limit=4, save_heads=tmp_path / "file" / "heads"))
     assert not (tmp_path / "out").exists()
 
 
@@ -250,6 +258,11 @@ def cut(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-20]) and None
 
 
+OTHER_MODEL = {"backbone__fingerprint": "0" * 64, "backbone__weights": "1" * 64}
+OTHER_TEMPLATE = {"backbone__fingerprint": "0" * 64, "backbone__chat_template": "1"}
+PATHS = ("name", "backbone__model", "method__name", "method__preset", "asked__task")
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -269,36 +282,20 @@ def cut(name: str) -> Callable[[Path], None]:
         (changed_card(kept=-1), "kept: expected a whole number of at least 0, got '-1'"),
         *(
             (changed_card(**{part: "../../../etc/passwd"}), f"{part.replace('__', '.')}: expected an? .*etc/passwd")
-            for part in ("name", "backbone__model", "method__name", "method__preset", "asked__task")
+            for part in PATHS
         ),
         (changed_card(name="tiny/a\nb"), "head.json: name: expected a head's name, got 'tiny/a"),
         (changed_card(method__code="0" * 64), "another version of method 'pik' .*make it again"),
         (changed_card(method__name="pok"), "its method 'pok' is not here; it came from built-in"),
         (changed_card(asked__digest="0" * 16), "other words around questions"),
-        (
-            changed_card(backbone__fingerprint="0" * 64, backbone__weights="1" * 64),
-            "other: weights. Name its own model",
-        ),
-        (changed_card(backbone__fingerprint="0" * 64, backbone__chat_template="1"), "other: chat template"),
+        (changed_card(**OTHER_MODEL), "other: weights. Name its own model"),
+        (changed_card(**OTHER_TEMPLATE), "other: chat template"),
     ],
 )
-def test_a_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], None], told: str) -> None:
+def test_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], None], told: str) -> None:
     damage(copy)
     with pytest.raises(UserError, match=told):
         load_head(copy, device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("threshold", -1.0), ("threshold", 1.01), ("risk", 7.0), ("level", -0.5), ("bound", 2), ("answers", -3),
-     ("share", 1.5), ("task", "../bees")],
-)  # fmt: skip
-def test_a_guard_beyond_its_range_is_refused(copy: Path, field: str, value: object) -> None:
-    write_guard(copy, BEES)
-    values = json.loads((copy / CARD).read_text(encoding="utf-8"))
-    changed_card(guard={**values["guard"], field: value})(copy)
-    with pytest.raises(UserError, match=rf"guard\.{field}: expected an? .*, got '{value}'"):
-        read_card(copy)
 
 
 @pytest.mark.parametrize(
@@ -306,291 +303,227 @@ def test_a_guard_beyond_its_range_is_refused(copy: Path, field: str, value: obje
     ["tiny/mmlu-choice/ccps+isotonic--demo--s0--0a1b2c3d--n60", "partial_/x/a--b--s0",
      "Qwen--Qwen2.5-14B-Instruct/x/a--b--s0", "partial/my-llama-0a1b2c3d/x/a--b--s0"],
 )  # fmt: skip
-def test_names_that_runs_give_are_read(copy: Path, name: str) -> None:
+def test_head_may_have_every_name_of_a_run(copy: Path, name: str) -> None:
     changed_card(name=name, backbone__model="Qwen/Qwen2.5-14B-Instruct")(copy)
     assert read_card(copy).name == name
 
 
-def test_a_head_that_a_limit_put_elsewhere_is_named(copy: Path, tmp_path: Path) -> None:
+def test_head_elsewhere_is_named(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "partial" / "tiny" / "atlas-choice" / "lts--demo--s0--n60"
     shutil.copytree(copy, kept)
-    asked = tmp_path / "kept" / "tiny" / "atlas-choice" / "lts--demo--s0"
-    with pytest.raises(UserError, match=rf"found none; there is {re.escape(kept.as_posix())}\.$"):
-        load_head(asked)
+    for folder, told in (
+        (tmp_path / "kept" / "tiny" / "atlas-choice" / "lts--demo--s0", rf"there is {re.escape(kept.as_posix())}\.$"),
+        (whole_run.head().parent, r"found none; it has heads in .*s0"),
+        (tmp_path / "nowhere", "expected a folder"),
+    ):
+        with pytest.raises(UserError, match=told):
+            load_head(folder)
 
 
-def test_a_folder_of_heads_is_no_head(whole_run: WholeRun, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"found none; it has heads in .*s0"):
-        load_head(whole_run.head().parent)
-    with pytest.raises(UserError, match="expected a folder"):
-        load_head(tmp_path / "nowhere")
-
-
-def test_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, small_model: Path) -> None:
+def test_head_of_another_model_is_refused_with_both_fingerprints(whole_run: WholeRun, small_model: Path) -> None:
     own = read_card(whole_run.head()).backbone.fingerprint
     with pytest.raises(UserError) as raised:
         load_head(whole_run.head(), model=str(small_model), device="cpu")
-    assert own[:16] in str(raised.value)
-    assert str(raised.value).count("fingerprint") == 2
-    assert "weights" in str(raised.value)
-    assert str(small_model.parent) not in str(raised.value)
+    told = str(raised.value)
+    assert own[:16] in told
+    assert told.count("fingerprint") == 2
+    assert "weights" in told
+    assert str(small_model.parent) not in told
 
 
-def test_the_same_model_in_another_folder_is_the_same(whole_run: WholeRun, tmp_path: Path) -> None:
+def test_head_takes_its_model_in_another_folder(
+    whole_run: WholeRun, known: dict[str, Question], tmp_path: Path
+) -> None:
     there = shutil.copytree(specs.resolve("tiny").source, tmp_path / "copied")
-    question = next(iter(questions(whole_run).values()))
     one, other = (
-        load_head(whole_run.head(), model=name, device="cpu").score([question]) for name in (None, str(there))
+        load_head(whole_run.head(), model=name, device="cpu").score([*known.values()][:1])
+        for name in (None, str(there))
     )
     assert one == other
-
-
-@pytest.mark.slow
-def test_a_plugin_s_head_needs_its_plugin(whole_run: WholeRun, cache: Path, tmp_path: Path) -> None:
-    plugin = tmp_path / "far.py"
-    plugin.write_text(PROBE, encoding="utf-8")
-    config = RunConfig(
-        ("far", "pickled"), "tiny", task_files=(whole_run.file,), plugins=(plugin,), device="cpu",
-        out=tmp_path / "out", cache=cache, save_heads=tmp_path / "heads",
-    )  # fmt: skip
-    report = run(config)
-    (note,) = [note for note in report.notes if note.startswith("no head of pickled on ")]
-    assert "method/mean.pkl; a head holds JSON and safetensors only" in note
-    (folder,) = report.heads
-    records, known = files.read_records(next(p for p in report.paths if p.stem == folder.name)), questions(whole_run)
-    confidence = load_head(folder, device="cpu", plugins=[plugin]).score([known[key] for key in records.id])
-    np.testing.assert_allclose(confidence, records.confidence, atol=1e-6, rtol=0)
-    with pytest.raises(UserError, match=r"it came from the file far.py: give it with --plugin FILE"):
-        load_head(folder, device="cpu")
-    other = tmp_path / "other" / "far.py"
-    other.parent.mkdir()
-    other.write_text(PROBE.replace("/ self.width", "/ 2 / self.width"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"another version of method 'far' .*here in far.py"):
-        load_head(folder, device="cpu", plugins=[other])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "methods"), [("atlas-choice", ("saplma-f", "ccps")), ("atlas-oe", ("ptrue", "litcab", "ct"))]
-)
-def test_every_kind_of_method_says_what_its_run_said(task: str, methods: tuple[str, ...], tmp_path: Path) -> None:
-    config = RunConfig(
-        methods, "tiny", tasks=(task,), recalibrate=("isotonic",), limit=16, device="cpu", out=tmp_path / "out",
-        cache=tmp_path / "cache", save_heads=tmp_path / "heads", overrides=("ct.steps=4",) if "ct" in methods else (),
-    )  # fmt: skip
-    report = run(config)
-    known = {q.id: q for q in registry.tasks().get(task)(open_source(None)).questions("test")}
-    assert len(report.heads) == len(report.paths) == 2 * len(methods)
-    shutil.rmtree(tmp_path / "cache")  # a head needs nothing of it
-    for folder, cell in zip(report.heads, report.paths, strict=True):
-        records = files.read_records(cell)
-        confidence = load_head(folder, device="cpu").score([known[key] for key in records.id], list(records.answer))
-        np.testing.assert_allclose(
-            confidence, records.confidence, atol=allowed(folder.name), rtol=0, err_msg=folder.name
-        )
 
 
 # --- files of questions -----------------------------------------------------------------------------------------------
 
 
-Scored = Callable[..., list[dict[str, object]]]
+Scored = Callable[..., tuple[list[dict[str, Any]], list[str]]]
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of what is scored."""
+    return tmp_path_factory.mktemp("scores")
 
 
 @pytest.fixture
-def scored(whole_run: WholeRun, scores: Path) -> Scored:
-    """Scores a file; gives its lines, and then notes."""
+def scored(whole_run: WholeRun, scores: Path, tmp_path: Path) -> Scored:
+    """Scores these rows, or a file; gives lines and notes."""
 
-    def of(path: Path, name: str = "lts--demo--s0", **options: Any) -> list[dict[str, object]]:
-        report = score(path, whole_run.head(name), options.get("answers"), CPU, Silent(), scores)
-        return [json.loads(line) for line in report.lines] + [{"notes": report.notes}]
+    def of(*rows: Any, name: str = "lts--demo--s0", answers: Path | None = None, dtype: str | None = None) -> Any:
+        path = Path("-") if rows == ("-",) else written(tmp_path / "asked.jsonl", *rows)
+        report = score(path, whole_run.head(name), answers, replace(CPU, dtype=dtype), Silent(), scores)
+        return [json.loads(line) for line in report.lines], report.notes
 
     return of
 
 
-def written(path: Path, *rows: dict[str, object]) -> Path:
+def written(path: Path, *rows: dict[str, Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
-def test_a_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
-    asked = list(questions(whole_run).values())[:3]
+def row_of(question: Question, **more: Any) -> dict[str, Any]:
+    row = {"id": question.id, "question": question.text, "choices": question.choices, "subject": question.subject}
+    return row | more
+
+
+NO_LETTER = "the answer is no option's letter"
+
+
+def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known: dict[str, Question]) -> None:
+    """The model would read `A` where its own answers are `a`, and say another number of the same option."""
+    asked = list(known.values())[:3]
     records = files.read_records(whole_run.cell("lts--demo--s0"))
-    rows = [{"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked]
-    rows[1]["given"] = str(records.answer[1])
-    path = written(
-        tmp_path / "asked.jsonl",
-        *rows,
-        {"id": "new", "question": "Which?", "choices": ["a", "b"], "given": "the first"},
-    )  # type: ignore[arg-type]
-    *lines, told = scored(path)
-    assert [line["id"] for line in lines] == [*(q.id for q in asked), "new"]
-    np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)  # type: ignore[arg-type]
-    assert [line["answer"] for line in lines[:3]] == records.answer[:3]
-    assert (lines[3]["note"], lines[3]["confidence"]) == ("the answer is no option's letter", None)
+    spelled, odd = ("A", "a", " (a) ", "b.", "B", "b"), ("c", "zzz", "The answer is b", "another", "ab")
+    own = {"subject": SUBJECTS[0]}
+    rows = [
+        row_of(asked[0]), row_of(asked[1], given=str(records.answer[1])), row_of(asked[2]),
+        *({**ASKED, **own, "id": f"spelled {i}", "given": given} for i, given in enumerate(spelled)),
+        *({**ASKED, **own, "id": f"odd {i}", "given": given} for i, given in enumerate(odd)),
+        {**ASKED, "id": "new", "given": "a"}, {**ASKED, **own, "id": "empty", "given": ""},
+        {**LONG, **own, "id": "long"},
+        {**ASKED, **own, "id": "equal", "choices": ["red", "blue", " red"], "given": "a"},
+    ]  # fmt: skip
+    lines, notes = scored(*rows)
+    assert [line["id"] for line in lines] == [row["id"] for row in rows]
     assert {line["head"] for line in lines} == {read_card(whole_run.head("lts--demo--s0")).name}
-    notes = " ".join(told["notes"])  # type: ignore[arg-type]
-    assert "3 of 4 questions scored" in notes
-    assert "answers given: 2, the model's: 2" in notes
-    assert "given answers that are no option's letter, not scored: 1" in notes
-    assert "1 questions are of subjects that the head has no exemplars of ('general knowledge')" in notes
-
-
-def test_answers_may_be_in_a_file_of_their_own(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
-    q = next(iter(questions(whole_run).values()))
-    row: dict[str, object] = {"id": "one", "question": q.text, "choices": q.choices, "subject": q.subject}
-    path = written(tmp_path / "asked.jsonl", row)
-    answers = written(tmp_path / "answers.jsonl", {"id": "one", "text": "b"}, {"id": "two", "text": "c"})
-    line, told = scored(path, answers=answers)
-    inside, _ = scored(written(tmp_path / "inside.jsonl", {**row, "given": "b"}))
-    assert line == inside
-    assert "answers.jsonl: 1 answers are to no question of asked.jsonl" in told["notes"]  # type: ignore[operator]
-    with pytest.raises(UserError, match="has answers of its own in column 'given'"):
-        scored(tmp_path / "inside.jsonl", answers=answers)
-    with pytest.raises(UserError, match="found none, but such as 'three'; give both files the same ids"):
-        scored(path, answers=written(tmp_path / "others.jsonl", {"id": "three", "text": "c"}))
-
-
-def test_what_cannot_be_asked_is_told_and_the_rest_is_scored(scored: Scored, tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = [
-        {"question": "Which?", "choices": ["red", "blue"], "given": ""},
-        {"question": "word " * 17_000, "choices": ["red", "blue"]},
-        {"question": "Who?", "choices": ["red", "blue"], "given": "a"},
-    ]
-    empty, long, fine, told = scored(written(tmp_path / "asked.jsonl", *rows))
+    np.testing.assert_allclose([line["confidence"] for line in lines[:3]], records.confidence[:3], atol=1e-5)
+    assert [line["answer"] for line in lines[:9]] == [*records.answer[:3], *"aaabbb"]
+    sure = [line["confidence"] for line in lines[3:9]]
+    assert sure == [sure[0]] * 3 + [sure[3]] * 3
+    odd_lines = [(line["answer"], line["confidence"], line["note"]) for line in lines[9:14]]
+    assert odd_lines == [(answer, None, NO_LETTER) for answer in odd]
+    new, empty, long, equal = lines[14:]
+    assert isinstance(new["confidence"], float)
+    assert isinstance(equal["confidence"], float)
     assert (empty["confidence"], empty["note"]) == (0.0, "the answer has no text")
     assert (long["answer"], long["confidence"]) == (None, None)
-    assert "context" in str(long["note"])
-    assert isinstance(fine["confidence"], float)
-    notes = " ".join(told["notes"])  # type: ignore[arg-type]
-    assert "2 of 3 questions scored" in notes
-    assert "not scored: 1" in notes
-    assert "without text, scored as the protocol says: 1" in notes
+    assert "context" in long["note"]
+    others = "1 questions are of subjects that the head has no exemplars of ('general knowledge'): their prompts show 5"
+    assert notes == [
+        "given answers that are a letter written otherwise (A for a), scored as it: 4",
+        f"12 of 18 questions scored with {new['head']}; answers given: 15, the model's: 3",
+        "too long for the model's context of 16,384 tokens, not scored: 1",
+        "answers without text, scored as the protocol says: 1",
+        "given answers that are no option's letter, not scored: 5",
+        "questions with two equal options, scored all the same: 1",
+        f"{others} of other subjects; add rows of split 'dev' to show your own",
+    ]
+
+    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
+    np.testing.assert_allclose(head.score([ASKED | own] * 6, spelled), np.asarray(sure, dtype=float), atol=1e-6)
+    for answer in odd:
+        with pytest.raises(UserError, match=rf"question 'asked:0': expected one of a, b as its answer, got '{answer}'"):
+            head(ASKED, answer)
+    with pytest.warns(UserWarning, match="1 questions have equal options, such as 'asked:0'"):
+        head({**ASKED, "choices": ["red", "blue", " red"]})
+
+
+def test_answers_may_be_in_a_file_of_their_own(scored: Scored, known: dict[str, Question], tmp_path: Path) -> None:
+    row = row_of(next(iter(known.values())), id="one")
+    answers = written(tmp_path / "answers.jsonl", {"id": "one", "text": "b"}, {"id": "two", "text": "c"})
+    line, notes = scored(row, answers=answers)
+    assert line == scored(row | {"given": "b"})[0]
+    assert "answers.jsonl: 1 answers are to no question of asked.jsonl" in notes
+    with pytest.raises(UserError, match="has answers of its own in column 'given'"):
+        scored(row | {"given": "b"}, answers=answers)
+    others = written(tmp_path / "others.jsonl", {"id": "three", "text": "c"})
+    with pytest.raises(UserError, match="found none, but such as 'three'; give both files the same ids"):
+        scored(row, answers=others)
 
 
 @pytest.mark.parametrize(("dtype", "told"), [(None, False), ("bfloat16", True)])
-def test_scores_in_another_dtype_say_so(
-    whole_run: WholeRun, scores: Path, tmp_path: Path, dtype: str | None, *, told: bool
-) -> None:
-    path = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"})
-    setting = replace(CPU, dtype=dtype)
-    notes = score(path, whole_run.head("lts--demo--s0"), None, setting, Silent(), scores).notes
+def test_scores_in_another_dtype_say_so(scored: Scored, dtype: str | None, *, told: bool) -> None:
+    _, notes = scored({**ASKED, "given": "a"}, dtype=dtype)
     note = "the head was made in float32, and its model is read in bfloat16; how far that moves its confidences says"
     assert any(each.startswith(note) for each in notes) is told
     assert any("float32" in each for each in notes) is told
 
 
 @pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
-def test_scores_of_a_partial_run_say_so(scored: Scored, tmp_path: Path, name: str, *, told: bool) -> None:
-    *_, last = scored(written(tmp_path / "asked.jsonl", ASKED), name)
-    note = "the head was made by a run with --limit 10; it learned from few answers"
-    assert (note in last["notes"]) is told  # type: ignore[operator]
+def test_scores_of_a_partial_run_say_so(scored: Scored, name: str, *, told: bool) -> None:
+    _, notes = scored(ASKED, name=name)
+    assert ("the head was made by a run with --limit 10; it learned from few answers" in notes) is told
 
 
-def test_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = json.dumps({"question": "Which?", "choices": ["red", "blue"]}) + "\n"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    line, _ = scored(Path("-"))
+def test_questions_come_from_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(ASKED).encode())))
+    ((line,), _) = scored("-")
     assert line["id"] == "asked:0"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(UserError, match="standard input: expected at least one row"):
-        scored(Path("-"))
+        scored("-")
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("rows", "told"),
     [
-        (None, "expected at least one row, found none"),
-        ({"question": "Which?"}, "it is for questions with options .* has open questions; add the options"),
-        ({"qestion": "Which?", "choices": ["a", "b"]}, "nothing is known of column 'qestion'. Did you mean 'question'"),
-        ({"question": "Which?", "choises": ["a", "b"]}, "column 'choises'. Did you mean 'choices'"),
-        ({"question": "Which?", "choices": ["a", "b"], "givn": "a"}, "column 'givn'. Did you mean 'given'"),
+        ([], "expected at least one row, found none"),
+        ([{"question": "Which?"}], "it is for questions with options .* has open questions; add the options"),
         (
-            {"question": "Which?", "choices": ["a", "b"], "model_answer": "a"},
-            "'model_answer' is not read; name it 'given'",
+            [{"qestion": "Which?", "choices": ["a", "b"]}],
+            "nothing is known of column 'qestion'. Did you mean 'question'",
         ),
-        ({"question": "Which?", "split": ["test"]}, "expected split 'test' \\(to be scored\\) or 'dev'"),
-        ({"question": "Which?", "choices": ["a", "b"], "given": 3}, "expected a text in column 'given', got int 3"),
-        ({"question": "Which?", "choices": ["a", "b"], "split": "train"}, "expected split 'test' .* got 'train'"),
-        ({"question": "Which?", "choices": ["a", "b"], "split": "dev", "answer": "b"}, "found only exemplars"),
-        ({"question": " ", "choices": ["a", "b"]}, "a text that is not empty"),
+        ([{"question": "Which?", "choises": ["a", "b"]}], "column 'choises'. Did you mean 'choices'"),
+        ([{**ASKED, "givn": "a"}], "column 'givn'. Did you mean 'given'"),
+        ([{**ASKED, "model_answer": "a"}], "'model_answer' is not read; name it 'given'"),
+        ([{"question": "Which?", "split": ["test"]}], r"expected split 'test' \(to be scored\) or 'dev'"),
+        ([{**ASKED, "given": 3}], "expected a text in column 'given', got int 3"),
+        ([{**ASKED, "split": "train"}], "expected split 'test' .* got 'train'"),
+        ([{**ASKED, "split": "dev", "answer": "b"}], "found only exemplars"),
+        ([{**ASKED, "question": " "}], "a text that is not empty"),
     ],
 )
-def test_a_file_that_cannot_be_scored(scored: Scored, tmp_path: Path, row: dict[str, object], told: str) -> None:
-    path = written(tmp_path / "asked.jsonl", *([row] if row else []))
+def test_file_that_cannot_be_scored_is_refused(scored: Scored, rows: list[dict[str, object]], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        scored(path)
+        scored(*rows)
+
+
+def lists_of(shown: str) -> str:
+    return f"choices as a list of texts, which letters name, got {shown}"
 
 
 @pytest.mark.parametrize(
     ("question", "answers", "told"),
     [
         (3, None, "expected a question as text or as a dict, got int"),
-        ("Which?", None, "expected 2 to 26 options, got 1|expected 2 to 26 options"),
+        ("Which?", None, "expected 2 to 26 options"),
         ({"question": "Which?", "choises": ["a"]}, None, "nothing is known of 'choises'.*Did you mean 'choices'"),
-        ({"question": "Which?", "choices": "ab"}, None, "choices as a list of texts"),
-        *(
-            (
-                {"question": "Which?", "choices": choices},
-                None,
-                f"choices as a list of texts, which letters name, got {shown}",
-            )
-            for shown, choices in (
-                ("{'[xy]', '[xy]'}", {"x", "y"}),
-                ("frozenset", frozenset("xy")),
-                ("dict_keys", {"x": 1, "y": 2}.keys()),
-                ("{'a': 'x'", {"a": "x", "b": "y"}),
-                ("<generator", (each for each in "xy")),
-            )
-        ),
+        ({**ASKED, "choices": "ab"}, None, "choices as a list of texts"),
+        ({**ASKED, "choices": {"x", "y"}}, None, lists_of("{'[xy]', '[xy]'}")),
+        ({**ASKED, "choices": frozenset("xy")}, None, lists_of("frozenset")),
+        ({**ASKED, "choices": {"x": 1, "y": 2}.keys()}, None, lists_of("dict_keys")),
+        ({**ASKED, "choices": {"a": "x", "b": "y"}}, None, lists_of("{'a': 'x'")),
+        ({**ASKED, "choices": (each for each in "xy")}, None, lists_of("<generator")),
         (ASKED, {"a"}, "expected a list of answers, got set"),
-        ({"question": "", "choices": ["a", "b"]}, None, "a text that is not empty"),
-        ({"question": "Which?", "choices": ["a", "b"]}, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
-        ({"question": "Which?", "choices": ["a", "b"]}, [1], "expected answers as text, got int"),
+        (ASKED, "a", "expected a list of answers, got str 'a'"),
+        (ASKED, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
+        (ASKED, [1], "expected answers as text, got int"),
         (ASKED, ["\ud800"], "the answer to question 0: expected text that UTF-8 can hold"),
+        ({**ASKED, "question": ""}, None, "a text that is not empty"),
         ({**ASKED, "id": ["x"]}, None, "expected an id as text or a whole number, got"),
         ({**ASKED, "subject": 3}, None, "expected a subject as text, got int 3"),
         ({**ASKED, "given": "a"}, ["b"], "it has the answer 'a' in 'given', and 'b' was given beside it"),
-        (ASKED, "a", "expected a list of answers, got str 'a'"),
-        ({"question": "word " * 17_000, "choices": ["a", "b"]}, None, "context"),
+        (LONG, None, "context"),
     ],
 )
-def test_what_python_refuses(whole_run: WholeRun, question: object, answers: object, told: str) -> None:
+def test_question_that_python_can_not_ask(whole_run: WholeRun, question: object, answers: object, told: str) -> None:
     head = load_head(whole_run.head(), device="cpu")
     assert head.score([]).shape == (0,)
     with pytest.raises(UserError, match=told):
         head.score([question], answers)  # type: ignore[list-item,arg-type]
 
 
-def test_a_letter_that_is_written_otherwise_is_scored_as_that_letter(
-    scored: Scored, whole_run: WholeRun, tmp_path: Path
-) -> None:
-    """The model reads `A` where its own answers are `a`, and would say another number of the same option."""
-    spellings = ("A", "a", " (a) ", "b.", "B", "b")
-    rows = [{**ASKED, "id": str(i), "given": each} for i, each in enumerate(spellings)]
-    *lines, told = scored(written(tmp_path / "asked.jsonl", *rows))
-    assert [line["answer"] for line in lines] == [*"aaabbb"]
-    sure = [line["confidence"] for line in lines]
-    assert sure[:3] == [sure[0]] * 3
-    assert sure[3:] == [sure[3]] * 3
-    assert "given answers that are a letter written otherwise (A for a), scored as it: 4" in told["notes"]  # type: ignore[operator]
-    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
-    np.testing.assert_allclose(head.score([ASKED] * 6, spellings), np.asarray(sure, dtype=float), atol=1e-6)
-
-
-@pytest.mark.parametrize("answer", ["c", "zzz", "The answer is b", "another", "ab"])
-def test_an_answer_that_is_no_option_gets_no_number(
-    scored: Scored, whole_run: WholeRun, tmp_path: Path, answer: str
-) -> None:
-    with pytest.raises(UserError, match=rf"question 'asked:0': expected one of a, b as its answer, got '{answer}'"):
-        load_head(whole_run.head("lts--demo--s0"), device="cpu")(ASKED, answer)
-    line, told = scored(written(tmp_path / "asked.jsonl", {**ASKED, "given": answer}))
-    assert (line["answer"], line["confidence"], line["note"]) == (answer, None, "the answer is no option's letter")
-    assert "given answers that are no option's letter, not scored: 1" in told["notes"]  # type: ignore[operator]
-
-
-def test_answers_are_not_given_to_a_head_that_does_not_read_them(
-    scored: Scored, whole_run: WholeRun, tmp_path: Path
-) -> None:
+def test_head_that_reads_no_answers_takes_none(scored: Scored, whole_run: WholeRun) -> None:
     """P(IK) reads the prompt's end: every answer, one that is no option too, would have one number."""
     told = (
         r"expected no answers, got 1: method 'pik' of head .*/pik--demo--s0 does not read the answer.* leave them out"
@@ -599,31 +532,20 @@ def test_answers_are_not_given_to_a_head_that_does_not_read_them(
     with pytest.raises(UserError, match=told):
         head(ASKED, "b")
     with pytest.raises(UserError, match=told):
-        scored(written(tmp_path / "asked.jsonl", ASKED | {"given": "a"}, ASKED), "pik--demo--s0")
-    own, _ = scored(written(tmp_path / "asked.jsonl", ASKED), "pik--demo--s0")
+        scored(ASKED | {"given": "a"}, ASKED, name="pik--demo--s0")
+    ((own,), _) = scored(ASKED, name="pik--demo--s0")
     assert head(ASKED) == pytest.approx(own["confidence"], abs=1e-6)
 
 
-def test_equal_options_are_told(scored: Scored, whole_run: WholeRun, tmp_path: Path) -> None:
-    """As in tasks, some of which have such questions, they stay."""
-    twice = {**ASKED, "choices": ["red", "blue", " red"], "given": "a"}
-    line, _, told = scored(written(tmp_path / "asked.jsonl", twice, {**ASKED, "given": "b"}))
-    assert isinstance(line["confidence"], float)
-    assert "questions with two equal options, scored all the same: 1" in told["notes"]  # type: ignore[operator]
-    with pytest.warns(UserWarning, match="1 questions have equal options, such as 'asked:0'"):
-        load_head(whole_run.head("lts--demo--s0"), device="cpu")(twice)
-
-
-def test_two_questions_of_one_id_are_refused_in_python(whole_run: WholeRun) -> None:
+@pytest.mark.parametrize("first", ["x", "asked:1"])
+def test_ids_of_two_questions_differ_in_python(whole_run: WholeRun, first: str) -> None:
     """The confidence of the second would stand at both."""
-    head = load_head(whole_run.head(), device="cpu")
-    for first in ("x", "asked:1"):
-        other = ASKED if first == "asked:1" else {**ASKED, "id": "x"}
-        with pytest.raises(UserError, match=rf"ids of their own, got '{first}' twice"):
-            head.score([{**ASKED, "id": first}, other], ["a", "b"])
+    other = ASKED if first == "asked:1" else {**ASKED, "id": "x"}
+    with pytest.raises(UserError, match=rf"ids of their own, got '{first}' twice"):
+        load_head(whole_run.head(), device="cpu").score([{**ASKED, "id": first}, other], ["a", "b"])
 
 
-def test_an_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None:
+def test_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None:
     """Rows of a file for `bench score` mean the same in Python; the model's own answer would be another number."""
     head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
     a, b = head.score([ASKED, ASKED], ["a", "b"])
@@ -635,7 +557,7 @@ def test_an_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None
 # --- fidelity ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_setting_changes_nothing(whole_run: WholeRun) -> None:
+def test_check_in_the_same_setting_finds_no_change(whole_run: WholeRun) -> None:
     found = check(whole_run.head("lts+isotonic--demo--s0"), CPU, Silent())
     assert (found.passed, found.questions, found.prompts_differ, found.flips) == (True, 24, 0, 0)
     assert found.confidence_max < 1e-6
@@ -643,7 +565,7 @@ def test_the_same_setting_changes_nothing(whole_run: WholeRun) -> None:
     assert len(found.states) == 4
 
 
-def test_another_setting_is_measured_and_judged(whole_run: WholeRun) -> None:
+def test_check_measures_and_judges_another_setting(whole_run: WholeRun) -> None:
     folder = whole_run.head("logistic-probe--demo--s0")
     setting = replace(CPU, dtype="bfloat16", plain=True, attention="eager")
     found = check(folder, setting, Silent(), tolerance=1.0, state_tolerance=1.0)
@@ -666,31 +588,27 @@ def test_another_setting_is_measured_and_judged(whole_run: WholeRun) -> None:
         (0.0, 0.021, "states of the .* differ by 0.021 on average"),
     ],
 )
-def test_a_check_tolerates_two_percent(
+def test_check_tolerates_two_percent(
     whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch, confidence: float, states: float, complaint: str
 ) -> None:
-    folder = whole_run.head()
-    then = reference_questions.read(folder)
+    then = reference_questions.read(whole_run.head())
     moved = {name: values / (1 + states) for name, values in then.states.items()}
-    monkeypatch.setattr(
-        reference_questions, "read", lambda _: replace(then, confidence=then.confidence - confidence, states=moved)
-    )
-    found = check(folder, CPU, Silent())
-    assert re.fullmatch(complaint, "; ".join(found.complaints))
+    changed = replace(then, confidence=then.confidence - confidence, states=moved)
+    monkeypatch.setattr(reference_questions, "read", lambda _: changed)
+    assert re.fullmatch(complaint, "; ".join(check(whole_run.head(), CPU, Silent()).complaints))
 
 
-def test_a_check_counts_confidences_that_change_sides(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_counts_confidences_that_change_sides(whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the run are mirrored at 0.5, but for the first ten."""
-    folder = whole_run.head()
-    then = reference_questions.read(folder)
+    then = reference_questions.read(whole_run.head())
     mirrored = np.where(np.arange(24) < 10, then.confidence, 1 - then.confidence)
     monkeypatch.setattr(reference_questions, "read", lambda _: replace(then, confidence=mirrored))
-    found = check(folder, CPU, Silent())
+    found = check(whole_run.head(), CPU, Silent())
     assert found.flips == 14
     assert " 14 change sides at 0.5" in " ".join(found.lines())
 
 
-def test_another_model_is_told_apart(whole_run: WholeRun, tmp_path: Path, small_model: Path) -> None:
+def test_check_tells_another_model_apart(whole_run: WholeRun, tmp_path: Path, small_model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     there = Path(shutil.copytree(specs.resolve("tiny").source, tmp_path / "wrong"))
@@ -710,35 +628,50 @@ def test_another_model_is_told_apart(whole_run: WholeRun, tmp_path: Path, small_
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def test_commands_print_scores_and_end_with_their_codes(whole_run: WholeRun, scores: Path, tmp_path: Path) -> None:
-    head, env = whole_run.head("lts--demo--s0"), {"CONFBENCH_CACHE": str(scores)}
-    asked = written(tmp_path / "asked.jsonl", {"question": "Which?", "choices": ["red", "blue"], "given": "a"})
-    out = tmp_path / "scores.jsonl"
-    device = ["--device", "cpu"]
-    printed = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), *device], env=env)
-    kept = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(out), *device], env=env)
-    assert (printed.exit_code, kept.exit_code, kept.stdout) == (0, 0, "")
+def test_command_prints_scores_to_the_terminal_or_a_file(whole_run: WholeRun, scores: Path, tmp_path: Path) -> None:
+    asked, out = written(tmp_path / "asked.jsonl", {**ASKED, "given": "a"}), tmp_path / "scores.jsonl"
+    words = ["score", asked, "--head", whole_run.head("lts--demo--s0"), "--device", "cpu"]
+    printed, kept = (bench(*words, *more, env={"CONFBENCH_CACHE": str(scores)}) for more in ((), ("--out", out)))
+    assert (printed.returncode, kept.returncode, kept.stdout) == (0, 0, "")
     assert printed.stdout == out.read_text(encoding="utf-8")
     assert json.loads(printed.stdout)["answer"] == "a"
     assert "1 of 1 questions scored" in printed.stderr
-    same = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(asked)])
-    assert isinstance(same.exception, UserError)
+    assert bench(*words, "--out", asked).returncode == 2
     assert asked.read_text(encoding="utf-8").count("Which?") == 1
-    nowhere = CliRunner().invoke(app, ["score", str(asked), "--head", str(head), "--out", str(tmp_path / "a" / "b")])
-    assert "make it first" in str(nowhere.exception)
-    well = CliRunner().invoke(app, ["head", "check", str(head), *device, "--json"])
-    assert (well.exit_code, json.loads(well.stdout)["passed"]) == (0, True)
-    badly = CliRunner().invoke(app, ["head", "check", str(head), *device, "--plain", "--tolerance", "-1"])
-    assert isinstance(badly.exception, UserError)
-    off = CliRunner().invoke(app, ["head", "check", str(head), *device, "--dtype", "bfloat16", "--tolerance", "1e-9"])
-    assert off.exit_code == 1
+    assert "make it first" in bench(*words, "--out", tmp_path / "a" / "b").stderr
+
+
+def test_commands_show_and_check_heads(whole_run: WholeRun) -> None:
+    head = whole_run.head("lts--demo--s0")
+    words = ["head", "check", head, "--device", "cpu"]
+    well, badly = bench(*words, "--json"), bench(*words, "--plain", "--tolerance", "-1")
+    assert (well.returncode, json.loads(well.stdout)["passed"], badly.returncode) == (0, True, 2)
+    off = bench(*words, "--dtype", "bfloat16", "--tolerance", "1e-9")
+    assert off.returncode == 1
     assert off.stdout.strip().splitlines()[-1].startswith("NOT OK")
-    shown = CliRunner().invoke(app, ["head", "show", str(head), "--json"])
-    assert json.loads(shown.stdout)["method"]["name"] == "lts"
-    assert "95 % interval" in CliRunner().invoke(app, ["head", "show", str(head)]).stdout
+    assert json.loads(bench("head", "show", head, "--json").stdout)["method"]["name"] == "lts"
+    assert "95 % interval" in bench("head", "show", head).stdout
 
 
 # --- guards -----------------------------------------------------------------------------------------------------------
+
+BEES = GuardCard(
+    threshold=0.7, risk=0.1, level=0.9, bound=0.09, task="bees", answers=50, kept=40, mistakes=1, share=0.5,
+    split_seed=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("threshold", -1.0), ("threshold", 1.01), ("risk", 7.0), ("level", -0.5), ("bound", 2), ("answers", -3),
+     ("share", 1.5), ("task", "../bees")],
+)  # fmt: skip
+def test_guard_beyond_its_range_is_refused(copy: Path, field: str, value: object) -> None:
+    write_guard(copy, BEES)
+    values = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    changed_card(guard={**values["guard"], field: value})(copy)
+    with pytest.raises(UserError, match=rf"guard\.{field}: expected an? .*, got '{value}'"):
+        read_card(copy)
 
 
 @pytest.fixture(scope="module")
@@ -748,18 +681,16 @@ def results(whole_run: WholeRun, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return Path(shutil.copytree(whole_run.out, tmp_path_factory.mktemp("results") / "out", ignore=others))
 
 
-def guard(results: Path, head: Path, *words: str) -> Result:
-    words = ("--results", str(results), "--head", str(head), *words)
-    return CliRunner().invoke(app, ["guard", *words], env={"CONFBENCH_CACHE": str(head.parent / "guards")})
+def guard(results: Path, head: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    cache = {"CONFBENCH_CACHE": str(head.parent / "guards")}
+    return bench("guard", "--results", results, "--head", head, *words, env=cache)
 
 
-def test_a_guard_enters_the_card_and_every_scored_line(
-    whole_run: WholeRun, results: Path, scores: Path, copy: Path, tmp_path: Path
-) -> None:
-    before = (copy / CARD).read_text(encoding="utf-8")
-    assert json.loads(before)["guard"] is None
+def test_guard_enters_the_card(whole_run: WholeRun, results: Path, copy: Path) -> None:
+    older = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    assert older["guard"] is None
     done = guard(results, copy, "--risk", "0.3", "--level", "0.5", "--share", "0.6", "--split-seed", "7")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     own = read_card(copy).guard
     assert own is not None
     assert (own.risk, own.level, own.share, own.split_seed) == (0.3, 0.5, 0.6, 7)
@@ -770,31 +701,31 @@ def test_a_guard_enters_the_card_and_every_scored_line(
     k, n = int((is_kept & ~cell.correct).sum()), int(is_kept.sum())
     assert (own.mistakes, own.kept, own.answers) == (k, n, decided.sum())
     assert own.bound == pytest.approx(beta.ppf(own.level, k + 1, n - k))
-    values, older = json.loads((copy / CARD).read_text(encoding="utf-8")), json.loads(before)
-    assert {key: value for key, value in values.items() if key not in {"guard", DIGEST}} == {
-        key: value for key, value in older.items() if key not in {"guard", DIGEST}
-    }
-    middle = Path(shutil.copytree(whole_run.head("lts--demo--s0"), tmp_path / "middle"))
-    write_guard(middle, replace(own, threshold=0.5))
-    asked = list(questions(whole_run).values())[:8]
-    rows: list[dict[str, object]] = [
-        {"id": q.id, "question": q.text, "choices": q.choices, "subject": q.subject} for q in asked
-    ]
-    rows += [{"id": "long", "question": "word " * 17_000, "choices": ["red", "blue"], "subject": SUBJECTS[0]}]
+    values = json.loads((copy / CARD).read_text(encoding="utf-8"))
+    assert values.keys() == older.keys()
+    assert {key for key in values if values[key] != older[key]} == {"guard", DIGEST}
+    assert "threshold" in bench("head", "show", copy).stdout
+
+
+def test_guard_enters_every_scored_line(
+    whole_run: WholeRun, known: dict[str, Question], scores: Path, tmp_path: Path
+) -> None:
+    head = Path(shutil.copytree(whole_run.head("lts--demo--s0"), tmp_path / "middle"))
+    write_guard(head, replace(BEES, threshold=0.5))
+    rows = [*map(row_of, list(known.values())[:8]), {**LONG, "id": "long", "subject": SUBJECTS[0]}]
     rows[0]["given"], rows[1]["given"], rows[2]["given"] = "a", "zzz", ""
-    report = score(written(tmp_path / "asked.jsonl", *rows), middle, None, CPU, Silent(), scores)
+    report = score(written(tmp_path / "asked.jsonl", *rows), head, None, CPU, Silent(), scores)
     lines = [json.loads(line) for line in report.lines]
     assert [line["trusted"] for line in lines[:3]] == [None] * 3
     assert [line["trusted"] for line in lines[3:]] == [(line["confidence"] or 0) >= 0.5 for line in lines[3:]]
     assert lines[-1]["trusted"] is False
-    assert {line["guard"] for line in lines} == {f"{own.task}: risk 0.3, level 0.5, threshold 0.5"}
+    assert {line["guard"] for line in lines} == {"bees: risk 0.1, level 0.9, threshold 0.5"}
     told = " ".join(report.notes)
     assert f": {sum(line['trusted'] is True for line in lines)}" in told
     assert "of 3 answers that were given to it it guarantees" in told
-    assert "threshold" in CliRunner().invoke(app, ["head", "show", str(middle)]).stdout
 
 
-def test_a_guard_says_nothing_of_an_answer_that_is_no_letter(copy: Path) -> None:
+def test_guard_says_nothing_of_no_letter(copy: Path) -> None:
     write_guard(copy, replace(BEES, threshold=0.1))
     head = SimpleNamespace(card=read_card(copy), name="lts")
     answers = [Answer(text, letter, False, parsed=letter is not None) for text, letter in (("A", "A"), ("so", None))]
@@ -804,29 +735,20 @@ def test_a_guard_says_nothing_of_an_answer_that_is_no_letter(copy: Path) -> None
     assert [line["trusted"] for line in score_file._output_lines(scored, head, {"0": None})] == [None, None]  # given
 
 
-def test_a_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:
+def test_guard_of_another_task_names_no_share(whole_run: WholeRun, copy: Path, tmp_path: Path) -> None:
     cell = whole_run.cell()
     row, records = files.read(cell), files.read_records(cell)
-    place = tmp_path / "out" / cell.relative_to(whole_run.out).parent
-    place.mkdir(parents=True)
-    for path in (cell, cell.with_suffix(".parquet")):
-        shutil.copy(path, place)
+    files.write(row, records, tmp_path / "out")
     other = replace(records, id=[f"other/{key}" for key in records.id])
     files.write(replace(row, task="other", questions_digest=None), other, tmp_path / "out")
     done = guard(tmp_path / "out", copy, "--risk", "0.3", "--level", "0.5", "--calibrate-on", "other")
-    assert done.exit_code == 0, done.exception
+    assert done.returncode == 0, done.stderr
     own = read_card(copy).guard
     assert own is not None
     assert (own.task, own.answers, own.share, own.split_seed) == ("other", 24, None, None)
 
 
-BEES = GuardCard(
-    threshold=0.7, risk=0.1, level=0.9, bound=0.09, task="bees", answers=50, kept=40, mistakes=1, share=0.5,
-    split_seed=0,
-)  # fmt: skip
-
-
-def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
+def test_guard_trusts_an_answer_at_the_threshold() -> None:
     sure = np.array([0.7, np.nextafter(0.7, 0), np.nan])
     assert [BEES.trusts(each, own=True) for each in sure.tolist()] == [True, False, False]
     assert [BEES.trusts(each, own=False) for each in sure.tolist()] == [None, None, None]
@@ -842,64 +764,62 @@ def test_an_answer_at_the_threshold_is_trusted(whole_run: WholeRun) -> None:
         (3, 2, "of 3 answers that were given to it and 2 questions of other subjects it guarantees nothing"),
     ],
 )
-def test_a_guard_names_what_it_guarantees_nothing_of(
-    whole_run: WholeRun, given: int, unknown: int, beyond: str
-) -> None:
+def test_guard_names_what_it_does_not_cover(given: int, unknown: int, beyond: str) -> None:
     _, note = guard_notes(BEES, 1, given, unknown)
     assert note.endswith(f"the model's own answers to questions like those of bees; {beyond}")
 
 
-def test_a_guard_that_fails_leaves_the_head_as_it_was(results: Path, copy: Path) -> None:
+def damaged(head: Path) -> list[str]:
+    altered("kept.json")(head)
+    return ["--risk", "0.6", "--level", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (lambda _: ["--risk", "0.001"], "no threshold of .* keeps mistakes to 0.1 %"),
+        (lambda _: ["--method", "lts"], "none of these guards is of the result of its run"),
+        (lambda _: ["--level", "2"], "--level: expected a chance"),
+        (damaged, "kept.json was altered"),
+    ],
+)
+def test_guard_that_fails_leaves_the_head_alone(
+    results: Path, copy: Path, words: Callable[[Path], list[str]], told: str
+) -> None:
+    more = words(copy)
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    for words, told in (
-        (("--risk", "0.001"), "no threshold of .* keeps mistakes to 0.1 %"),
-        (("--method", "lts"), "none of these guards is of the result of its run"),
-        (("--level", "2"), "--level: expected a chance"),
-    ):
-        done = guard(results, copy, *words)
-        assert isinstance(done.exception, UserError)
-        assert re.search(told, str(done.exception)), done.exception
+    done = guard(results, copy, *more)
+    assert done.returncode == 2
+    assert re.search(told, " ".join(done.stderr.split()))
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
-
-
-def test_a_killed_guard_leaves_a_head_that_can_be_read(results: Path, copy: Path) -> None:
-    """A new card that was not finished lies beside the old one, and goes with the next guard."""
-    (copy / f".0a1b2c3d.{machine_id()}.999999999.tmp").write_text("half", encoding="utf-8")
-    assert read_card(copy).guard is None
-    assert guard(results, copy, "--risk", "0.6", "--level", "0.5").exit_code == 0
-    assert read_card(copy).guard is not None
-    assert not list(copy.glob(".*.tmp"))
-
-
-def test_a_damaged_head_gets_no_guard(results: Path, copy: Path) -> None:
-    altered("kept.json")(copy)
-    done = guard(results, copy, "--risk", "0.6", "--level", "0.5")
-    assert "kept.json was altered" in str(done.exception)
-    assert json.loads((copy / CARD).read_text(encoding="utf-8"))["guard"] is None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def one_file(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text("1", encoding="utf-8")
+
+
+def test_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "head"
 
     def fails(folder: Path) -> None:
-        (folder / "half").write_text("1", encoding="utf-8")
+        one_file("half")(folder)
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
         write_folder_atomic(path, fails)
     assert list(tmp_path.iterdir()) == []
-    write_folder_atomic(path, lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    write_folder_atomic(path, one_file("whole"))
     with pytest.raises(OSError, match="No space"):
         write_folder_atomic(path, fails)
     assert [file.name for file in path.iterdir()] == ["whole"]
-    write_folder_atomic(path, lambda folder: (folder / "other").write_text("1", encoding="utf-8"))
+    write_folder_atomic(path, one_file("other"))
     assert [file.name for file in path.iterdir()] == ["other"]
 
 
-def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+def test_folder_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from bench.store.files import write_folder_atomic;"
         "write_folder_atomic(Path(sys.argv[1]), lambda f: ((f / 'half').write_text('1'), print('now', flush=True),"
@@ -911,5 +831,5 @@ def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
         assert not (tmp_path / "head").exists()
         child.kill()
     assert len(list(tmp_path.iterdir())) == 1
-    write_folder_atomic(tmp_path / "head", lambda folder: (folder / "whole").write_text("1", encoding="utf-8"))
+    write_folder_atomic(tmp_path / "head", one_file("whole"))
     assert [path.name for path in tmp_path.iterdir()] == ["head"]

@@ -1,9 +1,10 @@
-"""What a plugin does costs its own cell: in this process it may not write into the head; its own process may end."""
+"""What a plugin does costs its own cell: here it may not write into the head; its own process may end or be edited."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import multiprocessing
 import os
 import signal
@@ -36,13 +37,22 @@ from bench.api import (
     Unembedding,
 )
 from bench.api.errors import PluginError, capture, home_of, reason_of
+from bench.report.grouping import Key
+from bench.report.tables.origins import Origins
+from bench.results.provenance import PLUGIN
+from bench.run.config import RunConfig
 from bench.run.isolation import log, process
 from bench.run.isolation.methods import isolated_class
 from bench.run.isolation.process import Child, Process, send
 from bench.run.isolation.sandbox import Isolation
 from bench.run.isolation.worker import Host
+from bench.run.pipeline import run
+from bench.store.disk_cache import Store
+from bench.store.sources import source_digest
+from tests.kit.world import result_row
 
 HEAD = torch.arange(12.0 * 4).reshape(12, 4)
+EMPTY = Batch(["a"], {})
 
 
 class Model:
@@ -59,6 +69,9 @@ class Model:
         del self.head
 
 
+# --- in this process --------------------------------------------------------------------------------------------------
+
+
 class Does(ConfidenceMethod):
     """Does something when it predicts."""
 
@@ -71,13 +84,13 @@ class Does(ConfidenceMethod):
         return np.zeros(len(batch))
 
 
-def predicted(harm: Callable[[Batch], object]) -> tuple[Any, Isolation, Model]:
-    """A guarded method's confidences or what it raised."""
+def guarded(harm: Callable[[Batch], object], **body: Any) -> tuple[ConfidenceMethod, Batch, Isolation, Model]:
+    """A guarded method that does this harm, and a batch for it."""
     isolation, model = Isolation(), Model()
     isolation.lm = model  # type: ignore[assignment]
-    plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__})
+    plugin = type("Harms", (Does,), {"harm": staticmethod(harm), "__module__": __name__, **body})
     batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32), Unembedding(): model.head}).take([0, 1])
-    return capture(isolated_class(plugin, isolation, None)().predict, batch), isolation, model
+    return isolated_class(plugin, isolation, None)(), batch, isolation, model
 
 
 def weight(batch: Batch) -> torch.Tensor:
@@ -92,70 +105,35 @@ def set_a_number(batch: Batch) -> None:
     "harm",
     [lambda b: weight(b).zero_(), lambda b: weight(b).data.mul_(2), set_a_number, lambda b: weight(b)[11].fill_(3)],
 )
-def test_a_written_output_head_fails_the_cell_and_is_loaded_again(harm: Callable[[Batch], object]) -> None:
-    outcome, isolation, model = predicted(harm)
-    assert isinstance(outcome, ContractError)
-    assert "does wrote into the weights of the model's output head in predict" in str(outcome)
-    assert torch.equal(model.head.weight, HEAD)
+def test_head_that_was_written_fails_the_cell(harm: Callable[[Batch], object]) -> None:
+    method, batch, isolation, model = guarded(harm)
+    with pytest.raises(ContractError, match="does wrote into the weights of the model's output head in predict"):
+        method.predict(batch)
+    assert torch.equal(model.head.weight, HEAD)  # it is loaded again
     assert isolation.head_unchanged()
 
 
-def test_a_view_of_the_head_that_was_kept_fails_the_call_that_writes_through_it() -> None:
-    isolation, model = Isolation(), Model()
-    isolation.lm = model  # type: ignore[assignment]
+def test_head_written_through_a_kept_view_fails_that_call() -> None:
     kept: list[Any] = []
-    plugin = type("Keeps", (Does,), {"harm": staticmethod(lambda b: kept.append(weight(b).numpy()))})
-    plugin.skip = lambda *_: kept[0].__setitem__((7, 2), 1)  # type: ignore[method-assign, assignment]
-    method = isolated_class(plugin, isolation, None)()
-    method.predict(Batch(["a"], {QueryLogits(): np.zeros((1, 2), np.float32), Unembedding(): model.head}))
+    method, batch, _, model = guarded(
+        lambda b: kept.append(weight(b).numpy()), skip=lambda *_: kept[0].__setitem__((7, 2), 1)
+    )
+    method.predict(batch)
     with pytest.raises(ContractError, match="does wrote into the weights of the model's output head in skip"):
         method.skip(None)  # type: ignore[arg-type]
     assert torch.equal(model.head.weight, HEAD)
 
 
-WRITES = """
-from bench.api import ConfidenceMethod, Needs, Unembedding, method
-
-@method("writes")
-class Writes(ConfidenceMethod):
-    "Writes."
-    reference = "doi:10.1/x"
-    needs = Needs(predict=frozenset({Unembedding()}))
-
-    def predict(self, batch):
-        batch[Unembedding()].weight.zero_()
-        return [0.5] * len(batch)
-"""
-
-
-def test_a_method_of_a_file_has_a_head_of_its_own_but_on_an_accelerator_where_it_runs_here(tmp_path: Path) -> None:
-    (tmp_path / "writes.py").write_text(WRITES, encoding="utf-8")
-    outcomes = []
-    for device in ("cpu", "cuda"):
-        isolation, model = Isolation(60.0), Model()
-        isolation.lm, model.device = model, device  # type: ignore[assignment]
-        path = tmp_path / "writes.py"
-        method = isolated_class(registry.methods([path]).get("writes"), isolation, path)()
-        with contextlib.closing(isolation):
-            outcomes.append(capture(method.predict, Batch(["a"], {Unembedding(): model.head})))
-        assert torch.equal(model.head.weight, HEAD)
-    assert outcomes[0].tolist() == [0.5]  # type: ignore[union-attr]
-    assert "writes wrote into the weights" in str(outcomes[1])
-    assert "--method-timeout doesn't hold" in " ".join(isolation.notes)
-
-
-def test_what_a_method_writes_into_its_batch_nobody_else_sees() -> None:
+def test_batch_that_a_method_writes_is_its_own() -> None:
     def write(batch: Batch) -> None:
         batch[QueryLogits()][:] = 1
         torch.from_numpy(batch[QueryLogits()]).add_(1)
         assert batch[QueryLogits()].min() == 2
 
-    plugin = type("Writes", (Does,), {"harm": staticmethod(write), "__module__": __name__})
-    batch = Batch(["a", "b"], {QueryLogits(): np.zeros((2, 2), np.float32)})
+    method, batch, *_ = guarded(write)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch's, of an array that can't be written
-        outcome = capture(isolated_class(plugin, Isolation(), None)().predict, batch)
-    assert not isinstance(outcome, BaseException), outcome
+        assert method.predict(batch).tolist() == [0, 0]
     assert not batch[QueryLogits()].any()
 
 
@@ -164,37 +142,38 @@ class Own(BaseException):
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, Own, SystemExit])
-def test_what_a_plugin_raises_never_ends_the_run(kind: type[BaseException]) -> None:
+def test_plugin_that_raises_never_ends_the_run(kind: type[BaseException]) -> None:
     def harm(_: Batch) -> None:
         raise kind("mine")
 
-    outcome, *_ = predicted(harm)
-    assert isinstance(outcome, PluginError)
-    assert str(outcome).startswith(f"{kind.__name__}: mine (test_isolation.py:")
+    method, batch, *_ = guarded(harm)
+    with pytest.raises(PluginError, match=rf"^{kind.__name__}: mine \(test_isolation.py:"):
+        method.predict(batch)
 
 
-def test_an_interrupt_of_the_user_ends_it() -> None:
+def test_interrupt_of_the_user_ends_the_run() -> None:
+    method, batch, *_ = guarded(lambda _: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        predicted(lambda _: os.kill(os.getpid(), signal.SIGINT))
+        method.predict(batch)
 
 
-def test_a_reason_is_one_line_that_a_file_can_hold() -> None:
+def test_reason_is_one_line_that_a_file_can_hold() -> None:
     """What would steer a terminal is shown with its escape where people see it, and not before."""
     assert reason_of(ValueError("a\n\x1b[2Jb\ud800 \u0645\u06cc\u200c")) == "ValueError: a \x1b[2Jb? \u0645\u06cc\u200c"
 
 
-def test_a_method_that_was_typed_in_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert home_of(Does) == Path(__file__).parents[2]  # the folder of its package, `tests`
-    monkeypatch.setattr(Does, "__module__", "__main__")
+def test_home_of_a_method_is_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home_of(Does) == Path(__file__).parents[2]  # `tests`
+    monkeypatch.setattr(Does, "__module__", "__main__")  # it was typed in
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     assert home_of(Does) is None
 
 
-def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None:
-    with log.RunLog(tmp_path / "cache" / "logs" / "0.log").redirect():
+def test_logs_that_are_new_and_not_empty_are_kept(tmp_path: Path) -> None:
+    empty = log.RunLog(tmp_path / "cache" / "logs" / "0.log")
+    with empty.redirect():
         pass
     assert not (tmp_path / "cache").exists()
-    empty = log.RunLog(tmp_path / "cache" / "logs" / "0.log")
     with empty.redirect():
         empty.appended().close()
     assert not (tmp_path / "cache").exists()
@@ -209,7 +188,10 @@ def test_the_newest_logs_are_kept_and_empty_ones_are_not(tmp_path: Path) -> None
     assert names == [f"{n:02}.log" for n in range(2, log.MAX_LOGS + 2)]
 
 
-def test_a_process_that_can_not_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+# --- a process --------------------------------------------------------------------------------------------------------
+
+
+def test_process_that_can_not_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -223,15 +205,15 @@ def test_a_process_that_can_not_be_started_leaves_nothing_open(monkeypatch: pyte
     assert after == before  # the lowest free number
 
 
-def test_a_process_that_ends_is_not_waited_for_while_another_one_holds_its_pipe(tmp_path: Path) -> None:
-    (tmp_path / "plugin.py").write_text(
-        "import os, time\nif os.fork():\n    os._exit(3)\ntime.sleep(60)\n", encoding="utf-8"
-    )
+def test_process_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    """Another one holds its pipe."""
+    code = "import os, time\nif os.fork():\n    os._exit(3)\ntime.sleep(60)\n"
+    (tmp_path / "plugin.py").write_text(code, encoding="utf-8")
     with pytest.raises(PluginError, match="its process ended in run_file: exit code 3"):
         Process(tmp_path / "plugin.py", 40.0, None).ask("method 'a'", "run_file")
 
 
-def test_adapter_training_does_not_count_against_the_timeout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_timeout_does_not_count_adapter_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`fit` may take 10 seconds, the LoRA training that it asks for takes an hour; two messages wait in the pipe."""
     now, limits = [0.0], []
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -256,64 +238,72 @@ def test_adapter_training_does_not_count_against_the_timeout(monkeypatch: pytest
     assert limits == [10.0, 7.0]
 
 
-STUCK = """
-import os, signal
-from bench.run.isolation.process import begin
-
-def main():
-    connection, arguments = begin()
-    {what}
-    os.kill(os.getpid(), signal.SIGSTOP)
-"""
-
-
-@pytest.mark.parametrize("what", ["pass", "connection._send(bytes([0, 0, 0, 99, 1]))"])
-def test_a_stopped_process_is_ended_in_time(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads nothing, so that no large message gets through, or it has sent half of one."""
-    (tmp_path / "stuck_child.py").write_text(STUCK.format(what=what), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    child = Child("stuck_child", [], None)
-    try:
-        with pytest.raises(TimeoutError), child.kill_after(1.0):
-            send(child.connection, np.zeros(10**6))
-        assert child.describe_end().startswith("ended by SIGKILL")
-    finally:
-        child.end()
-
-
-LEFT = """
+CHILD = """
 import os, signal, time
 from bench.run.isolation.process import begin
 
 def main():
     connection, arguments = begin()
-    if not os.fork():
+    {what}
+    os.kill(os.getpid(), signal.{sign})
+"""
+HALF_A_MESSAGE = "connection._send(bytes([0, 0, 0, 99, 1]))"
+ONE_LEAVES = f"""if not os.fork():
         os.setsid()
         time.sleep(10)
         os._exit(0)
-    connection._send(bytes([0, 0, 0, 99, 1]))
-    os.kill(os.getpid(), signal.{sign})
-"""
+    {HALF_A_MESSAGE}"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Child]]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, what: str, sign: str) -> Child:
+            (tmp_path / f"{name}.py").write_text(CHILD.format(what=what, sign=sign), encoding="utf-8")
+            made = Child(name, [], None)
+            stack.callback(made.end)
+            return made
+
+        yield start
+
+
+@pytest.mark.parametrize("what", ["pass", HALF_A_MESSAGE])
+def test_process_that_was_stopped_is_ended_in_time(child: Callable[..., Child], what: str) -> None:
+    """It reads nothing, so that no large message gets through, or it has sent half of one."""
+    stuck = child("stuck_child", what, "SIGSTOP")
+    with pytest.raises(TimeoutError), stuck.kill_after(1.0):
+        send(stuck.connection, np.zeros(10**6))
+    assert stuck.describe_end().startswith("ended by SIGKILL")
 
 
 @pytest.mark.parametrize(("sign", "error"), [("SIGKILL", OSError), ("SIGSTOP", TimeoutError)])
-def test_one_that_left_the_group_and_holds_the_pipe_amid_a_message_is_not_waited_for(
-    sign: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_process_that_left_the_group_is_not_waited_for(
+    child: Callable[..., Child], sign: str, error: type[Exception]
 ) -> None:
-    (tmp_path / "left_child.py").write_text(LEFT.format(sign=sign), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    child, begun = Child("left_child", [], None), time.monotonic()
-    try:
-        with pytest.raises(error), child.kill_after(1.5 if sign == "SIGSTOP" else 60.0):
-            child.connection.recv()
-        assert time.monotonic() - begun < 8
-    finally:
-        child.end()
+    """It holds the pipe amid a message."""
+    left, begun = child("left_child", ONE_LEAVES, sign), time.monotonic()
+    with pytest.raises(error), left.kill_after(1.5 if sign == "SIGSTOP" else 60.0):
+        left.connection.recv()
+    assert time.monotonic() - begun < 8
 
 
-REMEMBERS = """
+# --- methods of a file ------------------------------------------------------------------------------------------------
+
+PLUGINS = """
 import os
-from bench.api import ConfidenceMethod, EarlyStopping, Needs, method
+from bench.api import ConfidenceMethod, Needs, Unembedding, method
+
+@method("writes")
+class Writes(ConfidenceMethod):
+    "Writes."
+    reference = "doi:10.1/x"
+    needs = Needs(predict=frozenset({Unembedding()}))
+
+    def predict(self, batch):
+        batch[Unembedding()].weight.zero_()
+        return [0.5] * len(batch)
 
 @method("remembers")
 class Remembers(ConfidenceMethod):
@@ -332,48 +322,130 @@ class Remembers(ConfidenceMethod):
         return [self.value_] * len(batch)
 
     def skip(self, facts):
-        return lambda: facts
+        return (lambda: facts) if facts else "first"
 
     def save(self, folder):
         (folder / "saved").write_text(str(self.value_))
 """
 
 
-@pytest.fixture
-def remembers(tmp_path: Path) -> Iterator[type[ConfidenceMethod]]:
-    path = tmp_path / "plugin.py"
-    path.write_text(REMEMBERS, encoding="utf-8")
-    isolation = Isolation(60.0)
-    yield isolated_class(registry.methods([path]).get("remembers"), isolation, path)
-    isolation.close()
+@contextlib.contextmanager
+def isolated(path: Path, name: str = "remembers", text: str = PLUGINS) -> Iterator[tuple[Any, Isolation]]:
+    """A class of a plugin file, whose instances live in a process of their own."""
+    path.write_text(text, encoding="utf-8")
+    with contextlib.closing(Isolation(60.0)) as isolation:
+        yield isolated_class(registry.methods([path]).get(name), isolation, path), isolation
 
 
-def test_a_method_whose_process_is_gone_is_never_asked_in_a_new_one_that_has_not_learned_it(
-    remembers: type[ConfidenceMethod], tmp_path: Path
-) -> None:
-    data, (first, crashes, last) = Batch(["a"], {}), (remembers() for _ in range(3))
-    first.fit(data, Context(0, Format.CHOICE))
-    with pytest.raises(PluginError, match="its process ended in fit: exit code 1"):
-        crashes.fit(data, Context(1, Format.CHOICE))
-    last.fit(data, Context(0, Format.CHOICE))
-    assert last.predict(data).tolist() == [0.75]
-    for ask in (lambda: first.predict(data), lambda: first.save(tmp_path), first.fitted):
+def test_method_of_a_file_has_a_head_of_its_own(tmp_path: Path) -> None:
+    """But on an accelerator, where it runs here."""
+    outcomes: list[Any] = []
+    for device in ("cpu", "cuda"):
+        with isolated(tmp_path / "writes.py", "writes") as (writes, isolation):
+            isolation.lm = model = cast("Any", Model())
+            model.device = device
+            outcomes.append(capture(writes().predict, Batch(["a"], {Unembedding(): model.head})))
+        assert torch.equal(model.head.weight, HEAD)
+    assert outcomes[0].tolist() == [0.5]
+    assert "writes wrote into the weights" in str(outcomes[1])
+    assert "--method-timeout doesn't hold" in " ".join(isolation.notes)
+
+
+def test_method_whose_process_is_gone_is_not_asked_again(tmp_path: Path) -> None:
+    """A new process has not learned it."""
+    with isolated(tmp_path / "plugin.py") as (remembers, _):
+        first, crashes, last = (remembers() for _ in range(3))
+        first.fit(EMPTY, Context(0, Format.CHOICE))
         with pytest.raises(PluginError, match="its process ended in fit: exit code 1"):
-            ask()
+            crashes.fit(EMPTY, Context(1, Format.CHOICE))
+        last.fit(EMPTY, Context(0, Format.CHOICE))
+        assert last.predict(EMPTY).tolist() == [0.75]
+        for ask in (lambda: first.predict(EMPTY), lambda: first.save(tmp_path), first.fitted):
+            with pytest.raises(PluginError, match="its process ended in fit: exit code 1"):
+                ask()
     assert not (tmp_path / "saved").exists()
 
 
-def test_an_answer_that_can_not_be_sent_fails_its_own_call_alone(remembers: type[ConfidenceMethod]) -> None:
-    data: Any = Batch(["a"], {})
-    method = remembers().fit(data, Context(0, Format.CHOICE))
-    with pytest.raises(PluginError, match="pickle"):
-        method.skip(data)
-    assert method.predict(data).tolist() == [0.75]
+def test_answer_that_can_not_be_sent_fails_its_call(tmp_path: Path) -> None:
+    with isolated(tmp_path / "plugin.py") as (remembers, _):
+        method = remembers().fit(EMPTY, Context(0, Format.CHOICE))
+        with pytest.raises(PluginError, match="pickle"):
+            method.skip(EMPTY)
+        assert method.predict(EMPTY).tolist() == [0.75]
 
 
-def test_of_what_a_method_learned_its_process_sends_the_adapters_alone(tmp_path: Path) -> None:
+def test_process_sends_adapters_alone_of_fitted_state(tmp_path: Path) -> None:
     method: Any = Does()
     method.adapter_, method.weights_ = AdapterRef(tmp_path, "f"), np.zeros(3)
     (tmp_path / "plugin.py").touch()
     host = Host(cast("Any", None), tmp_path / "plugin.py", {0: method})
     assert host.answer("fitted", "does", {}, 0, [0]) == {"adapter_": method.adapter_}
+
+
+@pytest.mark.parametrize("edited", ["sure.py", "helper_of_sure.py"])
+def test_file_that_is_edited_during_a_run_fails_its_cell(
+    edited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old one learned would be kept as what the new one would have learned."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "helper_of_sure", raising=False)
+    (tmp_path / "helper_of_sure.py").write_text("WORD = 'first'\n", encoding="utf-8")
+    text = PLUGINS.replace('"first"', "helper_of_sure.WORD").replace("import os", "import helper_of_sure, os")
+    with isolated(tmp_path / "sure.py", text=text) as (remembers, _):
+        sure = remembers()
+        assert sure.skip(None) == "first"
+        with (tmp_path / edited).open("a", encoding="utf-8") as file:
+            file.write("# edited\n")
+        with pytest.raises(PluginError, match=r"sure\.py or a file that it imports has changed since the run began"):
+            sure.skip(None)
+
+
+def test_seeds_of_different_plugin_versions_are_marked() -> None:
+    first, other = (
+        result_row("sure+platt", seed=seed, provenance={"revisions": {f"{PLUGIN}sure": digest}})
+        for seed, digest in enumerate(("sha256 a", "sha256 b"))
+    )
+    key = Key("sure+platt", "")
+    notes = [list(Origins({key: rows}).notes(key)) for rows in ([first], [first, other], [first] * 3)]
+    assert notes == [[], ["its seeds were run with different versions of the plugin"], []]
+
+
+TWO = """
+from pathlib import Path
+import numpy as np
+from bench.api import ChoiceLogits, ConfidenceMethod, Needs, method
+
+LETTERS = frozenset({ChoiceLogits()})
+
+class Constant(ConfidenceMethod):
+    "A constant."
+    reference = "doi:10.1/x"
+    needs = Needs(fit=LETTERS, predict=LETTERS)
+
+    def fit(self, train, ctx):
+        Path(__file__).write_text("# edited", encoding="utf-8")
+        self.share_ = 0.5
+        return self
+
+    def predict(self, batch):
+        return np.full(len(batch), self.share_)
+
+One = method("a-constant")(type("One", (Constant,), {"__module__": __name__, "__doc__": "One."}))
+Other = method("b-constant")(type("Other", (Constant,), {"__module__": __name__, "__doc__": "Another."}))
+"""
+
+
+@pytest.mark.slow
+def test_fit_of_edited_code_is_kept_as_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of an edited file that nobody imported again runs as it was."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "two_constants.py"
+    path.write_text(TWO, encoding="utf-8")
+    first = source_digest([path])
+    module = importlib.import_module("two_constants")
+    folders: dict[str, Any] = {"out": tmp_path / "o", "cache": tmp_path / "cache"}
+    config = RunConfig(("a-constant", "b-constant"), "tiny", ("atlas-choice",), limit=4, device="cpu", **folders)
+    report = run(config, classes=(module.One, module.Other))
+    assert [row.reason for row in report.rows] == [None, None]
+    assert path.read_text(encoding="utf-8") == "# edited"
+    assert {e.manifest["fields"]["source"] for e in Store(tmp_path / "cache").entries("fits")} == {first}

@@ -1,13 +1,16 @@
-"""The plan reads before it fits, fits before it predicts, covers every need, and does nothing twice."""
+"""A run reads before it fits, fits before it predicts, and does nothing twice; trainings elsewhere come first."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import (
+    Adapter,
     At,
     Batch,
     ChoiceLogits,
@@ -24,20 +27,25 @@ from bench.api import (
     Unembedding,
 )
 from bench.data.splits import TaskSplit
-from bench.run.plan import Fit, Predict, Read, TrainOn, plan, signals_needed
+from bench.progress import Silent
+from bench.run.pipeline import in_order
+from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, plan, signals_needed
 from bench.signals.definition import read_from_model
+from bench.training.trainer import DeferredTrainingError
 
 PAID: list[Signal] = [
     ChoiceLogits(), QueryLogits(), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING),
     Hidden(0.5, At.ANSWER_END),
 ]  # fmt: skip
+FREE: list[Signal] = [TokenIds(Of.ANSWER), TokenIds(Of.PROMPT), TokenIds(Of.QUERY), Unembedding()]
 LEARNED: list[Split] = ["train", "validation"]
 SPLITS: list[Split] = ["train", "dev", "validation", "test"]
-FREE: list[Signal] = [TokenIds(Of.ANSWER), TokenIds(Of.PROMPT), TokenIds(Of.QUERY), Unembedding()]
+LETTERS = frozenset[Signal]({ChoiceLogits()})
+QUERY = frozenset[Signal]({QueryLogits()})
 
 
 class Still(ConfidenceMethod):
-    reference: ClassVar[str] = "none"
+    reference = "none"
 
     def predict(self, batch: Batch) -> FloatArray:
         raise NotImplementedError
@@ -48,21 +56,22 @@ class Learner(Still):
         raise NotImplementedError
 
 
-def make(name: str, needs: Needs, fit_on: Split, *, trains: bool) -> ConfidenceMethod:
-    base = Learner if trains else Still
-    body: dict[str, Any] = {"needs": needs, "fit_on": fit_on, "name": name}
-    return type(name, (base,), body)()  # type: ignore[no-any-return]
+def make(needs: Needs, fit_on: Split = "train", *, trains: bool) -> ConfidenceMethod:
+    body: dict[str, Any] = {"needs": needs, "fit_on": fit_on, "name": "m"}
+    return type("M", (Learner if trains else Still,), body)()  # type: ignore[no-any-return]
 
 
-signals = st.frozensets(st.sampled_from(PAID + FREE), max_size=4)
-tasks = st.sampled_from(["atlas", "mmlu", "pro"])
+def on(*tests: str) -> tuple[list[TaskSplit], dict[str, TrainOn]]:
+    """Tests, and the tasks that they learn on: the first."""
+    return [TaskSplit(test, "test") for test in tests], {test: TrainOn(tests[0]) for test in tests}
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[TaskSplit], dict[str, TrainOn]]:
+    signals = st.frozensets(st.sampled_from(PAID + FREE), max_size=4)
+    tasks = st.sampled_from(["atlas", "mmlu", "pro"])
     methods = {
         f"m{i}": make(
-            f"m{i}",
             Needs(fit=draw(signals), predict=draw(signals)),
             draw(st.sampled_from(LEARNED)),
             trains=draw(st.booleans()),
@@ -70,13 +79,12 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[TaskSplit],
         for i in range(draw(st.integers(1, 4)))
     }
     tests = draw(st.lists(tasks, min_size=1, max_size=3, unique=True))
-    splits = st.sampled_from(SPLITS)
-    learn_on = {test: TrainOn(draw(tasks), draw(splits)) for test in tests}
+    learn_on = {test: TrainOn(draw(tasks), draw(st.sampled_from(SPLITS))) for test in tests}
     return methods, [TaskSplit(test, "test") for test in tests], learn_on
 
 
 @given(runs())
-def test_every_step_comes_after_what_it_needs_and_only_once(run: Any) -> None:
+def test_steps_come_once_after_what_they_need(run: Any) -> None:
     methods, tests, learn_on = run
     steps = plan(methods, tests, learn_on)
     assert len(set(steps)) == len(steps)
@@ -84,16 +92,13 @@ def test_every_step_comes_after_what_it_needs_and_only_once(run: Any) -> None:
     reads = {step.where: step for step in steps if isinstance(step, Read)}
     assert len(reads) == sum(isinstance(step, Read) for step in steps)  # a split is read in one step
     for step in steps:
-        if isinstance(step, Fit):
+        if isinstance(step, Fit | Predict):
             method = methods[step.method]
-            assert method.trains()
+            needed = method.needs.fit if isinstance(step, Fit) else method.needs.predict
             assert at[reads[step.where]] < at[step]
-            assert reads[step.where].signals >= {s for s in method.needs.fit if s in PAID}
-        elif isinstance(step, Predict):
-            method = methods[step.method]
-            assert at[reads[step.where]] < at[step]
-            assert reads[step.where].signals >= {s for s in method.needs.predict if s in PAID}
-            if method.trains():
+            assert reads[step.where].signals >= {s for s in needed if s in PAID}
+            assert method.trains() or isinstance(step, Predict)
+            if method.trains() and isinstance(step, Predict):
                 learned = learn_on[step.where.task]
                 split: Split = learned.split if method.fit_on == "train" else "validation"
                 assert at[Fit(step.method, TaskSplit(learned.task, split))] < at[step]
@@ -102,7 +107,7 @@ def test_every_step_comes_after_what_it_needs_and_only_once(run: Any) -> None:
 
 
 @given(runs())
-def test_nothing_is_measured_that_no_method_reads_there(run: Any) -> None:
+def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
     methods, tests, learn_on = run
     for step in plan(methods, tests, learn_on):
         if not isinstance(step, Read):
@@ -117,50 +122,109 @@ def test_nothing_is_measured_that_no_method_reads_there(run: Any) -> None:
 
 
 @given(runs())
-def test_the_plan_does_not_depend_on_the_order_in_which_methods_are_named(run: Any) -> None:
+def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
     methods, tests, learn_on = run
     backwards = dict(reversed(list(methods.items())))
     assert signals_needed(methods, tests, learn_on) == signals_needed(backwards, tests, learn_on)
-    reads = [[s for s in plan(m, tests, learn_on) if isinstance(s, Read)] for m in (methods, backwards)]
-    assert set(reads[0]) == set(reads[1])
+    reads = [{s for s in plan(m, tests, learn_on) if isinstance(s, Read)} for m in (methods, backwards)]
+    assert reads[0] == reads[1]
 
 
-def test_ids_and_head_cost_no_pass() -> None:
-    assert read_from_model(frozenset(PAID + FREE)) == frozenset(PAID)
+def test_plan_of_one_that_learns_nothing() -> None:
+    tests, learn_on = on("atlas")
+    steps = plan({"m": make(Needs(predict=QUERY), trains=False)}, tests, learn_on)
+    assert steps == [Read(tests[0], QUERY), Predict("m", tests[0])]
+    assert read_from_model(frozenset(PAID + FREE)) == frozenset(PAID)  # ids and head cost no pass
 
 
-def test_a_method_without_training_reads_the_test_split_only() -> None:
-    method = make("m", Needs(predict=frozenset({QueryLogits()})), "train", trains=False)
-    test = TaskSplit("atlas", "test")
-    assert plan({"m": method}, [test], {"atlas": TrainOn("atlas")}) == [
-        Read(test, frozenset({QueryLogits()})),
-        Predict("m", test),
-    ]
-
-
-def test_two_tests_that_learn_on_one_split_share_its_fit() -> None:
-    method = make("m", Needs(frozenset({ChoiceLogits()}), frozenset({ChoiceLogits()})), "train", trains=True)
-    tests = [TaskSplit("atlas", "test"), TaskSplit("mmlu", "test")]
-    steps = plan({"m": method}, tests, {"atlas": TrainOn("atlas"), "mmlu": TrainOn("atlas")})
+def test_plan_shares_the_fit_of_two_tests() -> None:
+    steps = plan({"m": make(Needs(LETTERS, LETTERS), trains=True)}, *on("atlas", "mmlu"))
     assert [s for s in steps if isinstance(s, Fit)] == [Fit("m", TaskSplit("atlas", "train"))]
     assert sum(isinstance(s, Read) for s in steps) == 3
 
 
-def test_a_method_that_learns_on_validation_keeps_to_validation() -> None:
-    needs = Needs(frozenset({QueryLogits()}), frozenset({QueryLogits()}))
-    learn_on = TrainOn("atlas", "train")
-    assert learn_on.split_of(make("m", needs, "validation", trains=True)) == TaskSplit("atlas", "validation")
-    assert learn_on.split_of(make("m", needs, "train", trains=True)) == TaskSplit("atlas", "train")
-    assert str(learn_on) == "atlas:train"
-    assert str(TaskSplit("atlas", "test")) == "atlas/test"
+@pytest.mark.parametrize("split", LEARNED)
+def test_method_keeps_to_the_split_that_it_learns_on(split: Split) -> None:
+    method = make(Needs(QUERY, QUERY), split, trains=True)
+    assert TrainOn("atlas", "train").split_of(method) == TaskSplit("atlas", split)
+    assert (str(TrainOn("atlas", "train")), str(TaskSplit("atlas", split))) == ("atlas:train", f"atlas/{split}")
 
 
-def test_where_a_method_is_barred_nothing_is_read_or_fitted_for_it() -> None:
-    letters: frozenset[Signal] = frozenset({ChoiceLogits()})
-    lettered = make("m", Needs(fit=letters, predict=letters), "train", trains=True)
+def test_barred_method_has_nothing_read_or_fitted() -> None:
     tests = [TaskSplit("asked", "test"), TaskSplit("open", "test")]
+    lettered = make(Needs(fit=LETTERS, predict=LETTERS), trains=True)
     steps = plan({"m": lettered}, tests, {t.task: TrainOn(t.task) for t in tests}, {("m", tests[1])})
     assert Fit("m", TaskSplit("asked", "train")) in steps
-    assert [s for s in steps if isinstance(s, Read) and s.where.task == "open"] == [Read(tests[1], frozenset())]
-    assert [s for s in steps if isinstance(s, Fit) and s.where.task == "open"] == []
-    assert Predict("m", tests[1]) in steps
+    assert [step for step in steps if step.where.task == "open"] == [
+        Read(tests[1], frozenset()),
+        Predict("m", tests[1]),
+    ]
+
+
+# --- adapters that are trained elsewhere ------------------------------------------------------------------------------
+
+ADAPTED = Needs(fit=QUERY, predict=frozenset({QueryLogits(Adapter.OWN)}))
+METHODS = {
+    "plain": make(Needs(predict=QUERY), trains=False), "learner": make(Needs(QUERY, QUERY), trains=True),
+    "one": make(ADAPTED, trains=True), "two": make(ADAPTED, trains=True),
+}  # fmt: skip
+CHOSEN_BY = TaskSplit("atlas", "validation")
+STEPS = plan(METHODS, *on("atlas", "rivers"), selecting=[CHOSEN_BY])
+
+
+class Trainings:
+    def __init__(self, *, on_cards: bool) -> None:
+        self.on_cards = on_cards
+        self.finished = 0
+
+    def finish(self, _: Any) -> None:
+        self.finished += 1
+
+
+def taken(trainings: Trainings | None, *, stored: bool = False) -> tuple[list[Step], list[Step]]:
+    """Steps before the trainings were over, and those after; adapters may all be stored."""
+    before: list[Step] = []
+    after: list[Step] = []
+    fitter = SimpleNamespace(puts_off=False)
+    resolved = SimpleNamespace(methods=METHODS)
+    made: Any = SimpleNamespace(fits={}, resolved=resolved, selecting=frozenset({CHOSEN_BY}))
+    for step in in_order(STEPS, trainings, fitter, made, Silent()):  # type: ignore[arg-type]
+        (after if trainings is None or trainings.finished else before).append(step)
+        if isinstance(step, Fit):
+            off = not stored and fitter.puts_off and step.method in {"one", "two"}
+            made.fits[step] = DeferredTrainingError("later") if off else "a fit"
+    return before, after
+
+
+def test_order_stays_without_other_machines() -> None:
+    assert taken(None) == ([], STEPS)
+
+
+@pytest.mark.parametrize("on_cards", [False, True])
+def test_trainings_begin_first_and_what_needs_them_waits(on_cards: bool) -> None:
+    before, after = taken(Trainings(on_cards=on_cards))
+    assert [type(step) for step in before[:4]] == [Read, Read, Fit, Fit]
+    assert {step.where for step in before[:2]} == {TaskSplit("atlas", "train"), CHOSEN_BY}
+    tuned = [step for step in STEPS if not isinstance(step, Read) and step.method in {"one", "two"}]
+    learned = [step for step in STEPS if not isinstance(step, Read) and step.method == "learner"]
+    put_off = {*tuned, *(learned if on_cards else [])}  # what the run itself would do on a card that may be taken
+    assert set(after) == put_off
+    assert len(after) == len(put_off)
+    assert [step for step in before if isinstance(step, Fit)] == [
+        *(step for step in tuned if isinstance(step, Fit)),
+        *(step for step in learned if isinstance(step, Fit) and not on_cards),
+    ]
+    assert {*before, *after} == set(STEPS)
+    order = [*before, *after]
+    for step in order:
+        if isinstance(step, Adapt | Predict):
+            fit = Fit(step.method, TaskSplit("atlas", "train"))
+            assert fit not in STEPS or len(order) - 1 - order[::-1].index(fit) < order.index(step)
+
+
+def test_stored_adapters_are_not_waited_for() -> None:
+    trainings = Trainings(on_cards=True)
+    order, after = taken(trainings, stored=True)
+    assert (trainings.finished, after) == (0, [])
+    assert set(order) == set(STEPS)
+    assert len(order) == len(STEPS)

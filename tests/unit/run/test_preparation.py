@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from bench.grading.grade import MatchJudge
 from bench.run.config import RunConfig
 from bench.run.plan import Read
 from bench.run.preparation import PreparedRun, Resources, prepare
-from bench.run.resolve import resolve
+from bench.run.resolve import ResolvedRun, resolve
 from bench.signals.grading import Grader
 from bench.signals.split_data import SplitData
 
@@ -26,19 +25,6 @@ SPLITS = ("train", "validation", "test")
 LOST = True
 
 
-@method("learner")
-class Learner(ConfidenceMethod):
-    "Learns."
-    reference = "none"
-    needs = Needs()
-
-    def fit(self, train, ctx):
-        raise NotImplementedError
-
-    def predict(self, batch):
-        raise NotImplementedError
-
-
 @method("scorer")
 class Scorer(ConfidenceMethod):
     "Gives scores."
@@ -47,6 +33,16 @@ class Scorer(ConfidenceMethod):
     output = "score"
 
     def predict(self, batch):
+        raise NotImplementedError
+
+
+@method("learner")
+class Learner(Scorer):
+    "Learns."
+    reference = "none"
+    output = "probability"
+
+    def fit(self, train, ctx):
         raise NotImplementedError
 
 
@@ -69,6 +65,7 @@ class Brooks(Task):
     def provenance(self, split):
         return {"made": split}
 '''
+TRAIN, VALIDATION, TEST = (TaskSplit("brooks", split) for split in ("train", "validation", "test"))
 
 
 class Opener:
@@ -78,30 +75,71 @@ class Opener:
         return SplitData(where, task, questions, [], released=released)
 
 
+def resolved(folder: Path, *methods: str, text: str = PLUGIN, **options: Any) -> ResolvedRun:
+    (folder / "brooks.py").write_text(text, encoding="utf-8")
+    plugins = (folder / "brooks.py",)
+    return resolve(RunConfig(methods or ("learner",), "tiny", tasks=("brooks",), plugins=plugins, **options))
+
+
 def prepared(
-    folder: Path, *methods: str, lost: bool = True, splits: str = '("train", "validation", "test")', **options: Any
+    folder: Path, *methods: str, lost: bool = True, without_validation: bool = False, **options: Any
 ) -> PreparedRun:
-    path = folder / "brooks.py"
-    text = PLUGIN.replace("LOST = True", f"LOST = {lost}").replace('("train", "validation", "test")', splits)
-    path.write_text(text, encoding="utf-8")
-    resolved = resolve(RunConfig(methods or ("learner",), "tiny", tasks=("brooks",), plugins=(path,), **options))
-    tasks = {name: cls(None, resolved.protocol) for name, cls in resolved.tasks.items()}  # type: ignore[arg-type]
+    text = PLUGIN.replace("LOST = True", f"LOST = {lost}")
+    if without_validation:
+        text = text.replace('("train", "validation", "test")', '("train", "test")')
+    run = resolved(folder, *methods, text=text, **options)
+    tasks = {name: cls(None, run.protocol) for name, cls in run.tasks.items()}  # type: ignore[arg-type]
     opener: Any = Opener()
     source: Any = SimpleNamespace(describe=lambda card, split: {})
-    return prepare(resolved, Resources(source, tasks, opener, Grader(opener, MatchJudge())), {}, None)
+    return prepare(run, Resources(source, tasks, opener, Grader(opener, MatchJudge())), {}, None)
 
 
-def test_without_a_split_to_choose_steps_by_the_last_step_is_kept(tmp_path: Path) -> None:
+def read(run: PreparedRun) -> set[TaskSplit]:
+    return {step.where for step in run.steps if isinstance(step, Read)}
+
+
+def test_validation_that_is_lost_chooses_no_step(tmp_path: Path) -> None:
     found = prepared(tmp_path)
     assert found.notes == ("no step is chosen by brooks/validation, the last one is kept: its rows are lost",)
     assert found.selecting == frozenset()
-    assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/train", "brooks/test"}
-    assert set(map(str, found.data_by_split)) == {"brooks/train", "brooks/test"}
+    assert read(found) == set(found.data_by_split) == {TRAIN, TEST}
+    assert {where: origin["made"] for where, origin in found.origins.items()} == {TRAIN: "train", TEST: "test"}
 
 
-def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) -> None:
+def test_validation_that_is_needed_is_not_done_without(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^its rows are lost$"):
         prepared(tmp_path, recalibrate=("isotonic",))
+
+
+@pytest.mark.parametrize("preset", ["fixed", "paper"])  # the latter chooses no steps by validation
+@pytest.mark.parametrize(
+    ("lost", "splits", "notes"),
+    [
+        (False, {VALIDATION, TEST}, ()),
+        (
+            True,
+            {TEST},
+            ("no scores are scaled on brooks/validation, they have metrics of order alone: its rows are lost",),
+        ),
+    ],
+)
+def test_validation_is_read_to_scale_scores(
+    tmp_path: Path, preset: str, lost: bool, splits: set[TaskSplit], notes: tuple[str, ...]
+) -> None:
+    found = prepared(tmp_path, "scorer", lost=lost, preset=preset)
+    assert (read(found), found.notes) == (splits, notes)
+
+
+@pytest.mark.parametrize(("preset", "learned"), [("fixed", 9), ("paper", 10)])
+def test_validation_for_scores_takes_no_training_rows(tmp_path: Path, preset: str, learned: int) -> None:
+    """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
+    alone, both = (
+        prepared(tmp_path, *methods, without_validation=True, preset=preset).data_by_split
+        for methods in (["learner"], ["learner", "scorer"])
+    )
+    assert len(both[TRAIN].questions) == learned
+    assert [q.id for q in both[TRAIN].questions] == [q.id for q in alone[TRAIN].questions]
+    assert len(both[VALIDATION].questions) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,55 +149,18 @@ def test_a_split_that_is_needed_otherwise_is_not_done_without(tmp_path: Path) ->
         (("protocol.drop_contaminated=false",), set(), "kept"),
     ],
 )
-def test_what_is_also_tested_is_counted_and_by_default_not_learned_from(
+def test_tested_questions_are_not_learned_from(
     tmp_path: Path, overrides: tuple[str, ...], left_out: set[str], what: str
 ) -> None:
     data_by_split = prepared(tmp_path, overrides=overrides).data_by_split
-    learned, test = (data_by_split[TaskSplit("brooks", split)] for split in ("train", "test"))
+    learned, test = data_by_split[TRAIN], data_by_split[TEST]
     assert learned.left_out == left_out
     assert learned.counts == {f"questions that are also in brooks/test, {what}": 3}
     assert (test.left_out, test.counts) == (frozenset(), {})
 
 
-def test_where_rows_come_from_is_asked_of_the_task(tmp_path: Path) -> None:
-    origins = prepared(tmp_path).origins
-    assert {str(where): found["made"] for where, found in origins.items()} == {
-        "brooks/train": "train",
-        "brooks/test": "test",
-    }
-
-
-@pytest.mark.parametrize("preset", ["fixed", "paper"])  # the latter chooses no steps by validation
-def test_validation_is_read_to_scale_scores_and_done_without_where_it_is_lost(tmp_path: Path, preset: str) -> None:
-    found = prepared(tmp_path, "scorer", lost=False, preset=preset)
-    assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/validation", "brooks/test"}
-    assert found.notes == ()
-    found = prepared(tmp_path, "scorer", preset=preset)
-    assert {str(step.where) for step in found.steps if isinstance(step, Read)} == {"brooks/test"}
-    assert found.notes == (
-        "no scores are scaled on brooks/validation, they have metrics of order alone: its rows are lost",
-    )
-
-
-def test_where_scores_are_scaled_elsewhere_their_settings_say_so(tmp_path: Path) -> None:
-    path = tmp_path / "brooks.py"
-    path.write_text(PLUGIN, encoding="utf-8")
-    config = RunConfig(("scorer",), "tiny", tasks=("brooks",), plugins=(path,))
-    assert resolve(config).config_of("scorer", "brooks") == {}
-    elsewhere = resolve(replace(config, train_on="atlas-choice"))
+def test_scores_scaled_elsewhere_have_settings_that_say_so(tmp_path: Path) -> None:
+    assert resolved(tmp_path, "scorer").config_of("scorer", "brooks") == {}
+    elsewhere = resolved(tmp_path, "scorer", train_on="atlas-choice")
     assert elsewhere.config_of("scorer", "brooks") == {"train_on": "atlas-choice:train"}
     assert set(elsewhere.tasks) == {"brooks", "atlas-choice"}
-
-
-@pytest.mark.parametrize(("preset", "learned"), [("fixed", 9), ("paper", 10)])
-def test_a_method_that_gives_scores_takes_no_training_rows_from_the_others(
-    tmp_path: Path, preset: str, learned: int
-) -> None:
-    """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
-    splits = '("train", "test")'
-    alone = prepared(tmp_path, "learner", splits=splits, preset=preset).data_by_split
-    both = prepared(tmp_path, "learner", "scorer", splits=splits, preset=preset).data_by_split
-    train, validation = TaskSplit("brooks", "train"), TaskSplit("brooks", "validation")
-    assert len(both[train].questions) == learned
-    assert [q.id for q in both[train].questions] == [q.id for q in alone[train].questions]
-    assert len(both[validation].questions) == 1

@@ -24,8 +24,7 @@ from bench.run.resolve import resolve
 from bench.run.rows import RowBuilder
 from bench.signals.split_data import SplitData
 
-TEST = TaskSplit("rivers", "test")
-TRAIN = TaskSplit("rivers", "train")
+TEST, TRAIN = TaskSplit("rivers", "test"), TaskSplit("rivers", "train")
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +45,38 @@ def read(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFacto
     return rows, StepResults(resolved, prepared.selecting, prepared.data_by_split)
 
 
-def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepResults]) -> None:
-    rows, made = read
-    inputs = made.inputs("ptrue", TEST)
+@pytest.fixture
+def rows(read: tuple[RowBuilder, StepResults]) -> RowBuilder:
+    return read[0]
+
+
+@pytest.fixture
+def made(read: tuple[RowBuilder, StepResults]) -> StepResults:
+    return read[1]
+
+
+@pytest.fixture
+def ptrue(made: StepResults) -> Inputs:
+    return made.inputs("ptrue", TEST)
+
+
+@pytest.fixture
+def echo(made: StepResults) -> Inputs:
+    """Of a method that learns."""
+    return made.inputs("echo", TEST)
+
+
+def test_cell_of_a_prediction_has_numbers_and_records(rows: RowBuilder, ptrue: Inputs) -> None:
     confidence = np.linspace(0, 1, 8)
-    scored = rows.build_cell("ptrue", inputs, Prediction(confidence, 0.25))
-    row, correct = scored.row, inputs.predicted.correct
+    scored = rows.build_cell("ptrue", ptrue, Prediction(confidence, 0.25))
+    row, correct = scored.row, ptrue.predicted.correct
     assert (row.status, row.reason, row.n, row.train_on, row.n_parameters) == ("ok", None, 8, None, 0)
     assert row.metrics["brier"].pooled == pytest.approx(np.mean((confidence - correct) ** 2))
     assert row.timings == {"predict": 0.25}
     assert 0 < row.forward_tokens_alone <= sum(cost.forward_tokens for cost in row.cost.values())  # type: ignore[operator]
     assert scored.records is not None
     assert scored.records.confidence.tolist() == confidence.tolist()
-    assert scored.records.id == [question.id for question in inputs.predicted.questions]
+    assert scored.records.id == [question.id for question in ptrue.predicted.questions]
 
 
 @pytest.mark.parametrize(
@@ -70,53 +88,61 @@ def test_a_prediction_becomes_numbers_and_records(read: tuple[RowBuilder, StepRe
         (Prediction(np.zeros(3), 0.25), "failed", "IndexError: "),  # fewer confidences than questions
     ],
 )
-def test_without_numbers_it_says_why(
-    read: tuple[RowBuilder, StepResults], outcome: Prediction | Skipped | BaseException, status: Status, reason: str
+def test_cell_without_numbers_says_why(
+    rows: RowBuilder, ptrue: Inputs, outcome: Prediction | Skipped | BaseException, status: Status, reason: str
 ) -> None:
-    rows, made = read
-    scored = rows.build_cell("ptrue", made.inputs("ptrue", TEST), outcome)
+    scored = rows.build_cell("ptrue", ptrue, outcome)
     assert scored.row.status == status
     assert str(scored.row.reason).startswith(reason)
     assert (scored.row.n, scored.row.metrics, scored.records, scored.confidence) == (8, {}, None, None)
 
 
-def test_a_cell_rests_on_what_was_learned_from_and_what_chose_the_step(read: tuple[RowBuilder, StepResults]) -> None:
-    _, made = read
-    assert [str(split_data.where) for split_data in made.inputs("ptrue", TEST).splits] == ["rivers/test"]
-    splits = [str(split_data.where) for split_data in made.inputs("echo", TEST).splits]
-    assert splits == ["rivers/test", "rivers/train", "rivers/validation"]
+def test_cell_rests_on_splits_that_taught_it(made: StepResults, ptrue: Inputs, echo: Inputs) -> None:
+    assert [str(split_data.where) for split_data in ptrue.splits] == ["rivers/test"]
+    assert [str(split_data.where) for split_data in echo.splits] == ["rivers/test", "rivers/train", "rivers/validation"]
     validated = made.inputs("echo", TEST, validation=True)
     assert (str(validated.predicted.where), validated.learned) == ("rivers/validation", made.data_by_split[TRAIN])
 
 
-def test_what_a_step_raised_is_the_failure_of_its_cells_alone(read: tuple[RowBuilder, StepResults]) -> None:
-    _, before = read
+def test_step_that_raised_fails_its_cells_alone(made: StepResults) -> None:
     lost, memory = ValueError("lost"), MemoryError()
-    made = StepResults(before.resolved, before.selecting, before.data_by_split, {Fit("echo", TRAIN): lost})
-    made.adapted["echo", TEST] = lost
-    assert made.inputs("echo", TEST).failure is lost
-    assert made.inputs("ptrue", TEST).failure is None
-    made.fits.clear()
-    made.adapted["echo", TEST] = memory
-    assert made.inputs("echo", TEST).failure is memory
-    made.adapted["echo", TEST] = AdaptedSplit(before.data_by_split[TEST], 1.5)
-    inputs: Inputs = made.inputs("echo", TEST)
-    assert (inputs.failure, inputs.adapted, dict(inputs.seconds)) == (
-        None, before.data_by_split[TEST], {"adapter_predictions": 1.5},
-    )  # fmt: skip
+    after = StepResults(made.resolved, made.selecting, made.data_by_split, {Fit("echo", TRAIN): lost})
+    after.adapted["echo", TEST] = lost
+    assert after.inputs("echo", TEST).failure is lost
+    assert after.inputs("ptrue", TEST).failure is None
+    after.fits.clear()
+    after.adapted["echo", TEST] = memory
+    assert after.inputs("echo", TEST).failure is memory
+    after.adapted["echo", TEST] = AdaptedSplit(made.data_by_split[TEST], 1.5)
+    inputs = after.inputs("echo", TEST)
+    assert (inputs.failure, inputs.adapted) == (None, made.data_by_split[TEST])
+    assert dict(inputs.seconds) == {"adapter_predictions": 1.5}
 
 
-def test_a_row_says_why_each_question_was_read_alone(read: tuple[RowBuilder, StepResults]) -> None:
-    rows, made = read
-    inputs = made.inputs("ptrue", TEST)
-    assert not [note for note in rows.row("ptrue", inputs).notes if "share a cache" in note]
-    manifests = [entry.manifest for shard in inputs.predicted.bundles for entry in shard]
+# --- notes and counts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "manifest", "note"),
+    [
+        (
+            "share a cache", {"packed": False, "hindrance": "it refuses the mask"},
+            "this model can't share a cache between questions (it refuses the mask): each was read alone",
+        ),
+        ("halved", {"halvings": 2}, "{twice} forward passes did not fit into memory and were halved"),
+    ],
+)  # fmt: skip
+def test_row_notes_how_questions_were_read(
+    rows: RowBuilder, echo: Inputs, word: str, manifest: dict[str, Any], note: str
+) -> None:
+    assert not [each for each in rows.row("echo", echo).notes if word in each]
+    manifests = [entry.manifest for split_data in echo.splits for shard in split_data.bundles for entry in shard]
     with pytest.MonkeyPatch.context() as patch:
-        for manifest in manifests:
-            patch.setitem(manifest, "packed", False)
-            patch.setitem(manifest, "hindrance", "it refuses the mask")
-        (note,) = [note for note in rows.row("ptrue", inputs).notes if "share a cache" in note]
-    assert note == "this model can't share a cache between questions (it refuses the mask): each was read alone"
+        for own in manifests:
+            for name, value in manifest.items():
+                patch.setitem(own, name, value)
+        (told,) = [each for each in rows.row("echo", echo).notes if word in each]
+    assert told == note.format(twice=2 * len(manifests))
 
 
 def with_shards(split_data: SplitData | None, change: Callable[[Any], dict[str, Any]]) -> SplitData:
@@ -125,54 +151,36 @@ def with_shards(split_data: SplitData | None, change: Callable[[Any], dict[str, 
     return replace(split_data, shards=[replace(shard, **change(shard)) for shard in split_data.shards])
 
 
-def test_a_row_counts_exemplars_dropped_anywhere(read: tuple[RowBuilder, StepResults]) -> None:
+def test_row_counts_exemplars_dropped_anywhere(rows: RowBuilder, echo: Inputs) -> None:
     """Those of the split that is tested, of that which is learned from, and of that which chooses the step."""
-    rows, made = read
-    inputs = made.inputs("echo", TEST)
     changed = replace(
-        inputs,
-        predicted=with_shards(inputs.predicted, lambda shard: {"dropped": 1}),
-        learned=with_shards(inputs.learned, lambda shard: {"dropped": 10}),
-        selection=with_shards(inputs.selection, lambda shard: {"dropped": 100}),
+        echo,
+        predicted=with_shards(echo.predicted, lambda shard: {"dropped": 1}),
+        learned=with_shards(echo.learned, lambda shard: {"dropped": 10}),
+        selection=with_shards(echo.selection, lambda shard: {"dropped": 100}),
     )
-    shards = [len(split_data.shards) for split_data in inputs.splits]
-    assert rows.row("echo", inputs).n_shots_dropped == 0
+    shards = [len(split_data.shards) for split_data in echo.splits]
+    assert rows.row("echo", echo).n_shots_dropped == 0
     assert rows.row("echo", changed).n_shots_dropped == np.dot(shards, [1, 10, 100])
 
 
-def test_a_row_counts_odd_prompts_by_split(read: tuple[RowBuilder, StepResults]) -> None:
+def test_row_counts_odd_prompts_by_split(rows: RowBuilder, echo: Inputs) -> None:
     """Two exemplars of each subject stand where five are asked for; in train each question is also an exemplar."""
-    rows, made = read
-    inputs = made.inputs("echo", TEST)
-    assert inputs.learned is not None
-    asked = inputs.learned.questions
-    shown = with_shards(inputs.learned, lambda shard: {"shown": [[asked[row]] for row in shard.rows]})
-    counts = rows.row("echo", replace(inputs, learned=shown)).counts
+    assert echo.learned is not None
+    asked = echo.learned.questions
+    shown = with_shards(echo.learned, lambda shard: {"shown": [[asked[row]] for row in shard.rows]})
+    counts = rows.row("echo", replace(echo, learned=shown)).counts
     short = "questions with fewer than 5 exemplars in their subject"
-    sizes = {str(split_data.where): len(split_data.questions) for split_data in inputs.splits}
+    sizes = {str(split_data.where): len(split_data.questions) for split_data in echo.splits}
     assert {where: counts[f"{where}: {short}"] for where in sizes} == sizes
     leaks = {key: n for key, n in counts.items() if "among their own exemplars" in key}
     assert leaks == {"rivers/train: questions among their own exemplars": len(asked)}
 
 
-def test_a_row_counts_texts_that_are_split_anew(read: tuple[RowBuilder, StepResults]) -> None:
+def test_row_counts_texts_that_are_split_anew(rows: RowBuilder, ptrue: Inputs) -> None:
     """Neither token ids nor an empty text can be split otherwise."""
-    rows, made = read
-    inputs = made.inputs("ptrue", TEST)
     texts = ["a", "b", "", (5, 6)]
     released = {str(i): Released(None, text, None) for i, text in enumerate(texts)}
-    row = rows.row("ptrue", replace(inputs, predicted=replace(inputs.predicted, released=released)))
+    row = rows.row("ptrue", replace(ptrue, predicted=replace(ptrue.predicted, released=released)))
     assert row.counts["rivers/test: answers given as text, split into tokens anew"] == 2
     assert row.deviations["answer_ids"] == "retokenised"
-
-
-def test_a_row_notes_passes_that_were_halved(read: tuple[RowBuilder, StepResults]) -> None:
-    rows, made = read
-    inputs = made.inputs("echo", TEST)
-    manifests = [entry.manifest for split_data in inputs.splits for shard in split_data.bundles for entry in shard]
-    assert not [note for note in rows.row("echo", inputs).notes if "halved" in note]
-    with pytest.MonkeyPatch.context() as patch:
-        for manifest in manifests:
-            patch.setitem(manifest, "halvings", 2)
-        (note,) = [note for note in rows.row("echo", inputs).notes if "halved" in note]
-    assert note == f"{2 * len(manifests)} forward passes did not fit into memory and were halved"

@@ -1,14 +1,19 @@
-"""Several seeds: one that stops costs the others nothing, and a mistake that all share is said once."""
+"""Several runs: a seed that stops costs the others nothing, mistakes of all are said once, threads take turns."""
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench.api import ContractError, UserError
 from bench.progress import Progress, Silent
-from bench.run import seeds
+from bench.run import pipeline, seeds
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport
 from bench.run.preparation import ModelHandle
@@ -24,7 +29,14 @@ class Saying(Silent):
         self.said.append(text)
 
 
-def test_a_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def raising(error: BaseException) -> Callable[..., RunReport]:
+    def run(*_: object, **_options: object) -> RunReport:
+        raise error
+
+    return run
+
+
+def test_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ModelHandle | None] = []
 
     def run(config: RunConfig, progress: Progress, opened: ModelHandle | None = None) -> RunReport:
@@ -45,27 +57,44 @@ def test_a_seed_that_stops_costs_the_others_nothing(monkeypatch: pytest.MonkeyPa
     assert seen[2] is not seen[1]  # weights that were changed are not handed on
 
 
-def test_a_mistake_that_all_share_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: object, **_options: object) -> RunReport:
-        raise UserError("Unknown method 'x'")
-
-    monkeypatch.setattr(seeds, "run", run)
+def test_mistake_of_all_seeds_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "run", raising(UserError("Unknown method 'x'")))
     for configs in (CONFIGS, CONFIGS[:1]):
         with pytest.raises(UserError, match=r"^Unknown method 'x'$"):
             seeds.run_seeds(configs, Silent())
+    monkeypatch.setattr(seeds, "run", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        seeds.run_seeds(CONFIGS, Silent())
 
 
-def test_a_single_seed_says_nothing_of_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_alone_says_nothing_of_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "run", lambda *_, **_options: RunReport(["read"]))
     progress = Saying()
     assert seeds.run_seeds(CONFIGS[:1], progress).plan == ["read"]
     assert progress.said == []
 
 
-def test_an_interrupt_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: object, **_options: object) -> RunReport:
-        raise KeyboardInterrupt
+def test_threads_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+    together: list[int] = []
 
-    monkeypatch.setattr(seeds, "run", run)
-    with pytest.raises(KeyboardInterrupt):
-        seeds.run_seeds(CONFIGS, Silent())
+    def resolve(*_: object) -> None:
+        inside.append(1)
+        together.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+        raise UserError("enough")
+
+    def go() -> None:
+        with pytest.raises(UserError, match="enough"):
+            pipeline.run(replace(CONFIGS[0], cache=tmp_path))
+
+    monkeypatch.setattr(pipeline, "resolve", resolve)
+    before = sys.stdout
+    threads = [threading.Thread(target=go) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [1, 1, 1]
+    assert sys.stdout is before

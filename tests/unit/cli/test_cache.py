@@ -6,17 +6,14 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from bench.api import UserError
-from bench.cli.app import app
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.pipeline import open_run
 from bench.store.disk_cache import Store, key_of
+from tests.kit.command import bench
 
 
 @pytest.fixture
@@ -38,69 +35,68 @@ def put(root: Path, kind: str, model: str) -> None:
     )  # fmt: skip
 
 
-def asked(*words: str) -> Any:
-    result = CliRunner().invoke(app, ["cache", *words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def pruned(*words: str) -> str:
+    """What is said of the removed entries."""
+    done = bench("cache", "prune", "--yes", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def kept(root: Path) -> int:
     return len(list(root.glob("fits/??/*"))) + len(list(root.glob("readings/*/??/*")))
 
 
-def test_it_tells_what_is_kept(cache: Path) -> None:
-    told = json.loads(asked("--json").stdout)
+def test_cache_tells_what_is_kept(cache: Path) -> None:
+    told = json.loads(bench("cache", "--json").stdout)
     assert told["folder"] == str(cache)
     assert {(part["kind"], part["model"], part["task"]) for part in told["parts"]} == {
         ("answers", "tiny", "mmlu"), ("signals", "tiny", "mmlu"), ("fits", "tiny", "mmlu"), ("fits", "llama8b", "mmlu"),
     }  # fmt: skip
     assert told["bytes"] == sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
-    shown = asked().stdout
+    shown = bench("cache").stdout
     assert shown.startswith(f"{cache}: ")
     assert [word for word in ("answers", "llama8b", "1.0 kB") if word not in shown] == []
 
 
-def test_an_empty_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_that_is_empty_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "none"))
-    assert asked().stdout.strip().endswith("none: 0 B")
-    assert asked("prune", "--yes").stdout == "nothing to remove\n"
+    assert bench("cache").stdout.strip().endswith("none: 0 B")
+    assert pruned() == "nothing to remove\n"
     assert not (tmp_path / "none").exists()
 
 
-def test_it_shows_first_and_removes_when_it_may(cache: Path) -> None:
-    assert "3 entries" in asked("prune", "--dry-run").stdout
-    with pytest.raises(UserError, match="add --yes"):
-        asked("prune")
-    assert kept(cache) == 3
-    assert "removed 1 entry" in asked("prune", "--yes", "--fits", "--model", "llama8b").stdout
+def test_prune_shows_first_and_removes_when_it_may(cache: Path) -> None:
+    assert "3 entries" in bench("cache", "prune", "--dry-run").stdout
+    refused = bench("cache", "prune")
+    assert (refused.returncode, "add --yes" in refused.stderr, kept(cache)) == (2, True, 3)
+    assert "removed 1 entry" in pruned("--fits", "--model", "llama8b")
     assert kept(cache) == 2
-    asked("prune", "--yes", "--signals")
+    pruned("--signals")
     assert not list(cache.glob("readings/*/??/*"))
-    asked("prune", "--yes")
+    pruned()
     assert kept(cache) == 0
 
 
 @pytest.mark.parametrize(("age", "days"), [("36h", 1.5), ("3d", 3), ("2w", 14)])
-def test_what_is_older_than_hours_days_or_weeks_goes(cache: Path, age: str, days: float) -> None:
+def test_prune_removes_what_is_older(cache: Path, age: str, days: float) -> None:
     for entry, old in zip(cache.glob("fits/*/*"), (days - 0.1, days + 0.1), strict=True):
         os.utime(entry, (time.time() - old * 86_400,) * 2)
-    assert "removed 1 entry" in asked("prune", "--yes", "--older-than", age).stdout
+    assert "removed 1 entry" in pruned("--older-than", age)
     assert kept(cache) == 2
 
 
-def test_entries_that_a_run_reads_stay(cache: Path) -> None:
-    """Those of its model, and those that it found under another name of the same weights."""
+def test_prune_leaves_what_a_run_reads(cache: Path) -> None:
+    """Entries of its model, and those that it found under another name of the same weights."""
     read = key_of({"kind": "fits", "model": "llama8b"})
     with open_run(RunConfig(("ptrue",), "tiny", ("atlas-choice",)), Silent()) as work:
-        assert "removed 1 entry" in asked("prune", "--yes").stdout
+        assert "removed 1 entry" in pruned()
         assert kept(cache) == 2
         for model in ("qwen14b", "llama8b"):
             put(cache, "fits", model)
         assert work.resources.reader.store.get("fits", read)
-        assert "removed 1 entry" in asked("prune", "--yes", "--fits").stdout
+        assert "removed 1 entry" in pruned("--fits")
     assert Store(cache).keys("fits") == sorted([read, key_of({"kind": "fits", "model": "tiny"})])
-    assert asked("prune", "--yes").exit_code == 0
+    pruned()
     assert kept(cache) == 0
 
 
@@ -112,8 +108,8 @@ def test_entries_that_a_run_reads_stay(cache: Path) -> None:
         (("--older-than", "-3d"), "expected a number of hours, days or weeks"),
     ],
 )
-def test_wrong_wishes_are_named(cache: Path, words: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(UserError) as found:
-        asked("prune", "--yes", *words)
-    assert sentence in str(found.value)
+def test_prune_names_wrong_wishes(cache: Path, words: tuple[str, ...], sentence: str) -> None:
+    done = bench("cache", "prune", "--yes", *words)
+    assert done.returncode == 2
+    assert sentence in " ".join(done.stderr.split())
     assert kept(cache) == 3

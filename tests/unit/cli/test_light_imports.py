@@ -1,0 +1,43 @@
+"""What begins in a moment never loads what only some commands compute with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HEAVY = {"torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "scipy", "matplotlib", "openai"}
+LIST = """
+import sys
+sys.argv = ["bench", "list", "methods"]
+from bench.cli.app import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "never"),
+    [
+        ("import bench", {*HEAVY, "numpy", "typer", "rich", "bench.api", "bench.report.tables"}),
+        ("import bench.cli.app", {"pandas", "torch", "bench.stats", "bench.report.tables", "bench.report.figures"}),
+        ("from bench import load_results; load_results.__name__", {"torch"}),
+        ("from bench import registry; registry.methods(), registry.tasks()", HEAVY),
+        ("import bench.report.tables.build, bench.results.files", {"torch", "transformers", "pandas"}),
+        ("import bench.report.style, bench.report.figures", {"matplotlib"}),
+        (LIST, HEAVY),
+    ],
+    ids=["package", "command", "results", "registry", "tables", "figures", "list"],
+)
+def test_imports_are_light(program: str, never: set[str]) -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys\nprint(*sys.modules)"], capture_output=True, text=True,
+        check=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ).stdout.splitlines()[-1]  # fmt: skip
+    assert not never & set(loaded.split())
