@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from bench.api import UserError
+from bench.metrics import METRICS
 from bench.report.tables import formats
 from bench.report.tables.build import (
     REASON_LENGTH,
@@ -114,8 +115,10 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "no calibration, and a Brier score as of a constant", [scored(), scored("lts", brier=0.1499)], {
         "standings_of": Tests(calibrated_p=0.0499, constant=0.15)
     }  # fmt: skip
+    every = dict.fromkeys(METRICS, 0.15) | {"auroc": 0.85}
     yield "statistics", [
-        scored(), scored(seed=1), scored("ptrue", n_clipped=42, nll=1.5, seed=1), scored("ptrue", nll=1.4)
+        scored(**every), scored(**every, seed=1),
+        scored("ptrue", nll=1.4), scored("ptrue", nll=1.5, n_clipped=42, seed=1),
     ], {
         **tested, "stats": True
     }  # fmt: skip

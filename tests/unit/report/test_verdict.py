@@ -161,6 +161,7 @@ def test_leaders_and_what_is_named_as_better_follow_from_the_pairs(
     is_sure = len(names) > 1 and any(len(worse) == len(names) - 1 for worse in beats.values())
     assert (found.state == "sure") == is_sure
     assert ("significantly better" in found.sentences[0]) == is_sure
+    assert any(line.estimate(metric).best == "beyond chance" for line in table.lines) == is_sure
 
 
 # --- questions that would decide --------------------------------------------------------------------------------------
