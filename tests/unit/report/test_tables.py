@@ -125,6 +125,12 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "training cut short, published and not", [
         scored("pik", brier=0.01, training=CUT_SHORT), scored("ct", training=CUT_SHORT), scored(), scored("lts")
     ], tested  # fmt: skip
+    yield "cut short on one of two models", [
+        scored(model="small", training=CUT_SHORT), scored("pik", model="small"), scored(), scored("pik")
+    ], {**tested, "models": True}  # fmt: skip
+    yield "other labels", [scored(), scored("pik"), scored("ptrue"), scored("ct"), scored("lts")], {
+        "standings_of": Tests(labels={"ptrue": 1, "ct": 1, "lts": 2})
+    }  # fmt: skip
     yield "labels", [
         learned("ct", 0, 320, 1280), learned("it", 1152, 128, 1280), learned("ccps", 4096, 512), scored("ptrue"),
         learned("pik", 90, 0), learned("pik", 100, 0, seed=1), scored("lts", status="failed", reason="x"),

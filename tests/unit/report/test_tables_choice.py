@@ -15,6 +15,7 @@ import pytest
 
 from bench.api import UserError
 from bench.metrics import METRICS
+from bench.report.figures import differences_to_best
 from bench.report.grouping import Key
 from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, formats
@@ -28,6 +29,7 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import recomputation
 from bench.stats import TESTED, Interval
+from tests.fixtures.readable import words
 from tests.kit.tables import planted, scored
 from tests.kit.world import Answers, write_result
 
@@ -249,6 +251,8 @@ def test_rounding_hides_no_sign_of_an_end() -> None:
     assert {tuple(cell.text for cell in row.cells[3:5]) for row in grid.rows if "Brier" in row.cells[2].text} == {
         (f"{MINUS}0.03", f"{MINUS}1.0 to {MINUS}0.02")
     }
+    forest = words(differences_to_best([planted({"ptrue": 0.1, "ccps": 0.1001})]))
+    assert any(text.removeprefix("\u2248 ").startswith("+0.010") for text in forest)
 
 
 def test_the_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from bench import load_results
 from bench.api import FloatArray
+from bench.report import page
+from bench.report.page.verdict import verdict_data
+from bench.report.selection import Selection
 from bench.report.tables.build import build, render, table_views
 from bench.report.tables.model import Table
+from bench.report.tables.request import tables_of
 from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, two_digits
+from bench.results import files
 from bench.results.row import LabelsSeen
 from bench.stats import Comparison, Influence, Sampling, Settings, StandardErrors, compare, max_t, p_values, strata_of
 from tests.kit.tables import CUT_SHORT, check_golden, planted, scored
+from tests.kit.world import Answers, write_result
 
 USUAL = {"labels_seen": LabelsSeen(1280, 320), "n_parameters": 258, "forward_tokens_alone": 25_400}
 FEW = {"n": 60, "llm_accuracy": 0.5}
@@ -75,6 +83,8 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     none = {name: {"labels_seen": LabelsSeen()} for name in "bc"}
     yield "best without labels behind", judged({"a": 0.1, "b": 0.15, "c": 0.2}, rows=none), None
     yield "best has no labels", judged({"c": 0.1, "a": 0.15, "b": 0.2}, rows=none), None
+    unknown = {"a": {"forward_tokens_alone": None}}
+    yield "unknown cost of a leader", judged({"a": 0.1, "b": 0.101, "c": 0.2}, rows=unknown), None
     yield "an end close to 0", judged({"a": 0.1, "b": 0.11}, error=0.0098 / 1.96, critical=1.0), None
 
 
@@ -128,8 +138,38 @@ def test_a_summary_counts_over_models() -> None:
     assert table_views(tables).grids[0].facts == ("Who leads, by Brier score",)
     assert len(table_views(tables[:2]).grids) == 2
     assert summary_of(tables[:1]).rows[0].by == verdict_of(tables[0]).brief.by
+    other = [replace(judged({"ccps": 0.2 - k, "lts": 0.1 + k}), model=f"{k}") for k in (0.0, 0.1, 0.2, 0.3)]
+    assert summary_of(other).rows[0].leads == "ccps 3 of 4 (sure 3), lts 1 (sure 1)"
+    assert summary_of(other).rows[0].sure == "4 of 4"
     few = [judged({"a": 0.1, "b": 0.2}, every=FEW), replace(judged({"a": 0.1, "b": 0.2}), model="two")]
     assert summary_of(few).rows[0].sure == "2 of 2, 1 on few questions"
+
+
+def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+    """All questions, a part of them, and answers from elsewhere: who leads is another one each time."""
+    answers = Answers.drawn(300, noise=0.5)
+    elsewhere = {"answers_source": "file:0123", "config": {"answers": "file:0123"}}
+    for fields, n, skills in (({}, 300, (0.9, 0.3)), ({"limit": 60}, 60, (0.2, 0.95)), (elsewhere, 300, (0.1, 0.95))):
+        for method, skill in zip(("ccps", "pik"), skills, strict=True):
+            write_result(tmp_path, method, answers.confidences(skill, n)[:n], answers.correct[:n], **fields)
+    found = load_results(tmp_path, partial=True, cache=tmp_path / "kept", quiet=True)
+    leader = {
+        text.partition(": Best by ")[0]: text.partition("Brier score: ")[2].partition(" ")[0]
+        for text in found.verdict()
+    }
+    assert leader == {
+        "tiny on atlas-choice (partial, --limit 60)": "pik",
+        "tiny on atlas-choice": "ccps",
+        "tiny on atlas-choice (answers from file:0123)": "pik",
+    }
+    tables = tables_of(Selection(tmp_path, partial=True), tmp_path / "cache")
+    rows = verdict_data(tables[:2], ["one", "two"])["rows"]
+    assert [row["texts"][:2] for row in rows] == [["atlas-choice (first 60)", "pik"], ["atlas-choice", "ccps"]]
+    assert verdict_data(tables[:1], ["one"])["rows"][0]["texts"][0] == "atlas-choice"
+    built = page.payload(
+        tables, lambda row: files.read_records(files.stored_path(row, tmp_path)), lambda task, version: {}
+    )
+    assert [block["label"] for block in built["blocks"]] == ["partial, --limit 60", "", "answers from file:0123"]
 
 
 # --- claims follow from the pairs -------------------------------------------------------------------------------------
