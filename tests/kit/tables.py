@@ -29,7 +29,6 @@ ERROR, CRITICAL = 0.005, 3.0
 """Standard error of planted differences, and the critical value of their test."""
 _MEANS = {"ece": 0.08, "rmsce": 0.06, "brier": 0.15, "acc": 0.77, "aucpr": 0.88, "auroc": 0.85, "ece_floor": 0.02}
 _NO_INTERVAL = Interval("clustered", reason="20 subjects are needed")
-_NO_TEST = Interval("fixed-subjects", reason="a subject has one question")
 
 
 def check_golden(name: str, text: str) -> None:
@@ -81,6 +80,8 @@ class Tests:
     """Method -> number of its labels, where it isn't 0."""
     untested: Collection[frozenset[str]] = ()
     """Pairs of methods without a test."""
+    reason: str = "a subject has one question"
+    """Why they have none."""
     noisy: Collection[frozenset[str]] = ()
     """Pairs of methods whose test decides nothing."""
 
@@ -128,7 +129,8 @@ class Tests:
     def _pair(self, name: str, first: Key, second: Key, difference: float) -> Pair:
         methods = frozenset({first.method, second.method})
         if methods in self.untested:
-            return Pair(name, first, second, difference, _NO_TEST, _NO_INTERVAL, None, None)
+            none = Interval("fixed-subjects", reason=self.reason)
+            return Pair(name, first, second, difference, none, _NO_INTERVAL, None, None)
         half = 1.96 * self.error
         fixed = Interval("fixed-subjects", difference - half, difference + half, 0.95, "t")
         p = 2 * NormalDist().cdf(-abs(difference) / self.error)
