@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,6 @@ _RNG = np.random.default_rng(5)
 CHANCE = _RNG.uniform(0.3, 0.95, size=N)
 """True chance of each answer to be right."""
 CORRECT = _RNG.random(N) < CHANCE
-ORDERS, UNTOLD, CUT = "doesn't order answers", "it can't be told whether it orders", "training cut short"
 
 
 def knowing(share: float, seed: int = 0) -> FloatArray:
@@ -49,105 +48,58 @@ def knowing(share: float, seed: int = 0) -> FloatArray:
 
 
 class Case(NamedTuple):
-    """Planted results, and who leads by a metric."""
+    """Results (method, confidences, further fields; a failure where there are none), and who leads by a metric."""
 
-    plant: Callable[[Path], object]
+    results: Sequence[tuple[str, FloatArray | None, dict[str, Any]]]
     metric: str
     leaders: set[str]
     ranked: set[str]
     excluded: dict[str, str]
 
 
-def plant(folder: Path, method: str, confidence: FloatArray, **fields: Any) -> None:
-    write_result(folder, method, confidence, fields.pop("correct", CORRECT), **PLACE, **fields)
-
-
-def tie(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.90))
-    plant(folder, "pik", knowing(0.91))
-    plant(folder, "lts", knowing(0.1))
-
-
-def with_constant(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.9))
-    plant(folder, "ptrue", np.full(N, CHANCE.mean()))
-
-
-def with_two_that_order(folder: Path) -> None:
-    """The constant is better calibrated than both."""
-    plant(folder, "ccps", 0.4 + 0.6 * knowing(0.9))
-    plant(folder, "pik", 0.8 + 0.2 * knowing(0.9))
-    plant(folder, "ptrue", np.full(N, CORRECT.mean()))
-
-
-def with_training_cut_short(folder: Path) -> None:
-    tie(folder)
-    plant(folder, "saplma-f", knowing(1.0), training=CUT_SHORT)
-
-
-def with_failed_seed(folder: Path) -> None:
-    tie(folder)
-    write_failure(folder, "ccps", "loss became NaN", seed=1, **PLACE)
-
-
-def with_skipped(folder: Path) -> None:
-    tie(folder)
-    write_failure(folder, "litcab", "not on this model", status="skipped", **PLACE)
-
-
-def with_other_labels(folder: Path) -> None:
-    tie(folder)
-    plant(folder, "litcab", knowing(0.9), correct=CHANCE < 0.5)
-
-
-def alone(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.9))
-
-
-def alone_but_for_one_cut_short(folder: Path) -> None:
-    plant(folder, "ccps", knowing(1.0), training=CUT_SHORT)
-    plant(folder, "pik", knowing(0.3))
-    plant(folder, "ccps+isotonic", knowing(0.9))
-    plant(folder, "pik+isotonic", knowing(0.3))
-
-
-def with_four_wrong_answers(folder: Path) -> None:
-    """They refuse all intervals of AUROC; that of a constant is 50 % all the same."""
-    correct = np.arange(N) % 90 > 0
-    for method, share in (("ccps", 0.9), ("pik", 0.8)):
-        plant(folder, method, 0.5 * knowing(share) + 0.2 * correct, correct=correct)
-    plant(folder, "lts", np.full(N, correct.mean()), correct=correct)
-
-
-def with_noise_near_the_share_of_right_answers(folder: Path) -> None:
-    """With 19 wrong answers, an AUROC a little above 50 % crowned it."""
-    correct, noise = np.arange(N) > 18, 0.01 * knowing(0.0)
-    plant(folder, "ccps", 0.4 * knowing(0.2) + 0.3 * correct, correct=correct)
-    plant(folder, "pik", correct.mean() - 0.005 + noise + 0.002 * correct, correct=correct)
-
-
+ORDERS, UNTOLD, CUT = "doesn't order answers", "it can't be told whether it orders", "training cut short"
+UNTESTED, SHORT = "not tested", {"training": CUT_SHORT}
+PLAIN: dict[str, Any] = {}
+CCPS, CONSTANT = ("ccps", knowing(0.90), PLAIN), np.full(N, CORRECT.mean())
+TIE = (CCPS, ("pik", knowing(0.91), PLAIN), ("lts", knowing(0.1), PLAIN))
 TIED, OF_TIE = {"ccps", "pik"}, {"ccps", "pik", "lts"}
-UNTESTED = "not tested"
+WITH_CONSTANT = (CCPS, ("ptrue", CONSTANT, PLAIN))
+WORSE_THAN_CONSTANT = (
+    ("ccps", 0.4 + 0.6 * knowing(0.9), PLAIN), ("pik", 0.8 + 0.2 * knowing(0.9), PLAIN), ("ptrue", CONSTANT, PLAIN),
+)  # fmt: skip
+ALONE_BUT_FOR_ONE = (
+    ("ccps", knowing(1.0), SHORT), ("pik", knowing(0.3), PLAIN), ("ccps+isotonic", knowing(0.9), PLAIN),
+    ("pik+isotonic", knowing(0.3), PLAIN),
+)  # fmt: skip
+FOUR_WRONG, NINETEEN_WRONG = np.arange(N) % 90 > 0, np.arange(N) > 18
+FEW_WRONG = (
+    ("ccps", 0.5 * knowing(0.9) + 0.2 * FOUR_WRONG, {"correct": FOUR_WRONG}),
+    ("pik", 0.5 * knowing(0.8) + 0.2 * FOUR_WRONG, {"correct": FOUR_WRONG}),
+    ("lts", np.full(N, FOUR_WRONG.mean()), {"correct": FOUR_WRONG}),
+)
+"""All intervals of AUROC are refused; that of a constant is 50 % all the same."""
+NOISE = (
+    ("ccps", 0.4 * knowing(0.2) + 0.3 * NINETEEN_WRONG, {"correct": NINETEEN_WRONG}),
+    ("pik", 0.9422 + 0.01 * knowing(0.0) + 0.002 * NINETEEN_WRONG, {"correct": NINETEEN_WRONG}),
+)
+"""Noise near the share of right answers was crowned for an AUROC a little above 50 %."""
+FAILED = ("ccps", None, {"reason": "loss became NaN", "seed": 1})
+SKIPPED = ("litcab", None, {"reason": "not on this model", "status": "skipped"})
+OTHER = ("litcab", knowing(0.9), {"correct": CHANCE < 0.5})
 CASES = {
-    "tie": Case(tie, "brier", TIED, OF_TIE, {}),
-    "orders nothing, alone with one": Case(with_constant, "ece", set(), set(), {"ptrue": ORDERS, "ccps": UNTESTED}),
-    "orders nothing, with two": Case(with_two_that_order, "ece", {"ccps"}, TIED, {"ptrue": ORDERS}),
-    "constant by Brier": Case(with_constant, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
-    "cut short": Case(with_training_cut_short, "brier", TIED, OF_TIE, {"saplma-f": CUT}),
-    "failed seed": Case(with_failed_seed, "brier", TIED, OF_TIE, {}),
-    "skipped": Case(with_skipped, "brier", TIED, OF_TIE, {"litcab": "skipped"}),
-    "other labels": Case(with_other_labels, "brier", TIED, OF_TIE, {"litcab": "other answers or labels"}),
-    "alone": Case(alone, "brier", set(), set(), {"ccps": UNTESTED}),
-    "alone but for one": Case(
-        alone_but_for_one_cut_short, "brier", set(), set(), {"ccps": CUT, "pik": UNTESTED}
-    ),
-    "few wrong answers": Case(
-        with_four_wrong_answers, "ece", set(), set(), {"lts": ORDERS, "ccps": UNTOLD, "pik": UNTOLD}
-    ),
-    "noise": Case(
-        with_noise_near_the_share_of_right_answers, "ece", set(), set(), {"pik": UNTOLD, "ccps": UNTOLD}
-    ),
-}  # fmt: skip
+    "tie": Case(TIE, "brier", TIED, OF_TIE, {}),
+    "orders nothing, alone with one": Case(WITH_CONSTANT, "ece", set(), set(), {"ptrue": ORDERS, "ccps": UNTESTED}),
+    "orders nothing, with two": Case(WORSE_THAN_CONSTANT, "ece", {"ccps"}, TIED, {"ptrue": ORDERS}),
+    "constant by Brier": Case(WITH_CONSTANT, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
+    "cut short": Case((*TIE, ("saplma-f", knowing(1.0), SHORT)), "brier", TIED, OF_TIE, {"saplma-f": CUT}),
+    "failed seed": Case((*TIE, FAILED), "brier", TIED, OF_TIE, {}),
+    "skipped": Case((*TIE, SKIPPED), "brier", TIED, OF_TIE, {"litcab": "skipped"}),
+    "other labels": Case((*TIE, OTHER), "brier", TIED, OF_TIE, {"litcab": "other answers or labels"}),
+    "alone": Case((CCPS,), "brier", set(), set(), {"ccps": UNTESTED}),
+    "alone but for one": Case(ALONE_BUT_FOR_ONE, "brier", set(), set(), {"ccps": CUT, "pik": UNTESTED}),
+    "few wrong answers": Case(FEW_WRONG, "ece", set(), set(), {"lts": ORDERS, "ccps": UNTOLD, "pik": UNTOLD}),
+    "noise": Case(NOISE, "ece", set(), set(), {"pik": UNTOLD, "ccps": UNTOLD}),
+}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -158,7 +110,11 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def of_case(name: str, folder: Path) -> tuple[Case, Table, Path]:
     case = CASES[name]
-    case.plant(folder)
+    for method, confidence, fields in case.results:
+        if confidence is None:
+            write_failure(folder, method, **PLACE, **fields)
+        else:
+            write_result(folder, method, confidence, **{"correct": CORRECT, **PLACE, **fields})
     (table,) = build.build(cells.read_all(folder), standings_of=StandingsReader(folder, None))
     return case, table.ordered_by(case.metric), folder
 

@@ -126,15 +126,6 @@ def test_the_better_of_two_beats_the_other_only_beyond_chance(out: Path) -> None
     assert found.lines[CCPS].ranks["brier"] == found.lines[twin].ranks["brier"] == 1
 
 
-def test_a_pair_turned_round_says_the_same(out: Path) -> None:
-    pair = read(out).pairs[0]
-    turned = pair.reversed()
-    assert (turned.first, turned.second, turned.difference) == (pair.second, pair.first, -pair.difference)
-    assert (turned.fixed.low, turned.fixed.high) == (-pair.fixed.high, -pair.fixed.low)  # type: ignore[operator]
-    assert turned.clustered == pair.clustered
-    assert turned.reversed() == pair
-
-
 def ranks_of(found: compute.Standings, *without: Key) -> dict[Key, Mapping[str, int]]:
     return {key: line.ranks for key, line in found.lines.items() if key not in without}
 
