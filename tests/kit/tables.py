@@ -70,7 +70,8 @@ class Tests:
 
     __test__ = False
     error: float = ERROR
-    critical: float = CRITICAL
+    critical: float | None = CRITICAL
+    """None if no difference of any size would be significant."""
     around: float = 0.03
     """Half the width of the interval of a mean."""
     constant: float | None = None
@@ -134,7 +135,8 @@ class Tests:
         half = 1.96 * self.error
         fixed = Interval("fixed-subjects", difference - half, difference + half, 0.95, "t")
         p = 2 * NormalDist().cdf(-abs(difference) / self.error)
-        corrected = 0.01 if abs(difference) > self.critical * self.error and methods not in self.noisy else 0.5
+        is_sure = self.critical is not None and abs(difference) > self.critical * self.error
+        corrected = 0.01 if is_sure and methods not in self.noisy else 0.5
         return Pair(
             name, first, second, difference, fixed, _NO_INTERVAL, p, max(p, corrected), self.error, self.critical
         )

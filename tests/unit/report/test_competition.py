@@ -83,7 +83,7 @@ NOISE = (
     ("pik", 0.9422 + 0.01 * knowing(0.0) + 0.002 * NINETEEN_WRONG, {"correct": NINETEEN_WRONG}),
 )
 """Noise near the share of right answers was crowned for an AUROC a little above 50 %."""
-FAILED = ("ccps", None, {"reason": "loss became NaN", "seed": 1})
+FAILED = (("ccps", knowing(0.9), {"seed": 1}), ("ccps", None, {"reason": "loss became NaN", "seed": 1}))
 SKIPPED = ("litcab", None, {"reason": "not on this model", "status": "skipped"})
 OTHER = ("litcab", knowing(0.9), {"correct": CHANCE < 0.5})
 CASES = {
@@ -92,7 +92,7 @@ CASES = {
     "orders nothing, with two": Case(WORSE_THAN_CONSTANT, "ece", {"ccps"}, TIED, {"ptrue": ORDERS}),
     "constant by Brier": Case(WITH_CONSTANT, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
     "cut short": Case((*TIE, ("saplma-f", knowing(1.0), SHORT)), "brier", TIED, OF_TIE, {"saplma-f": CUT}),
-    "failed seed": Case((*TIE, FAILED), "brier", TIED, OF_TIE, {}),
+    "failed seed": Case((*TIE, *FAILED), "brier", TIED, OF_TIE, {}),
     "skipped": Case((*TIE, SKIPPED), "brier", TIED, OF_TIE, {"litcab": "skipped"}),
     "other labels": Case((*TIE, OTHER), "brier", TIED, OF_TIE, {"litcab": "other answers or labels"}),
     "alone": Case((CCPS,), "brier", set(), set(), {"ccps": UNTESTED}),

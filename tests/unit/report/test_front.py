@@ -12,8 +12,11 @@ from tests.kit.tables import planted
 
 
 def costing(means: dict[str, object], *costs: int, **tests: object) -> Table:
-    """A planted table whose methods take so many tokens."""
-    rows = {method: {"forward_tokens_alone": cost} for method, cost in zip(means, costs, strict=True)}
+    """A planted table whose methods read so many thousand tokens, and generate none."""
+    rows = {
+        method: {"forward_tokens_alone": 1000 * cost, "generated_tokens_alone": 0}
+        for method, cost in zip(means, costs, strict=True)
+    }
     return planted(means, rows=rows, **tests)
 
 

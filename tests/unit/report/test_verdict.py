@@ -83,6 +83,7 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     none = {name: {"labels_seen": LabelsSeen()} for name in "bc"}
     yield "best without labels behind", judged({"a": 0.1, "b": 0.15, "c": 0.2}, rows=none), None
     yield "best has no labels", judged({"c": 0.1, "a": 0.15, "b": 0.2}, rows=none), None
+    yield "nothing would be significant", judged({"a": 0.1, "b": 0.11}, critical=None), None
     unknown = {"a": {"forward_tokens_alone": None}}
     yield "unknown cost of a leader", judged({"a": 0.1, "b": 0.101, "c": 0.2}, rows=unknown), None
     yield "an end close to 0", judged({"a": 0.1, "b": 0.11}, error=0.0098 / 1.96, critical=1.0), None
