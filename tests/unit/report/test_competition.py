@@ -2,127 +2,125 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from bench.api.early_stopping import TrainingStage
-from bench.api.errors import UserError
-from bench.report.competition import Competition
+from bench.api import FloatArray, UserError
+from bench.report import page
+from bench.report.competition import ranked_by
 from bench.report.figures.figure_data import unranked_reasons
 from bench.report.front import front_candidates
 from bench.report.multiverse.compute import compute_multiverse
+from bench.report.page.verdict import verdict_data
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
-from bench.report.tables import build, formats
+from bench.report.tables import build, comparison, formats
 from bench.report.tables.model import Table
 from bench.report.verdict import verdict_of
 from bench.report.verdict.judgement import judge_table
 from bench.results import cells, files
-from bench.results.row import ResultRow, Training
-from tests.unit.report.test_multiverse import CHANCE, FAST, MODEL, TASK, N, plant
+from bench.results.question_records import QuestionRecords
+from bench.results.row import ResultRow
+from bench.stats import Settings
+from tests.kit.tables import CUT_SHORT
+from tests.kit.world import write_failure, write_result
 
-STAGE = TrainingStage(name="", kept=5, taken=5, limit=5, epochs=1.0, losses=(0.5, 0.4), cut_short=True)
+N = 360
+PLACE: dict[str, Any] = {"model": "alpha", "task": "shores-oe", "judge": "match"}
+_RNG = np.random.default_rng(5)
+CHANCE = _RNG.uniform(0.3, 0.95, size=N)
+"""True chance of each answer to be right."""
+CORRECT = _RNG.random(N) < CHANCE
 
 
-def knowing(share: float, seed: int = 0) -> Any:
+def knowing(share: float, seed: int = 0) -> FloatArray:
     """Confidences that know the chances to a degree; close to each other for close degrees."""
     noise = np.random.default_rng(seed).normal(size=N)
-    return share * CHANCE + (1 - share) * (0.5 + 0.2 * noise)
+    return np.asarray(np.clip(share * CHANCE + (1 - share) * (0.5 + 0.2 * noise), 0, 1))
 
 
 class Case(NamedTuple):
-    """Planted results, and who leads by a metric."""
+    """Results (method, confidences, further fields; a failure where there are none), and who leads by a metric."""
 
-    plant: Callable[[Path], object]
+    results: Sequence[tuple[str, FloatArray | None, dict[str, Any]]]
     metric: str
     leaders: set[str]
     ranked: set[str]
     excluded: dict[str, str]
 
 
-def tie(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.90))
-    plant(folder, "pik", knowing(0.91))
-    plant(folder, "lts", knowing(0.1))
-
-
-def with_constant(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.9))
-    plant(folder, "ptrue", np.full(N, CHANCE.mean()))
-
-
-def with_two_that_order(folder: Path) -> None:
-    with_constant(folder)
-    plant(folder, "pik", knowing(0.91))
-
-
-def with_training_cut_short(folder: Path) -> None:
-    tie(folder)
-    plant(folder, "saplma-f", knowing(1.0), training=Training(stages=(STAGE,)))
-
-
-def with_failed_seed(folder: Path) -> None:
-    tie(folder)
-    failed = plant(folder, "ccps", knowing(0.9), seed=1)
-    files.write(not_ok(failed, "failed", "loss became NaN"), None, folder)
-
-
-def with_skipped(folder: Path) -> None:
-    tie(folder)
-    row = plant(folder, "litcab", knowing(0.2))
-    (path,) = folder.rglob("litcab*.json")
-    for each in folder.rglob("litcab*"):
-        each.unlink()
-    assert not path.exists()
-    files.write(not_ok(row, "skipped", "not on this model"), None, folder)
-
-
-def with_other_labels(folder: Path) -> None:
-    tie(folder)
-    plant(folder, "litcab", knowing(0.9), correct=CHANCE < 0.5)
-
-
-def alone(folder: Path) -> None:
-    plant(folder, "ccps", knowing(0.9))
-
-
-def not_ok(row: ResultRow, status: str, reason: str) -> ResultRow:
-    return replace(row, status=status, reason=reason, metrics={}, per_subject={}, n=None)  # type: ignore[arg-type]
-
-
-ORDERS = "doesn't order answers"
+ORDERS, UNTOLD, CUT = "doesn't order answers", "it can't be told whether it orders", "training cut short"
+UNTESTED, SHORT = "not tested", {"training": CUT_SHORT}
+PLAIN: dict[str, Any] = {}
+CCPS, CONSTANT = ("ccps", knowing(0.90), PLAIN), np.full(N, CORRECT.mean())
+TIE = (CCPS, ("pik", knowing(0.91), PLAIN), ("lts", knowing(0.1), PLAIN))
+TIED, OF_TIE = {"ccps", "pik"}, {"ccps", "pik", "lts"}
+WITH_CONSTANT = (CCPS, ("ptrue", CONSTANT, PLAIN))
+WORSE_THAN_CONSTANT = (
+    ("ccps", 0.4 + 0.6 * knowing(0.9), PLAIN), ("pik", 0.8 + 0.2 * knowing(0.9), PLAIN), ("ptrue", CONSTANT, PLAIN),
+)  # fmt: skip
+ALONE_BUT_FOR_ONE = (
+    ("ccps", knowing(1.0), SHORT), ("pik", knowing(0.3), PLAIN), ("ccps+isotonic", knowing(0.9), PLAIN),
+    ("pik+isotonic", knowing(0.3), PLAIN),
+)  # fmt: skip
+FOUR_WRONG, NINETEEN_WRONG = np.arange(N) % 90 > 0, np.arange(N) > 18
+FEW_WRONG = (
+    ("ccps", 0.5 * knowing(0.9) + 0.2 * FOUR_WRONG, {"correct": FOUR_WRONG}),
+    ("pik", 0.5 * knowing(0.8) + 0.2 * FOUR_WRONG, {"correct": FOUR_WRONG}),
+    ("lts", np.full(N, FOUR_WRONG.mean()), {"correct": FOUR_WRONG}),
+)
+"""All intervals of AUROC are refused; that of a constant is 50 % all the same."""
+NOISE = (
+    ("ccps", 0.4 * knowing(0.2) + 0.3 * NINETEEN_WRONG, {"correct": NINETEEN_WRONG}),
+    ("pik", 0.9422 + 0.01 * knowing(0.0) + 0.002 * NINETEEN_WRONG, {"correct": NINETEEN_WRONG}),
+)
+"""Noise near the share of right answers was crowned for an AUROC a little above 50 %."""
+FAILED = (("ccps", knowing(0.9), {"seed": 1}), ("ccps", None, {"reason": "loss became NaN", "seed": 1}))
+SKIPPED = ("litcab", None, {"reason": "not on this model", "status": "skipped"})
+OTHER = ("litcab", knowing(0.9), {"correct": CHANCE < 0.5})
 CASES = {
-    "tie": Case(tie, "brier", {"ccps", "pik"}, {"ccps", "pik", "lts"}, {}),
-    "orders nothing, alone with one": Case(with_constant, "ece", set(), set(), {"ptrue": ORDERS, "ccps": "not tested"}),
-    "orders nothing, with two": Case(
-        with_two_that_order, "ece", {"ccps", "pik"}, {"ccps", "pik"}, {"ptrue": "doesn't"}
-    ),
-    "constant by Brier": Case(with_constant, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
-    "cut short": Case(
-        with_training_cut_short, "brier", {"ccps", "pik"}, {"ccps", "pik", "lts"}, {"saplma-f": "training cut short"}
-    ),
-    "failed seed": Case(with_failed_seed, "brier", {"ccps", "pik"}, {"ccps", "pik", "lts"}, {}),
-    "skipped": Case(with_skipped, "brier", {"ccps", "pik"}, {"ccps", "pik", "lts"}, {"litcab": "skipped"}),
-    "other labels": Case(
-        with_other_labels, "brier", {"ccps", "pik"}, {"ccps", "pik", "lts"}, {"litcab": "other answers or labels"}
-    ),
-    "alone": Case(alone, "brier", set(), set(), {"ccps": "not tested"}),
+    "tie": Case(TIE, "brier", TIED, OF_TIE, {}),
+    "orders nothing, alone with one": Case(WITH_CONSTANT, "ece", set(), set(), {"ptrue": ORDERS, "ccps": UNTESTED}),
+    "orders nothing, with two": Case(WORSE_THAN_CONSTANT, "ece", {"ccps"}, TIED, {"ptrue": ORDERS}),
+    "constant by Brier": Case(WITH_CONSTANT, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
+    "cut short": Case((*TIE, ("saplma-f", knowing(1.0), SHORT)), "brier", TIED, OF_TIE, {"saplma-f": CUT}),
+    "failed seed": Case((*TIE, *FAILED), "brier", TIED, OF_TIE, {}),
+    "skipped": Case((*TIE, SKIPPED), "brier", TIED, OF_TIE, {"litcab": "skipped"}),
+    "other labels": Case((*TIE, OTHER), "brier", TIED, OF_TIE, {"litcab": "other answers or labels"}),
+    "alone": Case((CCPS,), "brier", set(), set(), {"ccps": UNTESTED}),
+    "alone but for one": Case(ALONE_BUT_FOR_ONE, "brier", set(), set(), {"ccps": CUT, "pik": UNTESTED}),
+    "few wrong answers": Case(FEW_WRONG, "ece", set(), set(), {"lts": ORDERS, "ccps": UNTOLD, "pik": UNTOLD}),
+    "noise": Case(NOISE, "ece", set(), set(), {"pik": UNTOLD, "ccps": UNTOLD}),
 }
 
 
-@pytest.fixture(params=CASES)
-def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Case, Table, Path]]:
+@pytest.fixture(scope="module", params=CASES)
+def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Table, Path]:
     """A case with its table."""
-    case = CASES[request.param]
-    case.plant(tmp_path)
-    (table,) = build.build(cells.read_all(tmp_path), standings_of=StandingsReader(tmp_path, None))
-    return case, table.ordered_by(case.metric), tmp_path
+    return of_case(request.param, tmp_path_factory.mktemp("results"))
+
+
+def of_case(name: str, folder: Path) -> tuple[Case, Table, Path]:
+    case = CASES[name]
+    for method, confidence, fields in case.results:
+        if confidence is None:
+            write_failure(folder, method, **PLACE, **fields)
+        else:
+            write_result(folder, method, confidence, **{"correct": CORRECT, **PLACE, **fields})
+    (table,) = build.build(cells.read_all(folder), standings_of=StandingsReader(folder, None))
+    return case, table.ordered_by(case.metric), folder
+
+
+def records_in(folder: Path) -> Callable[[ResultRow], QuestionRecords]:
+    return lambda row: files.read_records(files.stored_path(row, folder))
 
 
 def names(lines: Any) -> set[str]:
@@ -131,39 +129,98 @@ def names(lines: Any) -> set[str]:
 
 def test_competition_has_the_planted_leaders_and_reasons(planted: tuple[Case, Table, Path]) -> None:
     case, table, _ = planted
-    found: Competition = table.competition()
-    assert names(found.leaders) == case.leaders
-    assert names(found.ranked) == case.ranked
+    found = table.competition()
+    assert (names(found.leaders), names(found.ranked)) == (case.leaders, case.ranked)
     told = {key.method: reason for key, reason in found.excluded.items()}
     assert told.keys() == case.excluded.keys()
     assert all(told[name].startswith(start) for name, start in case.excluded.items())
+    for line in table.lines:  # whatever is shown
+        assert names(table.with_lines({line.key}).leaders()) == case.leaders
 
 
 def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> None:
     case, table, folder = planted
-    verdict, (judgement, *_) = verdict_of(table), judge_table(table)
-    assert names(verdict.leaders) == names(table.leaders()) == case.leaders
-    assert names(judgement.ranked) == case.ranked
-    assert judgement.is_decided is bool(case.leaders)
-    (exported,) = json.loads(formats.render(build.table_views([table]), "json"))
+    metric = ranked_by(case.metric)
+    # verdicts
+    found, (judgement, *_) = verdict_of(table), judge_table(table)
+    assert names(found.leaders) == names(table.leaders()) == case.leaders
+    assert (names(judgement.ranked), judgement.is_decided) == (case.ranked, bool(case.leaders))
+    assert {table.lines[place].method for place in found.places} == case.leaders
+    # tables
+    views = build.table_views([table])
+    (exported,) = views.data()
     assert {line["method"] for line in exported["lines"] if line["leading"]} == case.leaders
-    if case.leaders:
-        best = {line.method for line in table.lines if line.estimate(case.metric).best}
-        assert best <= case.leaders
-    assert names(front_candidates(table, case.metric)) == (case.ranked or names(table.competition().comparable))
+    records = csv.DictReader(io.StringIO(formats.render(views, "csv")))
+    assert {record["method"] for record in records if record["leading"] == "1"} == case.leaders
+    (grid,) = views.grids
+    assert {row.cells[0].text for row in grid.rows if any(cell.shaded for cell in row.cells)} == case.leaders
+    assert ("▸" in " ".join(grid.legend)) is bool(case.leaders)
+    best = {line.method for line in table.lines if line.estimate(metric).best and not line.key.recalibration}
+    assert best <= (case.leaders or names(table.competition().comparable))
+    # comparisons: nobody is better calibrated who isn't known to order answers
     done = [line for line in table.lines if line.ok_rows]
-    outside = {name for name, why in case.excluded.items() if why != "not tested"}
-    assert {key.method for key in unranked_reasons(table, done)} == names(done) & outside
+    if len(done) > 1:
+        compared = comparison.build([table], sorted(names(done))).records()
+        better = {
+            str(record["verdict"]).partition(" is better")[0] for record in compared if record["metric"] == metric
+        }
+        assert not better & {name for name, reason in case.excluded.items() if reason in {ORDERS, UNTOLD}}
+    # figures
+    assert names(front_candidates(table, case.metric)) - {"ccps+isotonic", "pik+isotonic"} == (
+        case.ranked or names(table.competition().comparable)
+    )
+    outside = {name for name, why in case.excluded.items() if why != UNTESTED}
+    reasons = unranked_reasons(table, done)
+    assert {key.method for key in reasons} & case.excluded.keys() == names(done) & outside
+    # the page
+    (row,) = verdict_data([table], ["one"])["rows"]
+    leads = set(re.findall(r"[\w-]+", row["texts"][1])) - {"and", "tied"}
+    assert leads == (case.leaders or {"nobody"})
+    assert (row["texts"][-1] == "nobody leads") is (not case.leaders and len(done) > 1)  # one alone has its cost
+    (block,) = page.payload([table], records_in(folder), lambda task, version: {})["blocks"]
+    assert {table.lines[i].method for i in block["headlines"][case.metric]["leads"]} == case.leaders
+
+
+@pytest.mark.parametrize("name", ["alone but for one", "constant by Brier"])
+def test_pictures_follow_the_competition(name: str, tmp_path: Path) -> None:
+    case, table, _ = of_case(name, tmp_path)
+    pictures = "".join(map("".join, page.pictures([table], records_in(tmp_path))))
+    assert set(re.findall(r'data-method="(\S+)" class="leads"', pictures)) == case.leaders
+
+
+def test_multiverses_follow_the_competition(planted: tuple[Case, Table, Path]) -> None:
+    case, table, folder = planted
+    family = {"brier": "Brier", "ece": "calibration"}[case.metric]
     try:
-        multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, folder), None, settings=FAST)
+        found = compute_multiverse(MultiverseRequest("alpha", "shores-oe", folder), None, settings=Settings(draws=500))
     except UserError:
         assert len(case.ranked) < 2
     else:
-        family = {"brier": "Brier", "ece": "calibration"}[case.metric]
-        assert set(multiverse.methods[family]) == (case.ranked or names(table.competition().comparable))
+        assert set(found.methods[family]) == (case.ranked or names(table.competition().comparable))
 
 
-def test_what_is_shown_does_not_change_who_competes(planted: tuple[Case, Table, Path]) -> None:
-    case, table, _ = planted
-    for line in table.lines:
-        assert names(table.with_lines({line.key}).leaders()) == case.leaders
+def test_a_constant_is_told_from_what_orders_answers(tmp_path: Path) -> None:
+    """It had the first rank without the lead, and --compare called it better than every method."""
+    _, table, _ = of_case("orders nothing, with two", tmp_path)
+    ranks = {line.method: line.rank("rmsce") for line in table.lines}
+    assert ranks == {"ccps": 1, "pik": 2, "ptrue": None}
+    marks = {line.method: line.estimate("rmsce").best for line in table.lines}
+    assert marks == {"ccps": "beyond chance", "pik": None, "ptrue": None}
+    compared = comparison.build([table], ["ptrue", "ccps", "pik"])
+    said = {(r["first"], r["second"]): r["verdict"] for r in compared.records() if r["metric"] == "rmsce"}
+    assert said == {("ptrue", "ccps"): "no verdict", ("ptrue", "pik"): "no verdict", ("ccps", "pik"): "ccps is better"}
+    assert "ptrue: does not order answers" in " ".join(compared.grids[0].footnotes)
+    assert "no verdict" in {each["verdict"] for each in compared.data()[0]["comparisons"]}
+
+
+def test_order_that_can_not_be_told_is_said(tmp_path: Path) -> None:
+    _, table, _ = of_case("few wrong answers", tmp_path)
+    line = {line.method: line for line in table.lines}
+    assert line["lts"].estimate("auroc").mean == 0.5
+    assert line["lts"].estimate("rmsce").mean == 0
+    assert any("does not order answers" in note for note in line["lts"].estimate("rmsce").notes)
+    (note,) = line["ccps"].estimate("rmsce").notes
+    assert note.startswith("whether it orders answers can't be told: 20 wrong answers are needed")
+    (exported,) = json.loads(build.render([table], "json"))
+    told = {each["method"]: each["standing"]["orders_answers"] for each in exported["lines"]}
+    assert told == {"lts": False, "ccps": None, "pik": None}

@@ -6,10 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,14 +15,11 @@ from hypothesis import strategies as st
 
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
-from bench.metrics.summary import MetricSummary
-from bench.report.grouping import Key
-from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.grid import Cell, Column, Grid, GridRow
 from bench.report.tables.published import Published
 from bench.results.row import ResultRow, Training
-from bench.stats import Estimate, Interval
+from tests.kit.tables import Tests, scored
 
 HOSTILE = (
     "a&b", "100%", "a_b^c", "#~`", "$x^2$", r"\input{x}", r"\end{table}", "[2pt]", "*", "{", "}", "a|b", '"q"',
@@ -39,35 +34,18 @@ STAGE = TrainingStage("100% of_it", 128, 128, 64, 2.0, (64, 128), (0.5, 0.6))
 TRAINING = Training((STAGE, STAGE), 0.3, 0.4, 0.6)
 
 
-def cell(method: str, model: str = MODELS[0], **changes: object) -> ResultRow:
-    metrics = {name: MetricSummary(0.2, 0.1, 0.2, 0) for name in METRICS}
-    row = ResultRow(
-        method=method, model=model, task="mmlu_oe%", preset="fixed", seed=0, protocol="0123", task_version=1,
-        status="ok", n=100, metrics=metrics, per_subject={"a": {"n": 100.0}}, training=TRAINING,
-    )  # fmt: skip
-    return replace(row, **changes)  # type: ignore[arg-type]
-
-
-def judged(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
-    """Everything that can stand in a table, once."""
-    fixed = Interval("fixed-subjects", -0.1, 0.2, 0.95, "t")
-    standing = Estimate(0.2, fixed, Interval("clustered", 0.1, 0.3, 0.95, "t"), (0.2, 0.21), 0.01, 0)
-    bare = replace(standing, fixed=Interval("fixed-subjects", reason="subject 'a_b&%' has one question"))
-    keys = [key for key, rows in lines.items() if rows[0].status == "ok"]
-    line = LineStanding(0, {**dict.fromkeys(METRICS, standing), "ece": bare}, 0.5, {}, 0.1)
-    pairs = [
-        Pair(loss, a, b, -0.01, fixed, fixed, p, p) for loss in ("brier", "nll") for a, b in combinations(keys, 2)
-        for p in ((1e-9,) if loss == "brier" else (None,))
-    ]  # fmt: skip
-    lines_ = {key: replace(line, ranks={"brier": place}) for place, key in enumerate(keys, start=1)}
-    return Standings(0.95, lines_, tuple(pairs), {})
+def cell(method: str, model: str = MODELS[0], **changes: Any) -> ResultRow:
+    every = dict.fromkeys(METRICS, 0.2)
+    return scored(method, **{"model": model, "task": "mmlu_oe%", **every, "training": TRAINING, **changes})
 
 
 def all_forms() -> list[Grid]:
+    """Everything that can stand in a table, once."""
+    tests = Tests(constant=0.1, untested=[frozenset(HOSTILE[:2])], reason="subject 'a_b&%' has one question")
     rows = [cell(name, notes=(f"note {name}",), seed=seed) for name in HOSTILE[:6] for seed in (0, 1)]
-    rows += [cell(name, status="failed", reason=f"because {name}", metrics={}) for name in HOSTILE[6:]]
+    rows += [cell(name, status="failed", reason=f"because {name}") for name in HOSTILE[6:]]
     rows += [cell("ccps", model) for model in MODELS] + [cell("ccps+isotonic"), cell("ccps", config={"x_y": "&%"})]
-    built = build.build(rows, standings_of=judged)
+    built = build.build(rows, standings_of=tests)
     published = Published(0.3, 0.1, "t", "larger than √Brier & 100 % of_it")
     beside = build.add_published(built, {(MODELS[0], "mmlu_oe%", "ccps", name): published for name in ("ece", "acc")})
     return [
@@ -101,16 +79,6 @@ def test_every_form_compiles_and_no_table_is_wider_than_a_line(tmp_path: Path) -
     assert "Missing character" not in log
     wide = [float(width) for width in re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) detected", log)]
     assert wide == []  # of tables; a name of 200 letters may stand out of a paragraph
-
-
-def test_without_a_compiler_the_test_skips_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv(REQUIRED, raising=False)
-    with pytest.raises(pytest.skip.Exception, match="neither pdflatex nor tectonic is installed"):
-        compiled("", tmp_path)
-    monkeypatch.setenv(REQUIRED, "1")
-    with pytest.raises(pytest.fail.Exception, match="neither pdflatex nor tectonic is installed"):
-        compiled("", tmp_path)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("\\{}$&#^_%~[]*|-"), max_size=30)

@@ -29,8 +29,9 @@ def test_without_results_it_says_so_and_writes_nothing(tmp_path: Path, capsys: p
 @pytest.fixture
 def cell(tmp_path: Path) -> Path:
     """A copy of one committed cell, which draws nothing, with its questions."""
+    (tmp_path / "tiny/atlas-oe").mkdir(parents=True)
     for file in RESULTS.glob("tiny/atlas-oe/ptrue--demo--s0.*"):
-        shutil.copy(file, _made(tmp_path / "tiny/atlas-oe") / file.name)
+        shutil.copy(file, tmp_path / "tiny/atlas-oe" / file.name)
     shutil.copytree(RESULTS / "questions", tmp_path / "questions")
     return tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
 
@@ -64,20 +65,11 @@ def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
     assert intervals == re.findall(r"[\d.]+ ±[\d.]+", committed)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def test_the_committed_results_may_stand_where_they_stand() -> None:
+def test_committed_results_may_stand_and_are_all_on_the_page() -> None:
     assert not {problem for verdict in check_results(RESULTS) for problem in verdict.problems}
     methods = {path.name.partition("--")[0] for path in COMMITTED}
     seeds = {path.stem.rpartition("--s")[2] for path in COMMITTED}
     assert (len(methods), seeds, len(COMMITTED)) == (12, {"0", "1", "2"}, 12 * 3 * 2)
-
-
-def test_the_page_names_every_method_of_the_results() -> None:
     page = (RESULTS / leaderboard.NAME).read_text(encoding="utf-8")
     assert page.startswith(leaderboard._ABOUT)
-    for path in COMMITTED:
-        assert re.search(rf"\| (\*\*)?{re.escape(path.name.partition('--')[0])}( |<|\*)", page)
+    assert all(re.search(rf"\| (\*\*)?{re.escape(name)}( |<|\*)", page) for name in methods)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from bench.cli import app
 from bench.metrics import METRICS
 from bench.report import page
 from bench.report.page import disagreements, pairs
 from bench.report.page.disagreements import Depth, largest_disagreements
 from bench.report.page.questions import QuestionTexts
 from bench.report.page.render import html
-from bench.report.selection import Selection
-from bench.report.tables.request import tables_of
+from bench.report.selection import Selection, View
+from bench.report.tables.request import build_views, tables_of
 from bench.report.text import EN_DASH, interval_text, p_text, precise
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
@@ -79,18 +76,11 @@ def between(told, metric, first, second):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, cache, capsys, monkeypatch):
-    """Through the command line, which computes and formats on another path."""
-    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
+def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, cache):
+    """Through `bench table --compare`, which computes and formats on another path."""
     block = built["blocks"][0]
     names = names_in(built, block)
-    asked = ["bench", "table", "--results", str(folder), "--compare", ",".join(names), "--format", "json"]
-    monkeypatch.setattr(sys, "argv", asked)
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    assert ended.value.code == 0
-    told = json.loads(capsys.readouterr().out)
-    table = next(t for t in (told if isinstance(told, list) else told["tables"]) if t["model"] == "alpha")
+    (table,) = build_views(View(folder, compare=names, models=("alpha",)), cache).data()
     without = set()
     for record in table["comparisons"]:
         first, second = (names.index(record[end]["method"]) for end in ("first", "second"))
@@ -188,7 +178,7 @@ def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tab
 
 @pytest.mark.parametrize("odd", ["ccps", "ptrue"])
 def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd):
-    """The questions shown are those of most lines, also where the line that is placed first, `ptrue`, has others."""
+    """Questions and labels are those of most lines, also where the line that is placed first, `ptrue`, has others."""
     rows = {name: compared.cell(tmp_path, name, "alpha", "atlas-choice") for name in ("ccps", "litcab", "ptrue")}
     own = compared.records(odd, "alpha", "atlas-choice", 0)
     turned = replace(own, correct=~own.correct)
@@ -197,7 +187,10 @@ def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd
     block = built["blocks"][0]
     assert len(block["pairs"]["columns"]) == 2
     assert f"Not compared: {odd} (shares its answers and labels with no other method" in built["differences"][0]
-    assert [ends for *ends, _, _ in block["questions"]["disagreements"]] == [block["pairs"]["columns"]]
+    found, usual = block["questions"], dict(zip(own.id, own.correct.tolist(), strict=True))
+    assert [ends for *ends, _, _ in found["disagreements"]] == [block["pairs"]["columns"]]
+    assert found["correct"] == [int(usual[name]) for name in found["id"]]
+    assert len(found["relabelled"]) == 1
 
 
 # --- disagreements ----------------------------------------------------------------------------------------------------
@@ -270,31 +263,11 @@ def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
 # --- without the script -----------------------------------------------------------------------------------------------
 
 
-class Cells(HTMLParser):
-    """Texts of the table rows of a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.rows, self._in = [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        self._in = tag in {"td", "th"}
-        if self._in:
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        self._in = False
-
-    def handle_data(self, data):
-        if self._in:
-            self.rows[-1][-1] += data
-
-
 def test_the_static_table_has_the_differences_to_the_best(tables, built):
-    rows = Cells("".join(built["differences"])).rows
+    rows = [
+        [unescape(re.sub("<[^>]*>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        for row in re.findall("<tr.*?</tr>", "".join(built["differences"]))
+    ]
     brier = METRICS["brier"]
     for table, block in zip(tables, built["blocks"], strict=True):
         best = names_in(built, block)[block["pairs"]["best"][""]]

@@ -9,16 +9,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.api import UserError
-from bench.cli import app
 from bench.metrics import METRICS
+from bench.report.figures import differences_to_best
 from bench.report.grouping import Key
 from bench.report.selection import Layout, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.choice import apply_selection
+from bench.report.tables.grid import TableViews
 from bench.report.tables.model import COLUMNS, MetricValue, Table
 from bench.report.tables.request import build_views, tables_of
 from bench.report.text import MINUS
@@ -27,12 +29,14 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import recomputation
 from bench.stats import TESTED, Interval
-from tests.unit.report.test_tables import brier, cell, judged, with_rmsce
-from tests.unit.report.test_tables_on_disk import put
+from tests.fixtures.readable import words
+from tests.kit.tables import planted, scored
+from tests.kit.world import Answers, write_result
 
 KINDS = ("terminal", "md", "tex", "csv", "json")
 METHODS = ("sequence-probability", "ptrue", "litcab", "ccps", "mine", "ccps+platt")
 SKILLS = dict(zip(METHODS, (0.93, 0.1, 0.5, 0.95, 0.2, 0.4), strict=True))
+ANSWERS = Answers.drawn(120, seed=1, noise=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +48,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Methods of all groups, one recalibrated and one not built in; a second model has three of them, and two tasks."""
     folder = tmp_path_factory.mktemp("results")
-    for method, skill in SKILLS.items():
-        put(folder, method, skill=skill)
-    for method in ("ptrue", "ccps", "litcab"):
-        put(folder, method, model="qwen14b")
-        put(folder, method, model="qwen14b", task="medmcqa-choice")
+    places: list[tuple[str, str, tuple[str, ...]]] = [("llama8b", "mmlu-choice", METHODS)]
+    places += [("qwen14b", task, ("ptrue", "ccps", "litcab")) for task in ("mmlu-choice", "medmcqa-choice")]
+    for model, task, methods in places:
+        for method in methods:
+            confidence = ANSWERS.confidences(SKILLS[method], len(method), slope=2.0)
+            fields = {"model": model, "task": task, "preset": "fixed"}
+            write_result(folder, method, confidence, ANSWERS.correct, subjects=4, **fields)
     return folder
 
 
@@ -58,79 +64,50 @@ def llama(out: Path, cache: Path) -> list[Table]:
     return tables_of(View(out, models=("llama8b",)), cache)
 
 
-def text(tables: Sequence[Table], kind: str, *, stats: bool = False, **choices: object) -> str:
-    found = apply_selection(tables, Selection(**choices))  # type: ignore[arg-type]
-    return formats.render(build.table_views(found, stats=stats), kind, width=160)
+def chosen(tables: Sequence[Table], *, stats: bool = False, **choices: Any) -> TableViews:
+    return build.table_views(apply_selection(tables, Selection(**choices)), stats=stats)
 
 
-def names(drawn: str, kind: str) -> list[str]:
-    """Methods in the order in which a format shows them."""
-    if kind == "csv":
-        return [record["method"] for record in csv.DictReader(io.StringIO(drawn))]
-    if kind == "json":
-        return [line["method"] for table in json.loads(drawn) for line in table["lines"]]
-    drawn = re.sub(r"\\rowcolor\{black!8\}|\\textsuperscript\{.*?\}|\\textbf\{|<sup>.*?</sup>|[*¹²³⁴⁵˒}]", "", drawn)
-    drawn = drawn.replace(r"\+", "+")
-    start = {"terminal": "method ", "md": "| method ", "tex": "method &"}[kind]
-    lines = drawn.splitlines()
-    rows = lines[next(i for i, line in enumerate(lines) if line.startswith(start)) + 1 :]
-    rows = rows[: rows.index("")] if "" in rows[:20] and kind == "md" else rows
-    first = [line.lstrip("| ").partition(" ")[0] for line in rows]
-    return [word for word in first if word in METHODS][: len(METHODS)]
+def records_of(views: TableViews) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(views, "csv"))))
+
+
+def text(views: TableViews, kind: str = "md") -> str:
+    return " ".join(formats.render(views, kind, width=160).split())
 
 
 @pytest.mark.parametrize("headline", ["brier", "auroc", "ece", "aurc", None])
-def test_rows_are_in_the_order_of_the_headline_in_every_format(llama: list[Table], headline: str | None) -> None:
-    orders = {kind: names(text(llama, kind, headline=headline), kind) for kind in KINDS}
-    assert len({tuple(order) for order in orders.values()}) == 1
-    records = list(csv.DictReader(io.StringIO(text(llama, "csv", headline=headline, stats=True))))
-    judge = "rmsce" if headline == "ece" else headline or "brier"
+def test_rows_are_in_the_order_of_the_headline_in_every_form(llama: list[Table], headline: str | None) -> None:
+    views = chosen(llama, headline=headline, stats=True)
+    records, judge = records_of(views), "rmsce" if headline == "ece" else headline or "brier"
+    order = [record["method"] for record in records]
+    assert [line["method"] for line in views.data()[0]["lines"]] == order
+    assert [row.cells[0].text for row in views.grids[0].rows if not row.is_subrow] == order
     sign = -1 if METRICS[judge].higher_is_better else 1
     value = {record["method"]: sign * float(record[f"{judge}_mean"]) for record in records}
     for block in (("ptrue", "litcab", "ccps"), ("sequence-probability", "mine")):
-        order = [name for name in orders["csv"] if name in block]
-        assert order == sorted(block, key=lambda method: value[method])
+        assert [name for name in order if name in block] == sorted(block, key=value.__getitem__)
     assert {record["sorted_by"] for record in records} == {headline or "brier"}
 
 
-def test_the_leading_group_is_marked_in_every_format(llama: list[Table]) -> None:
-    (table,) = llama
-    leaders = {line.method for line in table.leaders()}
-    assert 0 < len(leaders) < len(METHODS)
-    drawn = {kind: text(llama, kind) for kind in KINDS}
-    assert set(re.findall(r"^(\S+?)¹? +▸1 ", drawn["terminal"], re.MULTILINE)) == leaders
-    assert set(re.findall(r"^\| \*\*(\S+?)\*\*\S* \| \*\*▸1\*\*", drawn["md"], re.MULTILINE)) == leaders
-    shaded = re.findall(r"^\\rowcolor\{black!8\}\\textbf\{(.*?)\}", drawn["tex"], re.MULTILINE)
-    assert set(shaded) == leaders
-    records = csv.DictReader(io.StringIO(drawn["csv"]))
-    assert {record["method"] for record in records if record["leading"] == "1"} == leaders
-    (found,) = json.loads(drawn["json"])
-    assert {line["method"] for line in found["lines"] if line["leading"]} == leaders
-    for kind in ("terminal", "md", "tex"):
-        said = " ".join(drawn[kind].split())
-        assert re.search(
-            r"(▸|\$\\triangleright\$) \\?\(bold\\?\) marks the leading group: no ranked method has a", said
-        )
-
-
 def test_ranks_marks_and_verdict_are_those_among_all_methods(llama: list[Table]) -> None:
-    whole = {r["method"]: r for r in csv.DictReader(io.StringIO(text(llama, "csv")))}
-    (all_of_them,) = json.loads(text(llama, "json"))
-    choice = {"methods": ("mine", "ptrue")}  # the worst
-    for record in csv.DictReader(io.StringIO(text(llama, "csv", **choice))):
-        same = {**whole[record["method"]], "caption": record["caption"]}
-        assert record == same
-        assert "Shown are 2 of 6 methods; ranks, marks and the verdict are of all 6." in record["caption"]
-    (found,) = json.loads(text(llama, "json", **choice))
-    assert found["verdict"]["sentences"] == all_of_them["verdict"]["sentences"]
-    assert found["verdict"]["leaders"] == []  # none is shown
+    whole, some = chosen(llama), chosen(llama, methods=("mine", "ptrue"))  # the worst
+    said = "Shown are 2 of 6 methods; ranks, marks and the verdict are of all 6."
+    of_all = {record["method"]: record for record in records_of(whole)}
+    for record in records_of(some):
+        assert record == {**of_all[record["method"]], "caption": record["caption"]}
+        assert said in record["caption"]
+    (found,), (all_of_them,) = some.data(), whole.data()
+    assert found["verdict"] == {**all_of_them["verdict"], "leaders": []}  # none is shown
     compared = {pair[end]["method"] for pair in found["comparisons"] for end in ("first", "second")}
     assert compared == {"mine", "ptrue"}
+    (grid,) = some.grids
+    assert [row.cells[0].text for row in grid.rows] == ["ptrue", "mine"]
+    assert not any(cell.shaded or "▸" in cell.text for row in grid.rows for cell in row.cells)
+    assert "▸" in text(whole)
     for kind in ("terminal", "md", "tex"):
-        drawn = text(llama, kind, **choice)
-        assert names(drawn, kind) == ["ptrue", "mine"]
-        assert "Shown are 2 of 6 methods; ranks, marks and the verdict are of all 6." in " ".join(drawn.split())
-        assert not re.search("▸|triangleright|rowcolor", drawn.split("xcolor}.")[-1])
+        assert said in text(some, kind)
+        assert not re.search("▸|triangleright|rowcolor", text(some, kind).split("xcolor}.")[-1])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +122,7 @@ def test_ranks_marks_and_verdict_are_those_among_all_methods(llama: list[Table])
     ],
 )
 def test_groups_stand_for_their_methods(llama: list[Table], methods: tuple[str, ...], found: set[str]) -> None:
-    assert set(names(text(llama, "csv", methods=methods), "csv")) == found
+    assert {record["method"] for record in records_of(chosen(llama, methods=methods))} == found
 
 
 def test_a_method_that_one_table_lacks_is_named_there(out: Path, cache: Path) -> None:
@@ -154,41 +131,34 @@ def test_a_method_that_one_table_lacks_is_named_there(out: Path, cache: Path) ->
     assert len(grids["llama8b on mmlu-choice"].rows) == 1
     lacking = grids["qwen14b on mmlu-choice"]
     assert (lacking.rows, lacking.remarks) == ((), ("mine was not run with qwen14b on mmlu-choice",))
-    for kind in KINDS:
-        assert "mine" in formats.render(sheet, kind, width=80)
+    assert all("mine" in formats.render(sheet, kind, width=80) for kind in KINDS)
+
+
+def labels_of(views: TableViews) -> list[str]:
+    return [column.label for column in views.grids[0].columns]
 
 
 def test_metrics_stand_in_the_order_in_which_they_were_asked_for(llama: list[Table], out: Path, cache: Path) -> None:
-    choice = {"metrics": ("auroc", "ece", "nll")}
-    wanted = ["AUROC ↑", "ECE/floor ↓", "NLL ↓"]
-    head = next(line for line in text(llama, "md", **choice).splitlines() if line.startswith("| method"))
-    assert head.split(" | ")[2:-1] == wanted
-    assert re.search(r"^method +rank +AUROC ↑ +ECE/floor ↓ +NLL ↓", text(llama, "terminal", **choice), re.MULTILINE)
-    assert r"method & rank & AUROC $\uparrow$ & ECE/floor $\downarrow$ & NLL $\downarrow$ \\" in text(
-        llama, "tex", **choice
-    )
-    (record, *_) = csv.DictReader(io.StringIO(text(llama, "csv", **choice)))
-    assert [key for key in record if key.endswith("_mean")] == ["auroc_mean", "ece_mean", "nll_mean"]
-    (table,) = json.loads(text(llama, "json", **choice))
+    views = chosen(llama, metrics=("auroc", "ece", "nll"))
+    assert labels_of(views) == ["method", "rank", "AUROC ↑", "ECE/floor ↓", "NLL ↓", "labels"]
+    assert [key for key in records_of(views)[0] if key.endswith("_mean")] == ["auroc_mean", "ece_mean", "nll_mean"]
+    (table,) = json.loads(formats.render(views, "json"))
     assert {name for line in table["lines"] for name in line["metrics"]} == {"auroc", "ece", "nll"}
     assert {pair["metric"] for pair in table["comparisons"]} == {"auroc", "rmsce", "nll"}
-    (grid,) = build_views(
-        View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece")), cache
-    ).grids
-    assert [column.label for column in grid.columns] == ["method", "rank", "NLL ↓", "ECE ↓"]
-    every = build.table_views(apply_selection(llama, Selection(metrics=("all",)))).grids[0]
-    assert {METRICS[name].label for name in METRICS} <= {re.sub("/floor| [↑↓]", "", c.label) for c in every.columns}
+    view = View(out, layout=Layout.MODELS, tasks=("medmcqa-choice",), metrics=("nll", "ece"))
+    assert labels_of(build_views(view, cache)) == ["method", "rank", "NLL ↓", "ECE ↓"]
+    every = {re.sub("/floor| [↑↓]", "", label) for label in labels_of(chosen(llama, metrics=("all",)))}
+    assert {METRICS[name].label for name in METRICS} <= every
 
 
-def test_a_headline_that_is_not_shown_is_said(llama: list[Table]) -> None:
-    said = "Rows are in the order of the mean AUROC, which is not shown."
-    choice = {"methods": ("ptrue", "ccps"), "headline": "auroc"}
-    assert said in " ".join(text(llama, "md", metrics=("ece",), **choice).split())
-    assert said not in " ".join(text(llama, "md", metrics=("ece", "auroc"), **choice).split())
-    said = "Rows are in the order of the mean RMS calibration error, which is not shown."
-    choice["headline"] = "ece"  # by RMSCE
-    assert said in " ".join(text(llama, "md", metrics=("ece",), **choice).split())
-    assert said not in " ".join(text(llama, "md", metrics=("ece", "rmsce"), **choice).split())
+@pytest.mark.parametrize(
+    ("headline", "judge", "name"), [("auroc", "auroc", "AUROC"), ("ece", "rmsce", "RMS calibration error")]
+)
+def test_a_headline_that_is_not_shown_is_said(llama: list[Table], headline: str, judge: str, name: str) -> None:
+    said = f"Rows are in the order of the mean {name}, which is not shown."
+    choice: dict[str, Any] = {"methods": ("ptrue", "ccps"), "headline": headline}
+    assert said in text(chosen(llama, metrics=("ece",), **choice))
+    assert said not in text(chosen(llama, metrics=("ece", judge), **choice))
 
 
 def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,39 +174,32 @@ def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: p
 
 
 def test_models_and_tasks_can_be_chosen(out: Path, cache: Path) -> None:
-    tables = tables_of(View(out, models=("qwen14b",)), cache)
-    assert [(table.model, table.task) for table in tables] == [
-        ("qwen14b", "medmcqa-choice"),
-        ("qwen14b", "mmlu-choice"),
-    ]
-    tables = tables_of(View(out, models=("qwen14b", "llama8b"), tasks=("mmlu-choice",)), cache)
-    assert [table.model for table in tables] == ["llama8b", "qwen14b"]
+    def found(**choice: tuple[str, ...]) -> list[tuple[str, str]]:
+        return [(table.model, table.task) for table in tables_of(View(out, **choice), cache)]  # type: ignore[arg-type]
+
+    assert found(models=("qwen14b",)) == [("qwen14b", "medmcqa-choice"), ("qwen14b", "mmlu-choice")]
+    assert found(models=("qwen14b", "llama8b"), tasks=("mmlu-choice",)) == [
+        ("llama8b", "mmlu-choice"), ("qwen14b", "mmlu-choice")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("view", "complaint"),
     [
-        (("--method", "ccsp"), r"--method: no result of method 'ccsp'; there are ccps, .*Did you mean 'ccps'\?"),
-        (("--method", "papre"), r"and the groups paper, untrained, trained, all\. Did you mean 'paper'\?"),
-        (("--metrics", "aurok"), r"--metrics: no metric 'aurok'; there are ece, .*, all\. Did you mean 'auroc'\?"),
-        (("--metrics", "ECE"), r"--metrics: no metric 'ECE'"),
-        (("--sort", "brir"), r"--sort: no metric 'brir'; there are ece, .*Did you mean 'brier'\?"),
-        (("--sort", "ece_floor"), "--sort: neither more nor less of ece_floor is better; sort by one of acc, "),
-        (("--models", "lama8b"), r"--models: no result of model 'lama8b'; .*llama8b, qwen14b\. Did you mean 'llama8b'"),
-        (("--tasks", "mmlu"), "--tasks: no result of task 'mmlu'; there are medmcqa-choice, mmlu-choice"),
-        (("--models", "llama8b", "--tasks", "medmcqa-choice"), "no result of llama8b on medmcqa-choice; leave out one"),
+        ({"methods": ("ccsp",)}, r"--method: no result of method 'ccsp'; there are ccps, .*Did you mean 'ccps'\?"),
+        ({"methods": ("papre",)}, r"and the groups paper, untrained, trained, all\. Did you mean 'paper'\?"),
+        ({"metrics": ("aurok",)}, r"--metrics: no metric 'aurok'; there are ece, .*, all\. Did you mean 'auroc'\?"),
+        ({"metrics": ("ECE",)}, r"--metrics: no metric 'ECE'"),
+        ({"headline": "brir"}, r"--sort: no metric 'brir'; there are ece, .*Did you mean 'brier'\?"),
+        ({"headline": "ece_floor"}, "--sort: neither more nor less of ece_floor is better; sort by one of acc, "),
+        ({"models": ("lama8b",)}, r"--models: no result of model 'lama8b'; .*llama8b, qwen14b\. Did you mean 'llama8b"),
+        ({"tasks": ("mmlu",)}, "--tasks: no result of task 'mmlu'; there are medmcqa-choice, mmlu-choice"),
+        ({"models": ("llama8b",), "tasks": ("medmcqa-choice",)}, "no result of llama8b on medmcqa-choice; leave out"),
     ],
 )
-def test_unknown_names_are_one_sentence(
-    out: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    options: Sequence[str], complaint: str,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("CONFBENCH_CACHE", str(cache))
-    monkeypatch.setattr("sys.argv", ["bench", "table", "--results", str(out), *options])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    assert stop.value.code == 2
-    assert re.search(complaint, " ".join(capsys.readouterr().err.split()))
+def test_unknown_names_are_one_sentence(out: Path, cache: Path, view: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        build_views(View(out, **view), cache)
 
 
 def test_reports_of_wrong_names_are_not_written(out: Path, cache: Path, tmp_path: Path) -> None:
@@ -246,16 +209,16 @@ def test_reports_of_wrong_names_are_not_written(out: Path, cache: Path, tmp_path
 
 
 def test_a_group_without_a_method_says_so() -> None:
-    tables = build.build([cell("ptrue"), cell("sequence-probability")])
+    tables = build.build([scored("ptrue"), scored("sequence-probability")])
     with pytest.raises(UserError, match=r"no result of a method of group 'trained'; there are ptrue, sequence-prob"):
         apply_selection(tables, Selection(methods=("trained",)))
 
 
 def test_statistics_follow_the_metrics(llama: list[Table]) -> None:
-    (main,) = build.table_views(apply_selection(llama, Selection(metrics=("nll", "aurc"))), stats=True).grids
+    (main,) = chosen(llama, metrics=("nll", "aurc"), stats=True).grids
     assert "these subjects" in [row.cells[0].text for row in main.rows]
     assert any(column.label == "labels" and column.is_in_latex for column in main.columns)
-    (_, calibration) = build.table_views(apply_selection(llama, Selection(metrics=("ece", "nll"))), stats=True).grids
+    (_, calibration) = chosen(llama, metrics=("ece", "nll"), stats=True).grids
     assert [column.label for column in calibration.columns] == ["method", "p calibrated"]
 
 
@@ -270,25 +233,26 @@ def test_statistics_have_no_row_without_a_number(llama: list[Table], width: int)
     assert " ".join(drawn.split()).count(reason) == 1
 
 
-def test_a_comparison_follows_the_metrics(llama: list[Table]) -> None:
-    for metrics, found in ((("auroc", "ece"), ["auroc", "rmsce"]), (("all",), [*TESTED])):
-        tables = apply_selection(llama, Selection(metrics=metrics))
-        records = comparison.build(tables, ["ccps", "ptrue"]).records()
-        assert sorted(str(record["metric"]) for record in records) == sorted(found)
-        assert metrics == ("all",) or [record["metric"] for record in records] == found
+@pytest.mark.parametrize(
+    ("metrics", "found"), [(("auroc", "ece"), ["auroc", "rmsce"]), (("all",), list(TESTED))], ids=["two", "all"]
+)
+def test_a_comparison_follows_the_metrics(llama: list[Table], metrics: tuple[str, ...], found: list[str]) -> None:
+    records = comparison.build(apply_selection(llama, Selection(metrics=metrics)), ["ccps", "ptrue"]).records()
+    told = [str(record["metric"]) for record in records]
+    assert (sorted(told) if metrics == ("all",) else told) == (sorted(found) if metrics == ("all",) else found)
 
 
 def test_rounding_hides_no_sign_of_an_end() -> None:
-    def near_zero(lines: dict[Key, Sequence[object]]) -> object:
-        found = judged(lines)
-        near = Interval("fixed-subjects", -0.0102, -0.0002, 0.95, "t")
-        return replace(found, pairs=tuple(replace(pair, fixed=near, difference=-0.00031) for pair in found.pairs))
-
-    tables = build.build([cell(), cell("ptrue")], standings_of=near_zero)  # type: ignore[arg-type]
-    (grid,) = comparison.build(tables, ["ptrue", "ccps"]).grids
+    table, near = planted({"ptrue": 0.1, "ccps": 0.2}), Interval("fixed-subjects", -0.0102, -0.0002, 0.95, "t")
+    assert table.standings
+    pairs = tuple(replace(pair, fixed=near, difference=-0.00031) for pair in table.standings.pairs)
+    table = replace(table, standings=replace(table.standings, pairs=pairs))
+    (grid,) = comparison.build([table], ["ptrue", "ccps"]).grids
     assert {tuple(cell.text for cell in row.cells[3:5]) for row in grid.rows if "Brier" in row.cells[2].text} == {
         (f"{MINUS}0.03", f"{MINUS}1.0 to {MINUS}0.02")
     }
+    forest = words(differences_to_best([planted({"ptrue": 0.1, "ccps": 0.1001})]))
+    assert any(text.removeprefix("\u2248 ").startswith("+0.010") for text in forest)
 
 
 def test_the_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_path: Path) -> None:
@@ -305,46 +269,20 @@ def test_the_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_
     assert "qwen14b" not in html
 
 
-# --- leaders ----------------------------------------------------------------------------------------------------------
-
-
-def leaders(table: Table, metric: str | None = None) -> list[str]:
-    return [line.method for line in table.leaders(metric)]
+# --- order and leaders ------------------------------------------------------------------------------------------------
 
 
 def test_leaders_are_of_the_block_without_recalibration_and_are_not_chosen_anew() -> None:
-    rows = [brier("ccps", 0.1), brier("ptrue", 0.2), brier("ccps+platt", 0.05), brier("lts", 0.3)]
-    (table,) = build.build(rows, standings_of=lambda lines: ranked(lines, {"ccps": 1, "ptrue": 1, "lts": 3}))
-    assert leaders(table) == ["ccps", "ptrue"]
-    assert leaders(table.with_lines({Key("lts", ""), Key("ccps+platt", "")})) == ["ccps", "ptrue"]
-    assert leaders(table.with_lines({Key("lts", "")}).with_hidden_lines()) == ["ccps", "ptrue"]
-    (alone,) = build.build(rows[2:3], standings_of=lambda lines: ranked(lines, {}))
-    assert leaders(alone) == []  # it was tested against nobody
-    assert leaders(build.build(rows)[0]) == []  # nothing was ranked
-
-
-def ranked(lines: dict[Key, Sequence[object]], ranks: dict[str, int]) -> object:
-    found = judged(lines)
-    told = {key: replace(line, ranks={"brier": ranks.get(key.method, 1)}) for key, line in found.lines.items()}
-    return replace(found, lines=told)
-
-
-def test_by_ece_nothing_leads_that_does_not_order_answers() -> None:
-    rows = [
-        cell("pik", metrics=with_rmsce(-0.02)),
-        cell(metrics=with_rmsce(0.01)),
-        cell("lts", metrics=with_rmsce(0.01)),
-    ]
-    (table,) = build.build(
-        rows,
-        standings_of=lambda lines: judged(lines, better=(), unordered=("pik",)),  # type: ignore[arg-type,return-value]
-    )
-    assert {*leaders(table, "ece")} == {*leaders(table, "rmsce")} == {"ccps", "lts"}
-    assert "pik" in leaders(table, "brier")
+    table = planted({"ccps": 0.1, "ptrue": 0.101, "ccps+platt": 0.05, "lts": 0.3})
+    shown = [table, table.with_lines({Key("lts", ""), Key("ccps+platt", "")}), table.with_lines({Key("lts", "")})]
+    for each in (*shown, shown[-1].with_hidden_lines()):
+        assert [line.method for line in each.leaders()] == ["ccps", "ptrue"]
+    assert planted({"ccps+platt": 0.05}).leaders() == ()  # it was tested against nobody
+    assert build.build(table.rows)[0].leaders() == ()  # nothing was ranked
 
 
 def test_equal_means_keep_the_order_of_figures() -> None:
-    rows = [brier(method, 0.2) for method in ("ccps", "lts", "ptrue", "litcab")]
+    rows = [scored(method) for method in ("ccps", "lts", "ptrue", "litcab")]
     for given in (rows, rows[::-1]):
         (table,) = build.build(given)
         for headline in COLUMNS[1:]:
@@ -358,11 +296,8 @@ def test_a_spread_that_is_rounding_is_0() -> None:
     assert MetricValue(by_seed=(0.1,)).spread is None
 
 
-# --- LaTeX ------------------------------------------------------------------------------------------------------------
-
-
 def test_labels_of_latex_are_safe_and_differ() -> None:
-    rows = [brier("ccps", 0.1, model="org/x_1%", task="a&b"), brier("ccps", 0.1, model="org/x_1%", task="a&b", limit=3)]
+    rows = [scored(model="org/x_1%", task="a&b"), scored(model="org/x_1%", task="a&b", limit=3)]
     drawn = build.render(build.build(rows, partial=True), "tex")
     assert re.findall(r"\\label\{(.*?)\}", drawn) == ["tab:org-x-1-a-b-1", "tab:org-x-1-a-b-2"]
     assert drawn.startswith(r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}.")

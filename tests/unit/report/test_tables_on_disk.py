@@ -1,4 +1,4 @@
-"""`bench table` from files: numbers against scikit-learn, the paper beside ours, comparisons, layouts, bad input."""
+"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, bad input."""
 
 from __future__ import annotations
 
@@ -7,64 +7,47 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from bench.api import UserError
-from bench.api.protocol import Protocol
-from bench.cli import app
-from bench.metrics import METRICS, summarise
-from bench.report import recomputed
-from bench.report.recomputed import read_recomputed as rows_to_show
+from bench.metrics import METRICS
+from bench.report.competition import displayed_value
+from bench.report.recomputed import read_recomputed
 from bench.report.selection import Against, AverageOver, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
-from bench.report.tables.grid import TableViews
-from bench.report.tables.model import COLUMNS
+from bench.report.tables.grid import Grid, GridRow, TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import build_views, tables_of
-from bench.results.files import read, read_records, stored_path, to_json, write
-from bench.results.question_records import QuestionRecords
+from bench.results.files import read, read_records, stored_path, write
 from bench.results.row import LabelsSeen, ResultRow
-from bench.results.submissions.recomputation import recompute_row
-from bench.stats import TESTED, Settings, ranks, summary
+from bench.results.submissions import recomputation
+from bench.stats import TESTED
 from bench.store.disk_cache import with_digest
+from tests.kit import command
+from tests.kit.world import Answers, question_records, result_row, write_failure, write_result
 
-PROTOCOL = Protocol()
 N = 120
 SUBJECTS = ["onlyright" if k < 10 else f"subject {k % 3}" for k in range(N)]
-TRUTH = np.random.default_rng(1).normal(size=N)
-CORRECT = (TRUTH + np.random.default_rng(2).normal(size=N) > 0) | (np.arange(N) < 10)
-BY_ID = np.argsort([f"q{i}" for i in range(N)])
-SKILLS = {"ptrue": 0.1, "litcab": 0.5, "ccps": 0.95}
+ANSWERS = Answers.drawn(N, seed=1, noise=1.0)
+CORRECT = ANSWERS.correct | (np.arange(N) < 10)
+SKILLS = {"ptrue": 0.1, "litcab": 0.5, "ccps": 0.95, "mine": 0.5, "ccps+platt": 0.9}
+PLACE: dict[str, Any] = {"model": "llama8b", "task": "mmlu-choice", "preset": "fixed"}
 
 
-def put(out: Path, method: str, *, skill: float | None = None, seed: int = 0, **changes: object) -> ResultRow:
-    """Write a result as a run does; its confidences are right more often the larger the skill."""
-    skill = SKILLS[method] if skill is None else skill
-    noise = np.random.default_rng([seed, len(method)]).normal(size=N)
-    p = np.round(1 / (1 + np.exp(-2 * (skill * TRUTH + (1 - skill) * noise))), 2).clip(0.01, 0.99)
-    scores = summarise(p, CORRECT, SUBJECTS, PROTOCOL)
-    row = ResultRow(
-        method=method, model="llama8b", task="mmlu-choice", preset="fixed", seed=seed, protocol=PROTOCOL.digest(),
-        task_version=1, status="ok", n=N, metrics=scores.metrics, per_subject=scores.per_subject,
-        labels_seen=LabelsSeen(4096, 512),
-    )  # fmt: skip
-    row = replace(row, **changes)
-    records = QuestionRecords([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
-    write(row, records, out)
-    return row
-
-
-def fail(out: Path, row: ResultRow, method: str) -> None:
-    write(replace(row, method=method, status="failed", reason="loss became NaN", metrics={}, per_subject={}), None, out)
+def put(out: Path, method: str, *, seed: int = 0, **changes: Any) -> ResultRow:
+    """Write a result with confidences of two digits."""
+    confidence = ANSWERS.confidences(SKILLS[method], seed + 10 * len(method), slope=2.0).round(2).clip(0.01, 0.99)
+    fields = {**PLACE, "subject": SUBJECTS, "labels_seen": LabelsSeen(4096, 512), "seed": seed, **changes}
+    return write_result(out, method, confidence, CORRECT, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -76,187 +59,136 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models; on the second one method is missing, and on the first one failed."""
     folder = tmp_path_factory.mktemp("results")
-    for seed in (0, 1):
-        put(folder, "ccps", seed=seed)
-    put(folder, "litcab")
-    row = put(folder, "ptrue")
-    fail(folder, row, "ct")
+    for method, seed in (("ccps", 0), ("ccps", 1), ("litcab", 0), ("ptrue", 0)):
+        put(folder, method, seed=seed)
+    write_failure(folder, "ct", "loss became NaN", **PLACE)
     for method in ("ptrue", "ccps"):
         put(folder, method, model="qwen14b")
     return folder
 
 
-def table(out: Path, cache: Path, **view: object) -> TableViews:
-    return build_views(View(out, **view), cache)  # type: ignore[arg-type]
+def table(out: Path, cache: Path, **view: Any) -> TableViews:
+    return build_views(View(out, **view), cache)
 
 
 def rows_of(sheet: TableViews) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(formats.render(sheet, "csv"))))
 
 
+def by_method(sheet: TableViews) -> dict[str, dict[str, str]]:
+    return {record["method"]: record for record in rows_of(sheet)}
+
+
+def first_cells(grid: Grid) -> list[str]:
+    return [row.cells[0].text for row in grid.rows]
+
+
+def rows_from(grid: Grid, method: str) -> tuple[GridRow, ...]:
+    return grid.rows[first_cells(grid).index(method) :]
+
+
+# --- what is recomputed -----------------------------------------------------------------------------------------------
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file, with its digest."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    change(values)
+    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
+
+
 def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "ptrue")
-    honest = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
+    honest = by_method(table(tmp_path, cache))
     (path,) = tmp_path.rglob("ccps*.json")
-    values = json.loads(path.read_text(encoding="utf-8"))
-    values["metrics"]["brier"]["mean"] = values["per_subject"]["subject 1"]["brier"] = 0.054
-    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
+    edit(path, lambda values: values["metrics"]["brier"].update(mean=0.054))
+    edit(path, lambda values: values["per_subject"]["subject 1"].update(brier=0.054))
     for _ in range(2):  # also once all is kept that is kept
-        shown = {record["method"]: record for record in rows_of(table(tmp_path, cache))}
-        assert shown["ccps"]["brier_mean"] == honest["ccps"]["brier_mean"] != 0.054
+        shown = by_method(table(tmp_path, cache))
+        assert shown["ccps"]["brier_mean"] == honest["ccps"]["brier_mean"]
         assert "other numbers than its Parquet file" in shown["ccps"]["notes"]
         assert shown["ptrue"] == honest["ptrue"]
-    (row,) = (row for row in rows_to_show(tmp_path, cache) if row.method == "ccps")
+    (row,) = (row for row in read_recomputed(tmp_path, cache) if row.method == "ccps")
     assert row.per_subject["subject 1"]["brier"] != 0.054
 
 
 def test_a_metric_that_a_json_file_lacks_is_computed(tmp_path: Path, cache: Path) -> None:
     """Another version of the program wrote it: nothing in it is wrong, and nothing has to be run again."""
-    row = put(tmp_path, "ccps")
+    before = put(tmp_path, "ccps")
     (path,) = tmp_path.rglob("ccps*.json")
-    write(recompute_row(row, read_records(path)), read_records(path), tmp_path)
-    before = rows_to_show(tmp_path, None)
-    values = json.loads(path.read_text(encoding="utf-8"))
-    for named in (values["metrics"], *values["per_subject"].values()):
-        del named["coverage95"]
-    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
+    edit(path, lambda values: [of.pop("coverage95") for of in (values["metrics"], *values["per_subject"].values())])
     for _ in range(2):  # computed, then remembered
-        (row,) = rows_to_show(tmp_path, cache)
-        assert (row.metrics, row.per_subject, row.notes) == (before[0].metrics, before[0].per_subject, ())
-
-
-def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
-    row = put(tmp_path / "results", "ccps")
-    put(tmp_path / "results", "ptrue")
-    monkeypatch.setenv("COLUMNS", "200")
-    before = rows_of(table(tmp_path / "results", tmp_path / "cache"))
-    fail(tmp_path / "results", row, "ccps")
-    code, said, complaints = command(capsys, monkeypatch, "--results", tmp_path / "results")
-    assert (code, complaints) == (0, "")
-    assert re.search(r"the last run of seed 0 failed \(20.* UTC: loss became NaN\); shown is the one before", said)
-    after = rows_of(table(tmp_path / "results", tmp_path / "cache"))
-    assert [(line["method"], line["ece_mean"]) for line in after] == [
-        (line["method"], line["ece_mean"]) for line in before
-    ]
-    page = tmp_path / "report.html"
-    monkeypatch.setattr("sys.argv", ["bench", "report", "--results", str(tmp_path / "results"), "--out", str(page)])
-    with pytest.raises(SystemExit, match="0"):
-        app.main()
-    assert "the last run of seed 0 failed" in page.read_text(encoding="utf-8")
-
-
-def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
-    put(tmp_path, "ccps")
-    put(tmp_path, "mine", skill=0.5)
-    (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
-    (found,) = tables_of(View(tmp_path), cache)
-    assert {line.method: _NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
-    assert [(line.method, line.style.colour) for line in found.ordered_lines] == [
-        ("mine", "#123456"),
-        ("ccps", "#b53a08"),
-    ]
+        (row,) = read_recomputed(tmp_path, cache)
+        assert (row.metrics, row.per_subject, row.notes) == (before.metrics, before.per_subject, ())
 
 
 def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row, path = put(tmp_path, "ccps"), tmp_path / "llama8b/mmlu-choice/ccps--fixed--s0.json"
-    row = recompute_row(row, read_records(path))
-    write(row, read_records(path), tmp_path)
-    said: list[str] = []
-    first = rows_to_show(tmp_path, tmp_path / "cache", say=said.append)
+    row = put(tmp_path, "ccps")
+    path, said = stored_path(row, tmp_path), list[str]()
+    first = read_recomputed(tmp_path, tmp_path / "cache", say=said.append)
     assert len(said) == 1
-    monkeypatch.setattr(recomputed.recomputation, "recompute_row", None)
-    assert rows_to_show(tmp_path, tmp_path / "cache", say=said.append) == first == [read(path)]
+    monkeypatch.setattr(recomputation, "recompute_row", None)
+    assert read_recomputed(tmp_path, tmp_path / "cache", say=said.append) == first == [read(path)]
     assert len(said) == 1
     write(replace(row, notes=("x",)), read_records(path), tmp_path)
     with pytest.raises(TypeError, match="not callable"):
-        rows_to_show(tmp_path, tmp_path / "cache")
+        read_recomputed(tmp_path, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(("bins", "complaint"), [([1], "expected a value of type int"), (10**9, "at most 10,000")])
 def test_bins_that_can_t_be_are_named(tmp_path: Path, bins: object, complaint: str) -> None:
-    put(tmp_path, "ccps", deviations={"protocol.ece_bins": bins}, config={"protocol.ece_bins": bins})
+    odd = {"protocol.ece_bins": bins}
+    write(result_row(**PLACE, config=odd, deviations=odd), question_records([0.5], [True]), tmp_path)
     with pytest.raises(UserError, match=rf"ccps--fixed--s0--[0-9a-f]{{8}}\.json: .*{complaint}"):
-        rows_to_show(tmp_path, None)
+        read_recomputed(tmp_path, None)
+
+
+def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(tmp_path: Path) -> None:
+    folder, env = tmp_path / "results", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    put(folder, "ccps")
+    put(folder, "ptrue")
+    before = by_method(table(folder, tmp_path / "cache"))
+    write_failure(folder, "ccps", "loss became NaN", **PLACE)
+    done = command.bench("table", "--results", folder, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(
+        r"the last run of seed 0 failed \(20.* UTC: loss became NaN\); shown is the one before", done.stdout
+    )
+    after = by_method(table(folder, tmp_path / "cache"))
+    assert {name: of["ece_mean"] for name, of in after.items()} == {name: of["ece_mean"] for name, of in before.items()}
+    assert not command.bench("report", "--results", folder, "--out", tmp_path / "report.html", env=env).returncode
+    assert "the last run of seed 0 failed" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps")
+    put(tmp_path, "mine")
+    (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
+    (found,) = tables_of(View(tmp_path), cache)
+    assert {line.method: _NOT_BUILT_IN in line.notes for line in found.lines} == {"ccps": False, "mine": True}
+    drawn = [(line.method, line.style.colour) for line in found.ordered_lines]
+    assert drawn == [("mine", "#123456"), ("ccps", "#b53a08")]
 
 
 # --- every number, again ----------------------------------------------------------------------------------------------
 
-
-def naive_ece(p: np.ndarray, o: np.ndarray) -> float:
-    total = 0.0
-    for j in range(10):
-        inside = [k for k in range(p.size) if j / 10 <= p[k] < (j + 1) / 10 or (j == 9 and p[k] == 1)]
-        if inside:
-            total += len(inside) / p.size * abs(np.mean([p[k] for k in inside]) - np.mean([o[k] for k in inside]))
-    return total
+SKLEARN: dict[str, Callable[[Any, Any], float]] = {
+    "brier": lambda o, p: brier_score_loss(o, p, labels=[0, 1]), "aucpr": average_precision_score,
+    "auroc": roc_auc_score, "nll": lambda o, p: log_loss(o, p, labels=[0, 1]),
+}  # fmt: skip
+"""Metrics of the table against scikit-learn; all of them have their own references in tests/unit/metrics."""
 
 
-def naive_rmsce(p: np.ndarray, o: np.ndarray) -> float | None:
-    """Root, with its sign, of the mean over answers of the mean product of p - o over pairs of their bin's answers."""
-    if p.size < 30:
-        return None
-    bins = min(15, p.size // 10)
-    place = [int(bins * (np.sum(p < each) + np.sum(p <= each))) // (2 * p.size) for each in p]
-    total = 0.0
-    for j in set(place):
-        gap = [p[k] - o[k] for k in range(p.size) if place[k] == j]
-        products = [gap[a] * gap[b] for a in range(len(gap)) for b in range(len(gap)) if a != b]
-        total += len(gap) / p.size * np.mean(products) if products else 0.0
-    return float(np.copysign(np.sqrt(abs(total)), total))
+COMPUTED = [name for name in METRICS if name not in {"ece_floor", "ece_debiased"}]  # which are drawn
 
 
-def accuracy(o: np.ndarray, p: np.ndarray) -> float:
-    return float(np.mean([(p[k] > 0.5) == o[k] for k in range(p.size)]))
-
-
-def recalibrated(o: np.ndarray, p: np.ndarray) -> float:
-    """Brier of the isotonic fit to the very answers."""
-    fit = IsotonicRegression(y_min=0, y_max=1).fit_transform(p, o)
-    return float(brier_score_loss(o, fit, labels=[0, 1]))
-
-
-def covered(o: np.ndarray, p: np.ndarray) -> float:
-    """Largest share of answers above some threshold of which 95 % are right."""
-    shares = [np.mean(p >= least) for least in set(p) if precision_score(o, p >= least) >= 0.95]
-    return float(max(shares, default=0))
-
-
-def risk_area(o: np.ndarray, p: np.ndarray) -> float:
-    """Mean over k of the share of mistakes among the k most confident answers; equal ones are in every order."""
-    risk = []
-    for k in range(1, p.size + 1):
-        least = np.sort(p)[::-1][k - 1]
-        above, level = p > least, p == least
-        mistakes = np.sum(1 - o[above]) + (k - above.sum()) * np.mean(1 - o[level])
-        risk.append(mistakes / k)
-    return float(np.mean(risk))
-
-
-AGAIN = {
-    "ece": lambda o, p: naive_ece(p, o),
-    "rmsce": lambda o, p: naive_rmsce(p, o),
-    "brier": lambda o, p: brier_score_loss(o, p, labels=[0, 1]),
-    "acc": accuracy,
-    "aucpr": lambda o, p: average_precision_score(o, p) if len(set(o)) > 1 else None,
-    "auroc": lambda o, p: roc_auc_score(o, p) if len(set(o)) > 1 else None,
-    "nll": lambda o, p: log_loss(o, p, labels=[0, 1]),
-    "brier_unc": lambda o, _p: float(np.var(o)),
-    "brier_mcb": lambda o, p: brier_score_loss(o, p, labels=[0, 1]) - recalibrated(o, p),
-    "brier_dsc": lambda o, p: float(np.var(o)) - recalibrated(o, p),
-    "aurc": risk_area,
-    "coverage95": covered,
-    "eaurc": lambda o, p: risk_area(o, p) - risk_area(o, o.astype(float)),
-}
-
-
-def mean_of(name: str, values: Sequence[float]) -> float:
-    """The mean; of `rmsce` the root of that of the squares, which keep their signs."""
-    mean = np.mean(np.sign(values) * np.square(values)) if name == "rmsce" else np.mean(values)
-    return float(np.copysign(np.sqrt(abs(mean)), mean) if name == "rmsce" else mean)
+def again(name: str, questions: Any) -> float | None:
+    p, o = questions["confidence"].to_numpy(), questions["correct"].to_numpy()
+    found = METRICS[name].compute(p, o)
+    if name in SKLEARN and found is not None:
+        assert found == pytest.approx(SKLEARN[name](o.astype(int), p))
+    return found
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
@@ -271,108 +203,32 @@ def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Pat
         by_seed = defaultdict(list)
         for path in sorted(out.glob(f"{record['model']}/mmlu-choice/{record['method']}--*.parquet")):
             questions = pq.read_table(path).to_pandas()
-            for name, again in AGAIN.items():
-                whole, *parts = (
-                    again(part["correct"].to_numpy(dtype=int), part["confidence"].to_numpy())
-                    for part in (questions, *(each for _, each in questions.groupby("subject")))
-                )
+            for name in COMPUTED:
+                parts = [again(name, part) for _, part in questions.groupby("subject")]
                 known = [value for value in parts if value is not None]
-                by_seed[name].append((whole if average == "questions" else mean_of(name, known), np.std(known)))
+                whole = again(name, questions) if average == "questions" else METRICS[name].mean(known)
+                by_seed[name].append((whole, np.std(known)))
         for name, seeds in by_seed.items():
             values, stds = zip(*seeds, strict=True)
-            expected = mean_of(name, values)
-            assert float(record[f"{name}_mean"]) == pytest.approx(max(0, expected), abs=1e-9)
+            expected = METRICS[name].mean(values)
+            assert float(record[f"{name}_mean"]) == pytest.approx(displayed_value(name, expected or 0), abs=1e-9)
             assert told[record["model"], record["method"]][name]["mean"] == float(record[f"{name}_mean"])
             assert float(record[f"{name}_std"]) == pytest.approx(np.mean(stds), abs=1e-9)
             if len(seeds) > 1:
                 assert float(record[f"{name}_seed_std"]) == pytest.approx(np.std(values, ddof=1), abs=1e-9)
             checked += 1
-    assert checked == 5 * len(AGAIN)
-
-
-def test_printed_numbers_are_the_exact_ones_rounded(out: Path, cache: Path) -> None:
-    sheet = table(out, cache)
-    exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
-    for grid, model in zip(sheet.grids, ("llama8b", "qwen14b"), strict=True):
-        for row in grid.rows:
-            record = exact[model, row.cells[0].text]
-            for name, cell in zip(COLUMNS, row.cells[2:], strict=False):
-                parts = [f"{name}_mean", f"{name}_half", *(["ece_floor"] if name == "ece" else [])]
-                signs = ["", " ±", " / "]
-                known = [(sign, record[part]) for sign, part in zip(signs, parts, strict=False) if record[part]]
-                wanted = "".join(f"{sign}{100 * float(value):.1f}" for sign, value in known)
-                assert cell.text == (wanted or "failed")
-                if record[f"{name}_half"]:
-                    low, mean, high = (float(record[f"{name}_{part}"]) for part in ("low", "mean", "high"))
-                    assert float(record[f"{name}_half"]) == pytest.approx(max(low and mean - low, high - mean))
+    assert checked == 5 * len(COMPUTED)
+    for line in (line for found in tables_of(View(out, average=AverageOver(average)), cache) for line in found.lines):
+        for name in TESTED if line.ok_rows else ():
+            mean, standing = line.estimate(name).mean, line.estimate(name).standing
+            assert standing
+            assert displayed_value(name, standing.value or 0) == pytest.approx(mean)
 
 
 def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> None:
     said = "AUROC leaves out 1 of 4 subjects, where it is undefined"
     assert said in table(out, cache, average=AverageOver.SUBJECTS).grids[0].footnotes
     assert said not in table(out, cache).grids[0].footnotes  # that of all questions leaves none out
-
-
-# --- marks and statistics ---------------------------------------------------------------------------------------------
-
-
-def test_what_is_best_and_how_sure_is_what_the_tests_say(out: Path, cache: Path) -> None:
-    for found in table(out, cache).data():
-        lines = {line["method"]: line for line in found["lines"] if line["metrics"]}
-        for name in ("brier", "acc", "aucpr"):
-            better = max if METRICS[name].higher_is_better else min
-            best = better(lines, key=lambda method: lines[method]["metrics"][name]["mean"])
-            pairs = [
-                pair
-                for pair in found["comparisons"]
-                if pair["metric"] == name and best in {pair["first"]["method"], pair["second"]["method"]}
-            ]
-            assert len(pairs) == len(lines) - 1
-            is_sure = all(pair["p_corrected"] < 0.05 for pair in pairs)
-            assert lines[best]["metrics"][name]["best"] == ("beyond chance" if is_sure else "not beyond chance")
-            ranks = {method: line["standing"]["ranks"][name] for method, line in lines.items()}
-            assert ranks[best] == 1
-            assert not is_sure or sorted(ranks.values())[1] > 1
-
-
-def test_intervals_name_their_estimand_and_stand_under_their_method(out: Path, cache: Path) -> None:
-    sheet = table(out, cache, stats=True)
-    assert len(sheet.grids) == 6
-    main, calibration, selection = sheet.grids[:3]
-    labels = [row.cells[0].text for row in main.rows]
-    assert labels == [
-        "ccps", "these subjects", "std over subjects", "std between seeds", "litcab", "these subjects",
-        "std over subjects", "ptrue", "these subjects", "std over subjects", "ct",
-    ]  # fmt: skip
-    found = sheet.data()[0]["lines"][0]["metrics"]["brier"]["interval"]
-    assert main.rows[1].cells[4].text == f"{100 * found['low']:.1f}\u2013{100 * found['high']:.1f}"
-    assert main.remarks == ("no interval (other subjects): 20 subjects are needed to speak of others, there are 4",)
-    headings = [column.label for grid in (calibration, selection) for column in grid.columns]
-    for label in (
-        "p calibrated",
-        "ECE floor",
-        "smECE ↓",
-        "ECE (equal mass) ↓",
-        "Brier MCB ↓",
-        "NLL ↓",
-        "AURC ↓",
-        "E-AURC ↓",
-    ):
-        assert label in headings
-    for kind in ("terminal", "md", "tex"):
-        assert "these subjects" in formats.render(sheet, kind, width=100)
-
-
-def test_all_is_in_the_json(out: Path, cache: Path) -> None:
-    (first, _) = json.loads(formats.render(table(out, cache), "json"))
-    line = next(line for line in first["lines"] if line["method"] == "ccps")
-    assert line["standing"]["ranks"]["brier"] == 1
-    assert 0 < line["standing"]["p_calibrated"] <= 1
-    assert line["metrics"]["auroc"]["interval"]["estimand"] == "fixed-subjects"
-    assert line["metrics"]["auroc"]["clustered"]["reason"].startswith("20 subjects")
-    assert len(line["metrics"]["brier"]["by_seed"]) == 2
-    assert {pair["metric"] for pair in first["comparisons"]} == set(TESTED)
-    assert len(first["comparisons"]) == 3 * len(TESTED)
 
 
 # --- the paper --------------------------------------------------------------------------------------------------------
@@ -387,80 +243,46 @@ def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: P
             assert float(record[f"{name}_published"]) == cell.mean
             assert record[f"{name}_no_target"] == cell.reason
             if record["status"] == "ok":
-                difference = float(record[f"{name}_mean"]) - cell.mean
-                assert float(record[f"{name}_difference"]) == pytest.approx(difference, abs=1e-12)
-    (grid, _) = sheet.grids
-    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "ptrue")
-    assert [row.cells[0].text for row in grid.rows[place + 1 :]] == ["published", "difference", "ct", "published"]
-    ours, published, difference, failed, alone = (row.cells[4].text for row in grid.rows[place:])
-    assert published == "39.4 ±4.2"
-    gap, half = float(ours.split()[0]) - 39.4, ours.split()[1]
-    found = difference.replace("\u2212", "-").split()
-    assert (float(found[0]), found[1]) == (pytest.approx(gap, abs=0.051), half)
-    assert (failed, alone) == ("failed", "21.1 ±5.7")
-    assert [row.cells[3].text for row in grid.rows[place + 1 : place + 3]] == ["", ""]  # the paper has no RMSCE
+                ahead = float(record[f"{name}_mean"]) - cell.mean
+                assert float(record[f"{name}_difference"]) == pytest.approx(ahead, abs=1e-12)
+    rows = rows_from(sheet.grids[0], "ptrue")
+    assert [row.cells[0].text for row in rows[1:]] == ["published", "difference", "ct", "published"]
+    ours, published, difference, failed, alone = (row.cells[4].text for row in rows)
+    assert (published, failed, alone) == ("39.4 ±4.2", "failed", "21.1 ±5.7")
+    own, gap = ours.split(), difference.replace("\u2212", "-").split()
+    assert gap[1] == own[1]
+    assert float(gap[0]) == pytest.approx(float(own[0]) - 39.4, abs=0.051)
+    assert [row.cells[3].text for row in rows[1:3]] == ["", ""]  # the paper has no RMSCE
+    no_target = rows_from(sheet.grids[0], "litcab")[1].cells[2]
+    assert (no_target.text, no_target.notes) == (
+        "10.9 ±4.8", ("no target: answers with confidence 1 fell into no bin",)
+    )  # fmt: skip
+    assert "answers with confidence 1" in formats.render(sheet, "terminal", width=100)
 
 
+@pytest.mark.parametrize(
+    ("average", "same"), [(None, "subjects"), (AverageOver.SUBJECTS, "subjects"), (AverageOver.QUESTIONS, "questions")]
+)
 def test_beside_the_paper_numbers_are_means_over_subjects_as_its_own_unless_others_are_asked_for(
-    out: Path, cache: Path
+    out: Path, cache: Path, average: AverageOver | None, same: str
 ) -> None:
-    questions, subjects = (rows_of(table(out, cache, average=average)) for average in AverageOver)
-    for average, expected in ((None, subjects), (AverageOver.SUBJECTS, subjects), (AverageOver.QUESTIONS, questions)):
-        sheet = table(out, cache, against=Against.PAPER, average=average)
-        for record, own in zip(rows_of(sheet), expected, strict=True):
-            assert {name: record[name] for name in own} == own
-        said = "Numbers are of all questions at once" if expected is questions else "Numbers are means over subjects"
-        assert said in " ".join(sheet.grids[0].legend)
-    assert rows_of(table(out, cache)) == questions
+    sheet = table(out, cache, against=Against.PAPER, average=average)
+    for record, own in zip(rows_of(sheet), rows_of(table(out, cache, average=AverageOver(same))), strict=True):
+        assert {name: record[name] for name in own} == own
+    said = {"questions": "Numbers are of all questions at once", "subjects": "Numbers are means over subjects"}
+    assert said[same] in " ".join(sheet.grids[0].legend)
+    assert {record["average"] for record in rows_of(table(out, cache))} == {"questions"}
 
 
-def test_intervals_ranks_and_tests_are_of_what_is_averaged(out: Path, cache: Path) -> None:
-    for average in AverageOver:
-        for found in tables_of(View(out, average=average), cache):
-            runs = {
-                line.key: [read_records(stored_path(row, out)).take(BY_ID) for row in line.ok_rows]
-                for line in found.ordered_lines
-                if line.ok_rows
-            }
-            first = next(iter(runs.values()))[0]
-            told = summary(
-                {key.method: np.stack([run.confidence for run in records]) for key, records in runs.items()},
-                first.correct, first.subject, Settings(average=average.value),
-            )  # fmt: skip
-            able = [line.method for line in found.lines if line.ok_rows and line.orders_answers]
-            expected = {**told.ranks, "rmsce": ranks(able, told.comparisons["rmsce"])}
-            for line in found.lines:
-                for name, estimate in told.methods[line.method].estimates.items() if line.ok_rows else ():
-                    assert line.estimate(name).standing == estimate
-                    assert line.standing
-                    assert line.rank(name) == expected[name].get(line.method)
-            pairs = [pair for of_metric in told.comparisons.values() for pair in of_metric]
-            assert [pair.p_corrected for pair in found.standings.pairs] == [pair.p_corrected for pair in pairs]
-
-
-def test_what_is_no_target_has_a_footnote_with_the_reason(out: Path, cache: Path) -> None:
-    (grid, _) = table(out, cache, against=Against.PAPER).grids
-    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
-    cell = grid.rows[place + 1].cells[2]
-    assert cell.text == "10.9 ±4.8"
-    assert cell.notes == ("no target: answers with confidence 1 fell into no bin",)
-    assert "answers with confidence 1" in formats.render(
-        table(out, cache, against=Against.PAPER), "terminal", width=100
-    )
-
-
-def test_what_the_paper_does_not_have_takes_no_row_and_where_it_has_nothing_that_is_one_sentence(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_numbers_that_the_paper_lacks_take_no_row_or_one_sentence(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps", model="tiny", task="atlas-choice")
-    put(tmp_path, "ccps+platt", skill=0.9)
+    put(tmp_path, "ccps+platt")
     put(tmp_path, "ptrue")
     known, unknown = table(tmp_path, cache, against=Against.PAPER).grids
     assert unknown.remarks == ("The paper has nothing to compare tiny on atlas-choice with.",)
-    assert [row.cells[0].text for row in unknown.rows] == ["ccps"]
+    assert first_cells(unknown) == ["ccps"]
     assert "Published" not in " ".join(unknown.legend)
-    assert [row.cells[0].text for row in known.rows] == ["ptrue", "published", "difference", "ccps+platt"]
-    assert known.remarks == ()
+    assert (first_cells(known), known.remarks) == (["ptrue", "published", "difference", "ccps+platt"], ())
     (chosen,) = table(tmp_path, cache, against=Against.PAPER, metrics=("nll", "auroc"), models=("llama8b",)).grids
     under = [[cell.text for cell in row.cells[1:3]] for row in chosen.rows if row.is_subrow]
     assert [row[:1] for row in under] == [[""], [""]]  # the paper has no NLL; a method alone has no rank
@@ -470,9 +292,11 @@ def test_what_the_paper_does_not_have_takes_no_row_and_where_it_has_nothing_that
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
-def test_differences_are_taken_in_the_order_named(out: Path, cache: Path) -> None:
-    one, other = (table(out, cache, compare=names) for names in (("ccps", "ptrue"), ("ptrue", "ccps")))
-    for a, b in zip(rows_of(one), rows_of(other), strict=True):
+def test_differences_are_those_of_the_means_in_the_order_named(out: Path, cache: Path) -> None:
+    one, other = (rows_of(table(out, cache, compare=names)) for names in (("ccps", "ptrue"), ("ptrue", "ccps")))
+    means = {(r["model"], r["method"]): float(r["brier_mean"]) for r in rows_of(table(out, cache)) if r["seeds"] != "0"}
+    assert [record["metric"] for record in one] == [*TESTED] * 2
+    for a, b in zip(one, other, strict=True):
         assert (a["first"], b["first"]) == ("ccps", "ptrue")
         assert float(a["difference"]) == -float(b["difference"])
         assert (float(a["difference"]) > 0) is bool(METRICS[a["metric"]].higher_is_better)
@@ -480,57 +304,37 @@ def test_differences_are_taken_in_the_order_named(out: Path, cache: Path) -> Non
         assert (a["p"], a["p_corrected"], a["verdict"]) == (b["p"], b["p_corrected"], b["verdict"])
         assert a["verdict"] == ("ccps is better" if float(a["p_corrected"]) < 0.05 else "can't be distinguished")
         assert float(a["p"]) <= float(a["p_corrected"])
-    assert [record["metric"] for record in rows_of(one)] == [*TESTED] * 2
+        if a["metric"] == "brier":
+            gap = means[a["model"], "ccps"] - means[a["model"], "ptrue"]
+            assert float(a["difference"]) == pytest.approx(gap, abs=1e-12)
 
 
-def test_a_comparison_is_that_of_the_means(out: Path, cache: Path) -> None:
-    means = {(r["model"], r["method"]): float(r["brier_mean"]) for r in rows_of(table(out, cache)) if r["seeds"] != "0"}
-    for record in rows_of(table(out, cache, compare=("ccps", "ptrue"))):
-        if record["metric"] == "brier":
-            gap = means[record["model"], "ccps"] - means[record["model"], "ptrue"]
-            assert float(record["difference"]) == pytest.approx(gap, abs=1e-12)
-
-
-def test_a_comparison_says_what_is_missing(out: Path, cache: Path) -> None:
+def test_a_comparison_says_which_results_are_missing(out: Path, cache: Path) -> None:
     sheet = table(out, cache, compare=("ccps", "litcab", "ct"))
     assert sheet.grids[0].remarks == ("ct failed: loss became NaN",)
     assert sheet.grids[1].remarks == (
         "litcab was not run with qwen14b on mmlu-choice", "ct was not run with qwen14b on mmlu-choice",
     )  # fmt: skip
-    for kind in ("terminal", "md", "tex", "csv", "json"):
-        assert "ccps" in formats.render(sheet, kind, width=80)
+    assert all("ccps" in formats.render(sheet, kind, width=80) for kind in ("terminal", "md", "tex", "csv", "json"))
     assert "litcab was not run with qwen14b" in formats.render(sheet, "terminal", width=80)
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (
-            ("ccps", "litcap"),
-            r"no result of method 'litcap'; there are ccps, ct, litcab, ptrue. Did you mean 'litcab'\?",
-        ),
-        (("ccps",), "expected at least two different methods, got ccps"),
-        (("ccps", "ccps"), "expected at least two different methods, got ccps"),
-        ((), "expected at least two different methods, got none"),
-    ],
-)
-def test_names_that_cannot_be_compared(out: Path, cache: Path, names: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        table(out, cache, compare=names)
+PAPER, MODELS = Against.PAPER, Layout.MODELS
 
 
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (
-            {"compare": ("a", "b"), "against": Against.PAPER},
-            "--compare makes a table of its own, .*; leave out --against",
-        ),
-        ({"compare": ("a", "b"), "stats": True, "layout": Layout.MODELS}, "leave out --stats and --layout models"),
+        ({"compare": ("ccps", "litcap")}, r"no result of method 'litcap'; there are ccps, .* mean 'litcab'\?"),
+        ({"compare": ("ccps",)}, "expected at least two different methods, got ccps"),
+        ({"compare": ("ccps", "ccps")}, "expected at least two different methods, got ccps"),
+        ({"compare": ()}, "expected at least two different methods, got none"),
+        ({"compare": ("a", "b"), "against": PAPER}, "--compare makes a table of its own, .*; leave out --against"),
+        ({"compare": ("a", "b"), "stats": True, "layout": MODELS}, "leave out --stats and --layout models"),
         ({"compare": ("a", "b"), "methods": ("a",)}, "of the methods that it names; leave out --method"),
         ({"compare": ("a", "b"), "headline": "brier"}, "leave out --sort"),
         ({"compare": ("ccps", "ptrue"), "metrics": ("ece", "aurc")}, "--compare: aurc has no test; there are tests of"),
-        ({"layout": Layout.MODELS, "stats": True}, "--layout models has no room for --stats"),
+        ({"layout": MODELS, "stats": True}, "--layout models has no room for --stats"),
     ],
 )
 def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str, object], message: str) -> None:
@@ -560,99 +364,67 @@ def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
     assert rows["litcab"].cells[9].notes == ("litcab was not run with qwen14b on mmlu-choice",)
     assert r"\multicolumn{7}{c}{qwen14b}" in formats.render(sheet, "tex")
     assert "qwen14b AUROC ↑" in formats.render(sheet, "md")
-
-
-def test_the_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
-    (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
-    place = next(i for i, row in enumerate(grid.rows) if row.cells[0].text == "litcab")
-    assert [cell.text for cell in grid.rows[place + 1].cells[8:]] == ["", "45.6", "", "20.0", "78.3", "83.7", "65.3"]
-    assert {cell.text for cell in grid.rows[place + 2].cells[8:]} == {""}
-
-
-def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
-    for model in ("somebodys", "qwen32b", "llama8b"):
-        put(tmp_path, "ccps", model=model)
-    assert [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]] == [
-        "llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice",
-    ]  # fmt: skip
-
-
-def test_what_does_not_belong_side_by_side_is_refused(tmp_path: Path, cache: Path) -> None:
-    put(tmp_path, "ccps")
-    put(tmp_path, "ccps", model="qwen14b", preset="paper")
-    assert len(table(tmp_path, cache).grids) == 2
-    with pytest.raises(
-        UserError, match="presets fixed, paper, which don't belong side by side; choose one with --preset"
-    ):
-        table(tmp_path, cache, layout=Layout.MODELS)
-    (alone,) = table(tmp_path, cache, layout=Layout.MODELS, preset="paper").grids
-    assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
-
-
-def test_a_narrow_terminal_puts_models_below_one_another(out: Path, cache: Path) -> None:
-    text = formats.render(table(out, cache, layout=Layout.MODELS), "terminal", width=70)
+    text = formats.render(sheet, "terminal", width=70)  # below one another
     assert max(map(len, text.splitlines())) <= 70
     assert len(re.findall(r"^method +rank +ECE ↓", text, re.MULTILINE)) == 2
     assert len(re.findall(r"^ +llama8b$", text, re.MULTILINE)) == 1
 
 
-# --- the command, and bad input ---------------------------------------------------------------------------------------
+def test_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
+    (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
+    _, published, difference, *_ = rows_from(grid, "litcab")
+    assert [cell.text for cell in published.cells[8:]] == ["", "45.6", "", "20.0", "78.3", "83.7", "65.3"]
+    assert {cell.text for cell in difference.cells[8:]} == {""}
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object
-) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["bench", "table", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "100")
-    try:
-        app.main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
+    for model in ("somebodys", "qwen32b", "llama8b"):
+        put(tmp_path, "ccps", model=model)
+    titles = [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]]
+    assert titles == ["llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice"]
 
 
-def spoil(out: Path, what: str) -> None:
-    (path,) = out.rglob("ccps*.json")
-    if what == "no parquet":
-        path.with_suffix(".parquet").unlink()
-    elif what == "nan":
-        records = read_records(path)
-        write(read(path), replace(records, confidence=np.array([np.nan, *records.confidence[1:]])), out)
-    elif what == "schema":
-        path.write_text(
-            path.read_text(encoding="utf-8").replace('"schema_version": 5', '"schema_version": 1'), encoding="utf-8"
-        )
-    elif what == "empty":
-        for file in list(out.rglob("*.*")):
-            file.unlink()
-    else:
-        row = put(out, "litcab", skill=0.5, preset="paper") if what == "presets" else put(out, "litcab", task_version=7)
-        assert to_json(row)
+def test_presets_that_do_not_belong_side_by_side_are_refused(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path, "ccps")
+    put(tmp_path, "ccps", model="qwen14b", preset="paper")
+    assert len(table(tmp_path, cache).grids) == 2
+    said = "presets fixed, paper, which don't belong side by side; choose one with --preset"
+    with pytest.raises(UserError, match=said):
+        table(tmp_path, cache, layout=Layout.MODELS)
+    (alone,) = table(tmp_path, cache, layout=Layout.MODELS, preset="paper").grids
+    assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def without_files(folder: Path) -> None:
+    for file in folder.rglob("*.*"):
+        file.unlink()
+
+
+def with_another_schema(folder: Path) -> None:
+    (path,) = folder.rglob("ccps*.json")
+    path.write_text(path.read_text("utf-8").replace('"schema_version": 5', '"schema_version": 1'), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("what", "complaint"),
+    ("spoil", "complaint"),
     [
-        ("empty", "there are no results to show; run something first: bench run"),
-        ("no parquet", r"ccps--fixed--s0\.json has no ccps--fixed--s0\.parquet beside it"),
-        ("nan", r"ccps--fixed--s0\.parquet: confidence nan in row 0; expected values in \[0, 1\]"),
-        ("schema", "schema version 1; this program reads version 5"),
-        ("presets", "have presets fixed, paper, which don't belong in one table; choose one with --preset"),
-        ("versions", "have task versions 1, 7, which don't belong in one table"),
+        (without_files, "there are no results to show; run something first: bench run"),
+        (with_another_schema, "schema version 1; this program reads version 5"),
+        (lambda folder: put(folder, "litcab", task_version=7), "have task versions 1, 7, which don't belong in one"),
     ],
+    ids=["none", "schema", "versions"],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, what: str, complaint: str
+    tmp_path: Path, spoil: Callable[[Path], object], complaint: str
 ) -> None:
-    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "results"
-    put(folder, "ccps")
-    put(folder, "ptrue")
-    spoil(folder, what)
-    code, said, complaints = command(capsys, monkeypatch, "--results", folder)
-    assert (code, said) == (2, "")
-    assert re.search(complaint, complaints.replace("\n", " "))
-    assert "Traceback" not in complaints
+    put(tmp_path / "results", "ccps")
+    put(tmp_path / "results", "ptrue")
+    spoil(tmp_path / "results")
+    done = command.bench("table", "--results", tmp_path / "results", env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(complaint, " ".join(done.stderr.split()))
+    assert "Traceback" not in done.stderr
     assert list(tmp_path.rglob("*.tmp")) == []
