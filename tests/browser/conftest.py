@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -36,9 +36,6 @@ MARKUP = "<b>moss</b>"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files of this folder next to each other, so that one Chromium serves them."""
     items.sort(key=lambda item: "browser" not in item.path.parts)
-
-
-# --- the comparison ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="package")
@@ -86,10 +83,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> str:
     return report.write(tmp_path_factory.mktemp("big") / "report.html", large_page.payload()).as_uri()
 
 
-# --- the browser ------------------------------------------------------------------------------------------------------
-
-
-def unavailable(reason: str) -> None:
+def unavailable(reason: str) -> NoReturn:
     """Skip, or fail where a browser is required."""
     if os.environ.get("CONFBENCH_REQUIRE_BROWSER") == "1":
         pytest.fail(f"CONFBENCH_REQUIRE_BROWSER=1, but {reason}")

@@ -135,9 +135,6 @@ def test_label_average_is_said_and_stored(average: Average, words: str) -> None:
     assert f"Values, {words}, averaged over draws of labels" in note(small_multiples(curves))
 
 
-# --- the paper's counts -----------------------------------------------------------------------------------------------
-
-
 def paper(folder: Path, *lines: str) -> Path:
     (folder / "paper").mkdir(parents=True, exist_ok=True)
     path = folder / "paper" / "label_distribution.csv"
@@ -168,9 +165,6 @@ def test_paper_counts_sum_up() -> None:
 def test_paper_counts_that_are_none_are_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(UserError, match="expected counts of right and wrong answers"):
         read_counts(paper(tmp_path, line))
-
-
-# --- figure and files -------------------------------------------------------------------------------------------------
 
 
 def test_label_figure_fills_the_points_that_are_ahead() -> None:

@@ -22,14 +22,16 @@ from bench.report.competition import displayed_value
 from bench.report.grouping import Key
 from bench.report.page import questions
 from bench.report.page.render import html
+from bench.report.page.verdict import verdict_data
 from bench.report.standings.compute import LineStanding, Standings
 from bench.report.style import built_in
 from bench.report.tables.build import build
 from bench.report.text import value_text
+from bench.report.verdict import verdict_of
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen
 from bench.results.submissions.recomputation import recompute_row
-from bench.stats import Estimate, Interval
+from bench.stats import TESTED, Estimate, Interval
 from tests.fixtures import large_page as large
 from tests.kit.golden import as_cases, check_golden
 from tests.kit.world import question_records, result_row
@@ -341,6 +343,49 @@ def test_page_of_unlike_results_is_refused(change, said):
     change(world)
     with pytest.raises(UserError, match=said):
         world.page()
+
+
+# --- the large page: verdicts and orders ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return large.tables()
+
+
+def verdict_words(tables):
+    data = verdict_data(tables, [f"table {k}" for k, _ in enumerate(tables)])
+    assert data["words"] == [
+        [f"table {k}", list(verdict_of(table, table.headline).sentences)] for k, table in enumerate(tables)
+    ]
+    rows = [f"{row['state']}: {' | '.join(row['texts'])}" for row in data["rows"]]
+    return [data["title"], *data["explained"], " | ".join(long for long, _ in data["columns"]), *rows]
+
+
+def test_page_verdicts_are_those_of_the_golden_file(tables):
+    [untested] = build([row for row in large.rows() if (row.model, row.task) == ("qwen32b", "medmcqa")])
+    check_golden("page_verdicts.txt", as_cases({
+        "one model": verdict_words([table for table in tables if table.model == large.MODELS[0]]),
+        "all models": verdict_words(tables),
+        "by NLL": verdict_words([tables[0].ordered_by("nll")]),
+        "not tested": verdict_words([untested]),
+        "one method": verdict_words([replace(untested, lines=untested.lines[:1])]),
+    }))  # fmt: skip
+
+
+def test_page_orders_and_leaders_of_headlines_are_those_of_tables(tables):
+    some = tables[::7]
+    built = page.payload(some, large.records_of, lambda task, version: {})
+    names = [method["name"] for method in built["methods"]]
+    assert next(iter(built["headlines"])) == "brier"
+    assert sorted(built["headlines"]) == sorted(TESTED)
+    for block, table in zip(built["blocks"], some, strict=True):
+        methods = [names[line["method"]] for line in block["lines"]]
+        assert methods == [line.method for line in table.lines]
+        for headline, found in block["headlines"].items():
+            assert [methods[i] for i in found["order"]] == [line.method for line in table.ordered_by(headline).lines]
+            assert [methods[i] for i in found["leads"]] == [line.method for line in table.leaders(headline)]
+        assert block["headlines"]["brier"]["order"] == list(range(len(methods)))
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

@@ -59,9 +59,6 @@ class Parsed(HTMLParser):
         self._open = None
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
 @given(JSON)
 @example([*HOSTILE])
 @example("\ud800 alone")
@@ -143,9 +140,6 @@ def test_page_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="can't be written"):
         page.write(tmp_path / "new", payload())
     assert [*tmp_path.rglob("*")] == [path.parent, path]
-
-
-# --- on loopback ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
