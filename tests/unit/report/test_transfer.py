@@ -259,6 +259,7 @@ def test_transfer_seeds_are_averaged_question_by_question(tmp_path: Path) -> Non
     assert not [p for p in matrix.prices if (p.method, p.corpus, p.test) == ("good", B, "a")]
     records = csv.DictReader(io.StringIO(render(build_analysis(matrix).views, "csv")))
     assert any("nothing to learn" in record["reason"] for record in records)
+    assert "missing" in [text.get_text() for axes in heat_map(matrix, "brier").axes for text in axes.texts]
 
 
 def test_transfer_gain_may_lose_order(tmp_path: Path) -> None:
