@@ -13,14 +13,7 @@ from bench import metrics
 from bench.report.bins import BINS, bin_records, wilson
 from bench.report.figures.numbers import HISTOGRAM_BINS, compute_histogram, risk_curve
 from bench.report.front import pareto_indices
-from bench.results.question_records import QuestionRecords
-
-
-def records(confidence, correct):
-    n = len(confidence)
-    everything = np.ones(n, dtype=bool)
-    p, o = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
-    return QuestionRecords([str(i) for i in range(n)], ["s"] * n, o, p, ["a"] * n, everything)
+from tests.kit.world import question_records as records
 
 
 @st.composite
@@ -32,16 +25,12 @@ def some_records(draw):
     return records(confidence, draw(arrays(np.bool_, n)))
 
 
-def in_bin(p, k, bins):
-    return k / bins <= p < (k + 1) / bins or (k == bins - 1 and p == 1.0)
-
-
 @settings(max_examples=50)
 @given(some_records())
 def test_bins_are_those_of_ece(run):
     bins = bin_records([run])
     for k in range(BINS):
-        rows = [i for i, p in enumerate(run.confidence) if in_bin(p, k, BINS)]
+        rows = [i for i, p in enumerate(run.confidence) if k / BINS <= p < (k + 1) / BINS or (k == BINS - 1 and p == 1)]
         assert bins.answers[k] == len(rows)
         if rows:
             assert bins.confidence[k] == pytest.approx(np.mean(run.confidence[rows]))
@@ -54,14 +43,14 @@ def test_bins_are_those_of_ece(run):
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_intervals_are_wilson_s(hits_of_n):
+def test_bin_intervals_are_wilson_s(hits_of_n):
     hits, n = hits_of_n
     expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
     low, high = wilson([hits / n], [n])
     assert (low[0], high[0]) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-def test_seeds_don_t_make_intervals_narrower():
+def test_bin_intervals_are_no_narrower_with_seeds():
     """Another seed asks the same questions again; it adds none."""
     run = records([0.45] * 20 + [0.95] * 40, [True] * 8 + [False] * 12 + [True] * 30 + [False] * 10)
     one, three = bin_records([run]), bin_records([run] * 3)
@@ -70,7 +59,7 @@ def test_seeds_don_t_make_intervals_narrower():
     assert three.by_seed.shape == (3, BINS)
 
 
-def test_seeds_are_drawn_together_and_each():
+def test_bins_are_of_seeds_together_and_each():
     runs = [records([0.95, 0.95, 0.15], [True, False, False]), records([0.95, 0.15, 0.15], [True, False, False])]
     bins = bin_records(runs)
     assert bins.rate[9] == pytest.approx(2 / 3)
@@ -89,7 +78,7 @@ def test_histograms_hold_every_answer(run):
 
 @settings(max_examples=50)
 @given(some_records())
-def test_the_area_below_a_curve_is_aurc(run):
+def test_risk_curve_area_is_aurc(run):
     curve = risk_curve([run])
     aurc = metrics.aurc(run.confidence, run.correct)
     assert np.mean(curve.risk[0]) == pytest.approx(aurc, abs=1e-12)
@@ -98,7 +87,7 @@ def test_the_area_below_a_curve_is_aurc(run):
     assert curve.risk[0, -1] == pytest.approx(np.mean(~run.correct))
 
 
-def test_long_curves_are_thinned_and_keep_their_values():
+def test_risk_curve_is_thinned_and_keeps_its_values():
     rng = np.random.default_rng(0)
     run = records(rng.random(5000), rng.random(5000) < 0.6)
     curve = risk_curve([run])
@@ -110,7 +99,7 @@ def test_long_curves_are_thinned_and_keep_their_values():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1))
-def test_the_front_dominates_all_others_and_nothing_on_it(points):
+def test_pareto_front_dominates_all_others_alone(points):
     on = pareto_indices(points)
     front = [points[i] for i in on]
     assert front == sorted(front)

@@ -64,7 +64,7 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_the_reference_computes_what_is_known():
+def test_colour_reference_computes_what_is_known():
     assert lab(linear("#ffffff")) == pytest.approx([100, 0, 0], abs=0.01)
     assert lab(linear("#ff0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.02)
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
@@ -81,15 +81,12 @@ def test_colours_of_built_in_methods_are_told_apart(seen, group):
         assert difference(BUILT_IN.of(one).colour, BUILT_IN.of(other).colour, seen) >= TELLABLE, (one, other)
 
 
-def test_built_in_methods_are_told_apart_without_any_colour():
+def test_style_tells_built_in_methods_apart_without_colour():
     looks = {(style.marker, style.dash) for style in BUILT_IN.named.values()}
     assert len(looks) == len(BUILT_IN.named)
     assert not MARKERS & set(OTHER_MARKERS)
-    assert set(BUILT_IN.named) <= set(registry.built_in()[0].names())
-
-
-def test_no_two_built_in_methods_look_alike():
     names = registry.built_in()[0].names()
+    assert set(BUILT_IN.named) <= set(names)
     assert len({BUILT_IN.of(name) for name in names}) == len(names)
 
 
@@ -99,7 +96,7 @@ def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
     assert contrast(colour, page) >= CONTRAST
 
 
-def test_a_plugin_looks_the_same_in_every_process():
+def test_style_of_a_plugin_is_the_same_in_every_process():
     """Python's own hash differs between processes; results of two runs must look alike."""
     assert BUILT_IN.of("somebody-elses") == SOMEBODY
     code = "from bench.report.style import Styles; print(tuple(Styles().of('somebody-elses')))"
@@ -112,35 +109,33 @@ def test_a_plugin_looks_the_same_in_every_process():
 
 
 @given(st.text(min_size=1))
-def test_any_name_has_a_look_that_matplotlib_knows(name):
+def test_style_of_any_name_is_known_to_matplotlib(name):
     style = BUILT_IN.of(name)
     assert matplotlib.colors.is_color_like(style.colour)
     assert MarkerStyle(style.marker, fillstyle=style.fill).get_path() is not None
 
 
-def test_different_plugins_rarely_look_alike():
+def test_styles_of_plugins_are_rarely_alike():
     looks = [BUILT_IN.of(f"plugin-{k}") for k in range(60)]
     assert len(set(looks)) > 45
     assert len({style.colour for style in looks}) == len(OTHER_COLOURS)
 
 
 @pytest.mark.parametrize("method", ["ccps", "somebody-elses"])
-def test_recalibrated_methods_keep_their_colour_and_are_told_apart_by_their_filling(method):
-    looks = [BUILT_IN.of(f"{method}+{recalibration}") for recalibration in RECALIBRATED_FILLS]
-    assert {(style.colour, style.marker) for style in looks} == {
-        (BUILT_IN.of(method).colour, BUILT_IN.of(method).marker)
-    }
-    assert len({style.fill for style in [*looks, BUILT_IN.of(method)]}) == 5
+def test_style_of_recalibrated_methods_differs_by_filling_alone(method):
+    looks = [BUILT_IN.of(method), *(BUILT_IN.of(f"{method}+{name}") for name in RECALIBRATED_FILLS)]
+    assert len({(style.colour, style.marker) for style in looks}) == 1
+    assert len({style.fill for style in looks}) == 5
 
 
-def test_order():
+def test_style_orders_methods():
     names = ["zeta", "ccps+platt", "ccps", "alpha", "litcab+platt", "ptrue", "litcab+beta"]
     assert sorted(names, key=BUILT_IN.place) == [
         "ptrue", "ccps", "alpha", "zeta", "litcab+beta", "litcab+platt", "ccps+platt",
     ]  # fmt: skip
 
 
-def test_a_folder_of_results_says_how_its_methods_are_drawn(tmp_path):
+def test_style_may_be_in_a_folder_of_results(tmp_path):
     assert read(tmp_path) == BUILT_IN
     (tmp_path / "style.toml").write_text(
         '[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n'
@@ -162,22 +157,28 @@ def test_a_folder_of_results_says_how_its_methods_are_drawn(tmp_path):
         ('[mine]\ncolour = "red"\nmarker = "o"\ndash = "solid"', "expected a colour such as '#1963de', got 'red'"),
         ('[mine]\ncolour = "#123456"\nmarker = "?"\ndash = "solid"', r"expected a marker of .*, got '\?'"),
         ('[mine]\ncolour = "#123456"\nmarker = ["o"]\ndash = "solid"', r"expected a marker of .*, got \['o'\]"),
-        (
-            '[mine]\ncolour = "#123456"\nmarker = "o"\ndash = 1',
-            "expected a dash of dash-dot, dashed, dotted, solid, got 1",
-        ),
+        ('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = 1', "a dash of dash-dot, dashed, dotted, solid, got 1"),
     ],
 )
-def test_a_style_that_can_not_be_drawn_is_named(tmp_path, text, message):
+def test_style_that_can_not_be_drawn_is_named(tmp_path, text, message):
     (tmp_path / "style.toml").write_text(text)
     with pytest.raises(UserError, match=message):
         read(tmp_path)
 
 
-def test_every_setting_is_one_of_matplotlib():
+def test_style_settings_are_those_of_matplotlib():
     assert set(RC) <= set(matplotlib.rcParamsDefault)
 
 
-def test_neither_style_nor_figures_import_matplotlib_before_they_draw():
-    code = "import sys, bench.report.style, bench.report.figures; sys.exit('matplotlib' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
+@pytest.mark.parametrize(
+    ("code", "library"),
+    [
+        ("import bench.report.style, bench.report.figures", "matplotlib"),
+        (("import tempfile, pathlib; from bench.report.figures.drawing import new_figure, save;"
+         "save(new_figure((1, 1), (3.0, 1.0), title='a', note='b')[0], pathlib.Path(tempfile.mkdtemp()) / 'a.svg')"),
+         "matplotlib.pyplot"),
+    ],
+)  # fmt: skip
+def test_figures_load_matplotlib_late_and_pyplot_never(code, library):
+    command = f"import sys; {code}; sys.exit({library!r} in sys.modules)"
+    subprocess.run([sys.executable, "-c", command], env={"PYTHONPATH": ":".join(sys.path)}, check=True)

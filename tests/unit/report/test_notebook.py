@@ -4,53 +4,37 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
-from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from bench import Results, load_results, report
 from bench.api import UserError
-from bench.api.protocol import Protocol
-from bench.metrics import summarise
 from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import build_views
-from bench.results import question_texts
-from bench.results.files import write
-from bench.results.question_records import QuestionRecords
+from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
-from bench.results.row import LabelsSeen, ResultRow
+from tests.fixtures.readable import words
+from tests.kit.world import Answers, write_failure, write_result
 
-PROTOCOL = Protocol()
 N = 90
-SUBJECTS = [f"subject {k % 3}" for k in range(N)]
-TRUTH = np.random.default_rng(1).normal(size=N)
-CORRECT = TRUTH + np.random.default_rng(2).normal(size=N) > 0
+ANSWERS = Answers.drawn(N, seed=1, noise=1.0)
 SKILLS = {"ptrue": 0.1, "pik": 0.5, "ccps": 0.95}
 TASKS = ("mmlu-choice", "medmcqa-choice")
+WHERE: dict[str, Any] = {"model": "llama8b", "preset": "fixed"}
 
 
-def put(out: Path, method: str, task: str, seed: int = 0, **changes: object) -> None:
-    """Write a result as a run does."""
-    noise = np.random.default_rng([seed, len(method), len(task)]).normal(size=N)
-    p = np.round(1 / (1 + np.exp(-2 * (SKILLS[method] * TRUTH + (1 - SKILLS[method]) * noise))), 2).clip(0.01, 0.99)
-    scores = summarise(p, CORRECT, SUBJECTS, PROTOCOL)
-    row = ResultRow(
-        method=method, model="llama8b", task=task, preset="fixed", seed=seed, protocol=PROTOCOL.digest(),
-        task_version=1, status="ok", n=N, metrics=scores.metrics, per_subject=scores.per_subject,
-        labels_seen=LabelsSeen(4096, 512),
-    )  # fmt: skip
-    records = QuestionRecords([f"q{i}" for i in range(N)], SUBJECTS, CORRECT, p, ["a"] * N, np.ones(N, dtype=bool))
-    row = replace(row, **changes)
-    write(row, records if row.status == "ok" else None, out)
+def put(out: Path, method: str, task: str, seed: int = 0, **changes: Any) -> None:
+    p = ANSWERS.confidences(SKILLS[method], seed + 10 * len(method) + 100 * len(task), slope=2)
+    keys = [f"q{i}" for i in range(N)]
+    write_result(out, method, p.round(2), ANSWERS.correct, id=keys, task=task, seed=seed, **WHERE, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in (0, 1):
                 put(out, method, task, seed)
     put(out, "pik", TASKS[0], 0)
-    nothing = {"metrics": {}, "per_subject": {}, "n": None}
-    put(out, "pik", TASKS[0], 1, status="failed", reason="ValueError: no <b>room</b>", **nothing)
-    put(out, "pik", TASKS[1], 0, status="skipped", reason="all training answers are right", **nothing)
+    write_failure(out, "pik", "ValueError: no <b>room</b>", task=TASKS[0], seed=1, **WHERE)
+    write_failure(out, "pik", "all training answers are right", task=TASKS[1], status="skipped", **WHERE)
     put(out, "ptrue", TASKS[0], 0, limit=40)
-    texts = [QuestionText(f"q{i}", SUBJECTS[i], f"Question {i}?", (), "x") for i in range(N - 1)]
+    texts = [QuestionText(f"q{i}", "", f"Question {i}?", (), "x") for i in range(N - 1)]
     question_texts.write(TASKS[0], 1, texts, out)
     return out
 
@@ -81,34 +64,34 @@ def results(folder: Path, cache: Path) -> Results:
     return load_results(folder, cache=cache, quiet=True)
 
 
-def same(frame: pd.Series, texts: list[str]) -> None:
+def csv_lines(view: View) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(build_views(view, None), "csv"))))
+
+
+def check_same(frame: pd.Series, texts: list[str]) -> None:
     """Numbers of a frame are those of a CSV file, where an empty field is a missing one."""
     expected = np.array([float(text) if text else np.nan for text in texts])
     np.testing.assert_array_equal(frame.to_numpy(dtype="float64", na_value=np.nan), expected)
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def test_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
-    text = formats.render(build_views(View(folder), None), "csv")
-    lines = list(csv.DictReader(io.StringIO(text)))
+def test_frame_numbers_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
+    lines = csv_lines(View(folder))
     wide, long = results.wide(), results.frame()
     assert [list(place) for place in wide.index] == [[line["model"], line["task"], line["method"]] for line in lines]
     for name in ("ece", "rmsce", "brier", "acc", "aucpr", "auroc"):
-        same(wide[name], [line[f"{name}_mean"] for line in lines])
+        check_same(wide[name], [line[f"{name}_mean"] for line in lines])
         for line in lines:
             part = long[(long.task == line["task"]) & (long.method == line["method"]) & (long.metric == name)]
             done = part[part.status == "ok"]
             for column in ("mean", "low", "high"):
-                same(done[column], [line[f"{name}_{column}"]] * len(done))
-    same(wide["rank"], [line["rank"] for line in lines])
-    same(wide["seeds"], [line["seeds"] for line in lines])
+                check_same(done[column], [line[f"{name}_{column}"]] * len(done))
+    check_same(wide["rank"], [line["rank"] for line in lines])
+    check_same(wide["seeds"], [line["seeds"] for line in lines])
     assert list(wide.status) == [line["status"] for line in lines]
     assert [int(leads) for leads in wide.leading] == [int(line["leading"]) for line in lines]
 
 
-def test_tables_of_two_sources_of_answers_are_told_apart_in_every_export(tmp_path: Path) -> None:
+def test_sources_of_answers_stand_in_every_frame(tmp_path: Path) -> None:
     """Without the source, a join by model, task and method puts numbers of different answers into one row."""
     for source, settings in (("generate", {}), ("released", {"answers": "released"})):
         for method in ("ptrue", "ccps"):
@@ -118,68 +101,35 @@ def test_tables_of_two_sources_of_answers_are_told_apart_in_every_export(tmp_pat
         assert list(dict.fromkeys(frame.answers_source)) == ["generate", "released"]
     assert list(found.wide().answers_source) == sources
     assert found.wide().reset_index().set_index(["method", "answers_source"]).index.is_unique
-    for view in (View(tmp_path), View(tmp_path, compare=("ptrue", "ccps"))):
-        lines = list(csv.DictReader(io.StringIO(formats.render(build_views(view, None), "csv"))))
-        assert list(dict.fromkeys(line["answers_source"] for line in lines)) == ["generate", "released"]
-        tables = json.loads(formats.render(build_views(view, None), "json"))
-        assert [table["answers_source"] for table in tables] == ["generate", "released"]
     assert list(load_results(tmp_path, quiet=True, methods="ptrue").wide().answers_source) == ["generate", "released"]
 
 
-def test_numbers_of_seeds_are_those_of_the_json_file(results: Results, folder: Path) -> None:
-    tables = json.loads(formats.render(build_views(View(folder), None), "json"))
-    long = results.frame()
-    seen = 0
-    for table in tables:
-        for line in table["lines"]:
-            for name, metric in line["metrics"].items():
-                part = long[(long.task == table["task"]) & (long.method == line["method"]) & (long.metric == name)]
-                values = list(part[part.status == "ok"].value)
-                if name == "rmsce":  # the root of the mean square, where less than 0 counts as 0
-                    square = np.mean(np.sign(values) * np.square(values))
-                    assert metric["mean"] == pytest.approx(np.sqrt(max(0, square)), abs=1e-12)
-                    values = list(np.maximum(0, values))
-                else:
-                    assert np.mean(values) == pytest.approx(metric["mean"], abs=1e-12)
-                assert values == pytest.approx(metric.get("by_seed", values), abs=1e-12)
-                seen += 1
-    assert seen > 50
+def test_frame_seeds_are_those_of_the_result_files(results: Results, folder: Path) -> None:
+    frames = {"questions": results.frame(), "subjects": load_results(folder, average="subjects", quiet=True).frame()}
+    for average, frame in frames.items():
+        assert set(frame.average) == {average}
+        for row in (files.read(path) for path in folder.glob("*/*/ccps--*.json")):
+            cell = frame[(frame.task == row.task) & (frame.method == "ccps") & (frame.seed == row.seed)]
+            values = {name: summary.of(average) for name, summary in row.metrics.items()}
+            assert dict(zip(cell.metric, cell.value, strict=True)) == values
 
 
-def test_numbers_are_those_of_scikit_learn(results: Results, folder: Path) -> None:
-    """From the Parquet file alone, without any code of this package."""
-    table = pq.read_table(folder / "llama8b" / TASKS[0] / "ccps--fixed--s1.parquet").to_pandas()
-    by_subject, scorers = table.groupby("subject"), {"brier": brier_score_loss, "auroc": roc_auc_score}
-    of_subjects = load_results(folder, average="subjects", quiet=True)
-    for name, score in scorers.items():
-        means = by_subject.apply(lambda part, score=score: score(part.correct, part.confidence)).mean()
-        for found, value in ((results, score(table.correct, table.confidence)), (of_subjects, means)):
-            long = found.frame()
-            assert set(long.average) == set(found.wide().average) == {"questions" if found is results else "subjects"}
-            cell = long[(long.task == TASKS[0]) & (long.method == "ccps") & (long.seed == 1) & (long.metric == name)]
-            assert cell.value.item() == pytest.approx(value, abs=1e-12)
-
-
-def test_paired_differences_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
-    view = View(folder, compare=("ccps", "ptrue"))
-    lines = list(csv.DictReader(io.StringIO(formats.render(build_views(view, None), "csv"))))
+def test_frame_differences_are_those_of_the_csv_file(results: Results, folder: Path) -> None:
+    lines = csv_lines(View(folder, compare=("ccps", "ptrue")))
     for frame in (results.compare("ccps", "ptrue"), results.compare("ccps, ptrue")):
         assert list(frame.columns) == list(lines[0])
         for name in ("difference", "low", "high", "p", "p_corrected"):
-            same(frame[name], [line[name] for line in lines])
+            check_same(frame[name], [line[name] for line in lines])
         assert list(frame.verdict) == [line["verdict"] for line in lines]
 
 
-def test_a_comparison_says_why_a_pair_is_not_there(results: Results) -> None:
+def test_comparison_says_why_a_pair_is_not_there(results: Results) -> None:
     frame = results.compare("ccps", "pik")
     assert set(frame.task) == {TASKS[0]}
     assert any("all training answers are right" in reason for reason in frame.attrs["missing"])
 
 
-# --- cells without numbers --------------------------------------------------------------------------------------------
-
-
-def test_cells_without_numbers_stand_in_every_frame(results: Results) -> None:
+def test_frames_have_cells_without_numbers(results: Results) -> None:
     long, wide, asked = results.frame(), results.wide(), results.questions()
     failed = long[long.status == "failed"]
     assert set(failed.reason) == {"ValueError: no <b>room</b>"}
@@ -201,17 +151,14 @@ def test_cells_without_numbers_stand_in_every_frame(results: Results) -> None:
     assert "pik on medmcqa-choice skipped: all training answers are right" in repr(results)
 
 
-def test_what_is_not_shown_is_said(results: Results, folder: Path, tmp_path: Path) -> None:
+def test_partial_results_that_are_not_shown_are_said(results: Results, folder: Path, tmp_path: Path) -> None:
     assert any("partial results (--limit) are not shown: 1" in note for note in results.notes)
     both = load_results(folder, partial=True, cache=tmp_path, quiet=True)
     assert set(both.frame().limit.dropna()) == {40}
     assert both.frame().limit.isna().any()
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
-
-
-def test_types_do_not_depend_on_what_is_missing(results: Results, folder: Path, tmp_path: Path) -> None:
+def test_frame_types_do_not_depend_on_what_is_missing(results: Results, folder: Path, tmp_path: Path) -> None:
     """A frame of cells without any number has the same types, so frames can be joined."""
     skipped = load_results(folder, methods="pik", tasks=TASKS[1], cache=tmp_path, quiet=True)
     for one, other in ((results.frame(), skipped.frame()), (results.questions(), skipped.questions())):
@@ -224,11 +171,11 @@ def test_types_do_not_depend_on_what_is_missing(results: Results, folder: Path, 
     assert results.questions().correct.dtype == "boolean"
 
 
-def test_questions_are_those_of_the_files(results: Results) -> None:
+def test_frame_questions_are_those_of_the_files(results: Results) -> None:
     asked = results.questions()
     part = asked[(asked.task == TASKS[0]) & (asked.method == "ccps") & (asked.seed == 0)]
     assert list(part.id) == [f"q{i}" for i in range(N)]
-    assert list(part.correct) == list(CORRECT)
+    assert list(part.correct) == list(ANSWERS.correct)
     assert list(part.text[:-1]) == [f"Question {i}?" for i in range(N - 1)]
     assert part.text.isna().tolist() == [False] * (N - 1) + [True]  # the run kept no text of the last one
     assert asked[asked.task == TASKS[1]].text.isna().all()
@@ -236,10 +183,7 @@ def test_questions_are_those_of_the_files(results: Results) -> None:
     assert "text" not in results.questions(text=False)
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_table_is_that_of_the_command(results: Results, folder: Path, cache: Path) -> None:
+def test_table_is_that_of_the_command(results: Results, folder: Path, cache: Path) -> None:
     for options, view in (
         ({}, View(folder)),
         ({"methods": "ccps,pik", "sort": "auroc", "metrics": ("ece", "auroc")},
@@ -253,7 +197,7 @@ def test_the_table_is_that_of_the_command(results: Results, folder: Path, cache:
     assert results.table()._repr_markdown_() == results.table().render("md")
 
 
-def test_html_has_every_cell_and_no_markup_of_others(results: Results) -> None:
+def test_html_has_every_cell_and_no_markup(results: Results) -> None:
     html = results.table()._repr_html_()
     assert "&lt;b&gt;room&lt;/b&gt;" in html
     assert "<b>room" not in html
@@ -264,7 +208,7 @@ def test_html_has_every_cell_and_no_markup_of_others(results: Results) -> None:
     assert f"{brier:.1f} ±" in html
 
 
-def test_rich_prints_the_table_at_its_width(results: Results) -> None:
+def test_table_is_printed_at_its_width(results: Results) -> None:
     console = Console(file=io.StringIO(), width=70)
     console.print(results.table(metrics="brier"))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -272,15 +216,13 @@ def test_rich_prints_the_table_at_its_width(results: Results) -> None:
     assert any(line.startswith("ccps") for line in lines)
 
 
-def test_the_verdict_names_its_table(results: Results) -> None:
+def test_verdict_names_its_table(results: Results) -> None:
     first, second = results.verdict()
     assert {first.split(": ")[0], second.split(": ")[0]} == {f"llama8b on {task}" for task in TASKS}
     assert repr(results.verdict()) == f"{first}\n{second}"
 
 
-def test_figures_are_figures_and_say_what_to_choose(results: Results) -> None:
-    from matplotlib.figure import Figure
-
+def test_figures_say_what_to_choose(results: Results) -> None:
     for kind in ("reliability", "overview", "risk-coverage", "confidence", "metrics"):
         figure = results.figure(kind)
         assert isinstance(figure, Figure)
@@ -291,26 +233,11 @@ def test_figures_are_figures_and_say_what_to_choose(results: Results) -> None:
         assert isinstance(results.figure(kind, task=TASKS[0]), Figure)
         with pytest.raises(UserError, match=f"shows one task, and there are .*; choose one: task='{TASKS[1]}'"):
             results.figure(kind)
-    with pytest.raises(UserError, match="no two of these methods were tested"):
-        results.figure("wins", task=TASKS[0], methods="ccps")
-    with pytest.raises(UserError, match=r"got 'reliabilty'\. Did you mean 'reliability'"):
-        results.figure("reliabilty")
-    with pytest.raises(UserError, match=r"got 'ccpss'\. Did you mean 'ccps'"):
-        results.figures.reliability(methods="ccpss")
-    with pytest.raises(UserError, match="got 'taks'"):
-        results.figure("cost", taks=TASKS[0])
+    assert "pik" in words(results.figures.reliability(task=TASKS[0]))
+    assert "pik" not in words(results.figures.reliability(task=TASKS[0], methods="ccps,ptrue"))
 
 
-def test_a_figure_shows_the_methods_that_were_asked_for(results: Results) -> None:
-    def words(**options: str) -> str:
-        figure = results.figures.reliability(task=TASKS[0], **options)
-        return " ".join(text.get_text() for text in figure.findobj(match=lambda each: hasattr(each, "get_text")))
-
-    assert "pik" in words()
-    assert "pik" not in words(methods="ccps,ptrue")
-
-
-def test_the_page_is_written_and_shown(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_written_and_shown(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = report(results, out="a page.html", quiet=True)
     assert isinstance(page, Path)
@@ -322,8 +249,8 @@ def test_the_page_is_written_and_shown(results: Results, tmp_path: Path, monkeyp
     assert page.parent._repr_html_() is None  # type: ignore[attr-defined]
 
 
-def test_bad_requests_are_one_sentence(results: Results, folder: Path, tmp_path: Path) -> None:
-    for call, words in (
+def test_results_refuse(results: Results, folder: Path, tmp_path: Path) -> None:
+    for call, said in (
         (lambda: load_results(tmp_path / "none"), "does not exist"),
         (lambda: load_results(folder, methods="ccp", quiet=True, cache=tmp_path), "Did you mean 'ccps'"),
         (lambda: load_results(folder, modles="x"), "load_results() has no option 'modles'. Did you mean 'models'?"),
@@ -333,7 +260,11 @@ def test_bad_requests_are_one_sentence(results: Results, folder: Path, tmp_path:
         (lambda: results.compare("ccps"), "at least two different methods"),
         (lambda: results.table(layout="sideways"), "expected one of methods, models, got 'sideways'"),
         (lambda: report(results, out=tmp_path), "expected the name of a file, got a folder"),
+        (lambda: results.figure("wins", task=TASKS[0], methods="ccps"), "no two of these methods were tested"),
+        (lambda: results.figure("reliabilty"), "got 'reliabilty'. Did you mean 'reliability'"),
+        (lambda: results.figures.reliability(methods="ccpss"), "got 'ccpss'. Did you mean 'ccps'"),
+        (lambda: results.figure("cost", taks=TASKS[0]), "got 'taks'"),
     ):
         with pytest.raises(UserError) as told:
             call()
-        assert words in str(told.value)
+        assert said in str(told.value)
