@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.peers.drawn import Statistics, draw
-from tests.peers.table import BOUND, differences, markdown
+from benchmarks.peers.drawn import Statistics, draw
+from benchmarks.peers.table import BOUND, differences, markdown
 from tests.performance.measure import NotMeasured
 from tests.performance.other_tools import LM_POLYGRAPH, environment, told_by
 from tests.performance.sample import temporary
