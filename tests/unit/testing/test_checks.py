@@ -125,7 +125,7 @@ class Honest(ConfidenceMethod):
         return self
 
     def predict(self, batch: Batch) -> FloatArray:
-        return 1.0 / (1.0 + np.exp(-self.slope_ * odds(batch)))
+        return np.asarray(1.0 / (1.0 + np.exp(-self.slope_ * odds(batch))))
 
 
 def odds(batch: Batch) -> FloatArray:
@@ -168,7 +168,7 @@ def learns(change: Callable[[Any, Batch, Context], Any]) -> type[Honest]:
 
 def running_mean(self: Any, batch: Batch) -> FloatArray:
     self.seen = getattr(self, "seen", 0.0) + 0.1
-    return Honest.predict(self, batch) / (1.0 + self.seen)
+    return np.asarray(Honest.predict(self, batch) / (1.0 + self.seen))
 
 
 def global_random(self: Any, batch: Batch) -> FloatArray:
@@ -246,6 +246,7 @@ def reads_more(signal: Any, above: int) -> Any:
     )
 
 
+FOR_PREDICT = Needs(predict=frozenset({QueryLogits()}))
 GOLD_IN_NEEDS = Needs(fit=Honest.needs.fit, predict=frozenset({QueryLogits(), TokenIds(Of.WRONG)}))
 TWO_PRESETS = {"paper": {"steps": 20}, "fixed": {"steps": 30}}
 FAR = {"steps": Times(0.1, 10.0)}
@@ -258,40 +259,48 @@ ONE_SIDED = changed(takes_one_class=True)
 @pytest.mark.parametrize(
     ("plugin", "rule", "words"),
     [
-        (predicts(lambda p: (p - p.min()) / (np.ptp(p) + 1e-9)), "subset_invariance", "of 50 questions alone: they differ"),
+        (predicts(lambda p: (p - p.min()) / (np.ptp(p) + 1e-9)), "subset_invariance",
+         "of 50 questions alone: they differ by up to"),
         (changed(predict=running_mean), "subset_invariance", "they differ by up to"),
         (predicts(lambda p: p * np.linspace(1.0, 0.9, len(p))), "order_invariance", "they differ by up to"),
         (predicts(lambda p: 1.0 - p), "orientation", "expected an AUROC above 0.7"),
         (learns(lambda *_: np.random.rand()), "reproducible", "two fits with the same ctx.seed"),  # noqa: NPY002
-        (learns(lambda *_: np.random.rand()), "global_randomness", "the global state of numpy was changed"),  # noqa: NPY002
-        (learns(lambda *given: np.random.RandomState(given[2].seed).rand()), "values", "Seed must be between 0 and 2**32 - 1"),
+        (learns(lambda *_: np.random.rand()), "global_randomness",
+         "the global state of numpy was changed"),
+        (learns(lambda *given: np.random.RandomState(given[2].seed).rand()), "values",
+         "Seed must be between 0 and 2**32 - 1"),
         (learns(global_torch), "global_randomness", "the global state of torch was changed"),
         (changed(predict=global_random), "global_randomness", "the global state of random was changed"),
-        (changed(predict=undeclared), "declared_reads", "predict read ChoiceLogits(), which needs does not declare for it"),
+        (changed(predict=undeclared), "declared_reads",
+         "predict read ChoiceLogits(), which needs does not declare for it"),
         (learns(lambda _self, train, _: train[Hidden()].values.mean()), "declared_reads",
          "was read but not declared in needs (declared: QueryLogits())"),
-        (changed(needs=Needs(predict=frozenset({QueryLogits()})), fit=learns(lambda _self, train, _: odds(train)[0]).fit),
-         "declared_reads", "QueryLogits() was read but not declared in needs (declared: none)"),
+        (changed(needs=FOR_PREDICT, fit=learns(lambda _self, train, _: odds(train)[0]).fit), "declared_reads",
+         "QueryLogits() was read but not declared in needs (declared: none)"),
         (learns(undeclared_and_silent), "declared_reads", "fit read Hidden()"),
         (changed(predict=peeking), "no_labels_in_predict", "predict read batch.correct"),
         (changed(predict=writes_in_place), "inputs_not_written", "copy it first"),
         (learns(writes_by_force), "inputs_not_written", "QueryLogits() was written to"),
-        (changed(predict=lambda self, batch: self.slope_ * odds(batch)), "values", "expected values within [0, 1], got"),
+        (changed(predict=lambda self, batch: self.slope_ * odds(batch)), "values",
+         "expected values within [0, 1], got"),
         (predicts(lambda p: p > 0.5), "values", "expected numbers, got bool; give how sure it is and not the decision"),
         (predicts(lambda p: p[:, None]), "values", "expected shape (1,), got (1, 1); use .ravel()"),
         (predicts(lambda p: np.asarray(np.squeeze(p))), "values", "expected shape (1,), got ()"),
         (predicts(lambda p: p * np.nan), "values", "expected numbers, got NaN in 1 of 1"),
         (changed(__init__=working_init), "init_only_stores", "__init__ also sets ['table']"),
-        (changed(__init__=renaming_init), "init_only_stores", "expected the arguments ['steps'] to be stored as they are"),
+        (changed(__init__=renaming_init), "init_only_stores",
+         "expected the arguments ['steps'] to be stored as they are"),
         (UNSAVED, "save_load", "AttributeError"),
         (changed(fit=returns_another), "parameters_unchanged", "expected fit to return self"),
         (learns(counts_down), "parameters_unchanged", "the arguments ['steps'] have changed"),
         (changed(slope_=1.0), "unfitted_raises", "predict gave values without fit"),
         (ONE_SIDED, "one_class", "all labels True, yet the confidences lie between"),
-        (changed(reference="https://arxiv.org/abs/2207.05221"), "reference", "expected arXiv:1234.56789 or doi:10.1234/name"),
+        (changed(reference="https://arxiv.org/abs/2207.05221"), "reference",
+         "expected arXiv:1234.56789 or doi:10.1234/name"),
         (changed(presets={"fixed": {"stepps": 3}}), "presets", "preset 'fixed' gives ['stepps']"),
         (changed(small={"stepps": 3}), "presets", "small gives ['stepps'], which __init__ does not take"),
-        (changed(expected_failures={"subset_invarance": "typo"}), "declarations", "expected_failures names ['subset_invarance']"),
+        (changed(expected_failures={"subset_invarance": "typo"}), "declarations",
+         "expected_failures names ['subset_invarance']"),
         (changed(needs=GOLD_IN_NEEDS), "no_gold_in_predict",
          "predict would read TokenIds(of=Of.WRONG), which tells the right answer"),
         (changed(presets=TWO_PRESETS, reads=reads_more(Hidden(at=At.GOLD_PREDICTING), 20)), "no_gold_in_predict",
@@ -540,7 +549,11 @@ def no_origins(_self: Any, _split: Split) -> Any:
     [
         (asks(lambda i, split: question(i, split, i % 2), 1), "sizes", "test: expected 4 questions, got 3"),
         (asks(lambda i, _: question(i, "all", i % 2)), "ids", "4 ids occur more than once, e.g. 't/all/0'"),
-        (asks(lambda i, split: question(DRAWS.randrange(10**9), split, i % 2)), "ids", "a second reading gave other"),
+        (
+            asks(lambda i, split: question(DRAWS.randrange(10**9), split, i % 2)),
+            "ids",
+            "a second reading gave other questions",
+        ),
         (asks(lambda i, split: question(i, split, 0)), "letters", "never right: ['b']"),
         (asks(lambda i, s: question(i, s, i % 2 + 1)), "gold", "t/test/1: expected a gold index from 0 to 1, got 2"),
         (task(origins=no_origins), "origins", "SystemExit: who knows"),
