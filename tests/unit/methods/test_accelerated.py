@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bench
@@ -29,6 +28,7 @@ from methods.litcab.networks import Layer, Objective, Targets, log_probabilities
 from tests.kit.methods import unlabelled, with_column
 from tests.performance.cost_model.dry import Counter, Section, counted
 from tests.performance.cost_model.dry_model import configurations
+from tests.unit.methods.test_litcab import check_gradient
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")
 OBJECTIVE = Objective(3.0, 0.01, relu_input=False)
@@ -68,40 +68,14 @@ def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Targets, Any]:
     return tokens, np.arange(2 * states) % 3 > 0
 
 
-def exact_step(linear: nn.Linear, of: OutputHead, tokens: Targets, wrong: Any, objective: Objective) -> torch.Tensor:
-    """docs/methods.md §2.7 in float64."""
-    states = torch.tensor(tokens.states, dtype=torch.float64)
-    u = states @ of.weight.double().T
-    u = of.scale * (u if of.bias is None else u + of.bias.double())
-    u = u if of.softcap is None else of.softcap * torch.tanh(u / of.softcap)
-    log_p = (u + linear(states.relu() if objective.relu_input else states)).log_softmax(1)
-    losses = -log_p[torch.tensor(tokens.state), torch.tensor(tokens.ids)]
-    right, pushed = losses[~torch.tensor(wrong)].mean(), losses[torch.tensor(wrong)].mean()
-    norm = torch.linalg.vector_norm(linear.weight)
-    near = right - pushed if pushed < objective.cap else right
-    total: torch.Tensor = near + objective.cap + objective.penalty * norm
-    return total
-
-
 @pytest.mark.parametrize("settings", [{}, {"bias": True}, {"scale": 0.3, "softcap": 5.0}], ids=str)
 @pytest.mark.parametrize("states", [40, 200, 900])  # float32 products, split ones, and those of two chunks
 @pytest.mark.parametrize("relu_input", [False, True])
 def test_litcab_loss_and_gradient_are_autograds(
     states: int, settings: dict[str, Any], accelerated: pytest.MonkeyPatch, *, relu_input: bool
 ) -> None:
-    v, d = 300, 64
-    of, objective = head(v, d, **settings), Objective(30.0, 0.01, relu_input)
-    tokens, wrong = step(v, d, states)
-    generator = torch.Generator().manual_seed(1)
-    layer = Layer(*(0.2 * torch.randn(shape, generator=generator) for shape in ((v, d), (v,))))
-    linear = nn.Linear(d, v, dtype=torch.float64)
-    linear.load_state_dict({"weight": layer.weight.double(), "bias": layer.bias.double()})
-    expected = exact_step(linear, of, tokens, wrong, objective)
-    expected.backward()  # type: ignore[no-untyped-call]
-    gradient = Layer.zeros(of)
-    assert write_gradient(layer, gradient, of, tokens, wrong, objective) == pytest.approx(expected.item(), rel=1e-5)
-    torch.testing.assert_close(gradient.weight.double(), linear.weight.grad, rtol=1e-4, atol=2e-7)
-    torch.testing.assert_close(gradient.bias.double(), linear.bias.grad, rtol=1e-4, atol=2e-7)
+    tokens, wrong = step(300, 64, states)
+    check_gradient(head(300, 64, **settings), tokens, wrong, Objective(30.0, 0.01, relu_input))
 
 
 def test_halves_in_bfloat16_are_nearly_float32() -> None:
@@ -159,9 +133,7 @@ def test_litcab_multiplies_other_states_in_float32(accelerated: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_ccps_features_in_an_accelerators_chunks_are_the_same(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ccps_features_in_accelerator_chunks_are_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     of = OutputHead(head(2000, 32).weight.to(dtype))
     generator = torch.Generator().manual_seed(2)
     hidden, ids = torch.randn(300, 32, generator=generator), torch.randint(0, 2000, (300,), generator=generator)
@@ -246,7 +218,7 @@ def test_ccps_features_keep_to_their_budgets(model: str) -> None:
     assert largest.bytes <= 4 * features._ACCELERATED.chunk
 
 
-def test_ccps_features_keep_to_their_budget_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ccps_features_keep_a_cpus_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, of = torch.randn(512, 16), torch.zeros(512, dtype=torch.long), OutputHead(torch.randn(1024, 16))
     monkeypatch.setitem(features._SIZES, "cpu", features._Sizes(1 << 18, 1 << 16, 1))
     with Largest("cpu") as largest:  # of twice as much, if all states were taken at once
@@ -291,6 +263,6 @@ def to_numpy(folder: Path) -> Iterator[str]:
                 yield f"{path.relative_to(folder.parent).as_posix()}: {ast.unparse(node.func.value)}"
 
 
-def test_no_tensor_of_an_accelerator_goes_to_numpy() -> None:
+def test_accelerator_tensors_never_go_to_numpy() -> None:
     found = {call for package in (bench, methods) for call in to_numpy(Path(package.__path__[0]))}
     assert {call for call in found if ".cpu()" not in call} == set(HOST)

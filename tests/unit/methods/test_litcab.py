@@ -97,23 +97,29 @@ def test_litcab_keeps_the_order_of_nearly_certain_tokens() -> None:
 # --- loss and gradient ------------------------------------------------------------------------------------------------
 
 
-def naive_loss(linear: nn.Linear, data: Batch, questions: Any, objective: Objective) -> Tensor:
-    """docs/methods.md §2.7, token by token in float64."""
-    right: list[Tensor] = []
-    wrong: list[Tensor] = []
-    for states, ids, where in ((GOLD, Of.GOLD, right), (WRONG, Of.WRONG, wrong)):
-        for i in questions:
-            for h, token in zip(data[states][i], data[TokenIds(ids)][i], strict=True):
-                x = torch.tensor(h, dtype=torch.float64)
-                frozen = frozen_logits(data[Unembedding()], h[None])[0]
-                adjusted = frozen + linear(torch.relu(x) if objective.relu_input else x)
-                where.append(-adjusted.log_softmax(0)[int(token)])
-    norm = torch.linalg.vector_norm(linear.weight)
-    c = torch.stack(right).mean()
-    w = torch.stack(wrong).mean() if wrong else None
-    pushed: Tensor = c - w if w is not None and w < objective.cap else c
-    total: Tensor = pushed + objective.cap + objective.penalty * norm
-    return total
+def exact_loss(linear: nn.Linear, of: OutputHead, tokens: Targets, wrong: Any, objective: Objective) -> Tensor:
+    """docs/methods.md §2.7 in float64."""
+    states = torch.tensor(tokens.states, dtype=torch.float64)
+    adjusted = frozen_logits(of, tokens.states) + linear(states.relu() if objective.relu_input else states)
+    losses = -adjusted.log_softmax(1)[torch.tensor(tokens.state), torch.tensor(tokens.ids)]
+    right, pushed = losses[~torch.tensor(wrong)].mean(), losses[torch.tensor(wrong)].mean()
+    total: Tensor = right - pushed if pushed < objective.cap else right
+    return total + objective.cap + objective.penalty * torch.linalg.vector_norm(linear.weight)
+
+
+def check_gradient(of: OutputHead, tokens: Targets, wrong: Any, objective: Objective, scale: float = 0.2) -> None:
+    """Compare loss and gradient of a layer of this size with autograd's."""
+    v, d = of.weight.shape
+    generator = torch.Generator().manual_seed(1)
+    layer = Layer(*(scale * torch.randn(shape, generator=generator) for shape in ((v, d), (v,))))
+    linear = nn.Linear(d, v, dtype=torch.float64)
+    linear.load_state_dict({"weight": layer.weight.double(), "bias": layer.bias.double()})
+    expected = exact_loss(linear, of, tokens, wrong, objective)
+    expected.backward()  # type: ignore[no-untyped-call]
+    gradient = Layer(torch.full((v, d), torch.nan), torch.full((v,), torch.nan))  # whatever was there is overwritten
+    assert write_gradient(layer, gradient, of, tokens, wrong, objective) == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(gradient.weight.double(), linear.weight.grad, rtol=1e-4, atol=2e-7)
+    torch.testing.assert_close(gradient.bias.double(), linear.bias.grad, rtol=1e-4, atol=2e-7)
 
 
 def every_option(data: Batch) -> Any:
@@ -125,19 +131,9 @@ def every_option(data: Batch) -> Any:
 @pytest.mark.parametrize("scale", [0.0, 0.2])
 @pytest.mark.parametrize("questions", [range(50), [0, 4, 8], [5]], ids=["many", "none wrong", "one"])
 def test_litcab_loss_and_gradient_are_autograds(questions: Any, scale: float, cap: float, *, relu_input: bool) -> None:
-    data, objective = hard_batch(SIGNALS, 50, head=head()), Objective(cap, 0.01, relu_input)
-    generator = torch.Generator().manual_seed(1)
-    weight, bias = (scale * torch.randn(shape, generator=generator) for shape in ((V, D), (V,)))
-    linear = nn.Linear(D, V, dtype=torch.float64)
-    linear.load_state_dict({"weight": weight.double(), "bias": bias.double()})
-    expected = naive_loss(linear, data, questions, objective)
-    expected.backward()  # type: ignore[no-untyped-call]
+    data = hard_batch(SIGNALS, 50, head=head())
     tokens, wrong = _step(every_option(data), np.asarray(questions))
-    gradient = Layer(torch.full((V, D), torch.nan), torch.full((V,), torch.nan))  # whatever was there is overwritten
-    loss = write_gradient(Layer(weight, bias), gradient, data[Unembedding()], tokens, wrong, objective)
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    torch.testing.assert_close(gradient.weight.double(), linear.weight.grad, rtol=1e-4, atol=2e-6)
-    torch.testing.assert_close(gradient.bias.double(), linear.bias.grad, rtol=1e-4, atol=2e-7)
+    check_gradient(data[Unembedding()], tokens, wrong, Objective(cap, 0.01, relu_input), scale)
     assert len(tokens.states) < len(tokens.ids) or len(questions) < 50  # shared beginnings are read once
 
 
@@ -177,8 +173,9 @@ def torch_layer(test: Batch, train: Batch, method: Any) -> list[float]:
     batches = iterate_batches(len(train), method.batch_size, torch.Generator().manual_seed(5))
     for _ in range(method.steps):
         adamw.zero_grad()
+        tokens, wrong = _step(every_option(train), next(batches).numpy())
         objective = Objective(method.cap, 0.01, method.relu_input)
-        naive_loss(linear, train, next(batches).tolist(), objective).backward()  # type: ignore[no-untyped-call]
+        exact_loss(linear, train[Unembedding()], tokens, wrong, objective).backward()  # type: ignore[no-untyped-call]
         adamw.step()
     for ours, theirs in zip((method.weight_, method.bias_), linear.parameters(), strict=True):
         torch.testing.assert_close(torch.tensor(ours).double(), theirs.detach(), rtol=1e-3, atol=1e-5)
