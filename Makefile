@@ -103,8 +103,8 @@ growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some
 cost-model: install  ## hours of the whole comparison on one H100, computed from dry passes of this code, about ten minutes; COST=--print shows those committed
 	$(BIN)/python -m benchmarks.cost_model $(COST)
 
-peers: install  ## holds methods to LM-Polygraph's estimators on the same statistics and writes tests/peers/lm_polygraph.md; installs LM-Polygraph once, some minutes
-	$(BIN)/python -m tests.peers
+peers: install  ## holds methods to LM-Polygraph's estimators on the same statistics and writes benchmarks/peers/lm_polygraph.md; installs LM-Polygraph once, some minutes
+	$(BIN)/python -m benchmarks.peers
 
 faults: install  ## does a thousand faults to the program, at most 8 minutes a part: FAULTS="store judge"; started again, it goes on
 	$(BIN)/python -m tests.faults $(FAULTS)

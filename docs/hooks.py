@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "benchmarks/cost_model/figures.md": "from/cost-model.md",
     "benchmarks/growth/growth.svg": "from/growth.svg",
-    "tests/peers/lm_polygraph.md": "from/lm-polygraph.md",
+    "benchmarks/peers/lm_polygraph.md": "from/lm-polygraph.md",
     "results/README.md": "from/leaderboard.md",
     "bench/DESIGN.md": "from/design.md",
     "CONTRIBUTING.md": "from/contributing.md",

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bench
 import methods
-from bench import registry
-from bench.api import At, Batch, Context, Format, Hidden, Of, OutputHead, Ragged, Signal, TokenIds, Unembedding
-from bench.testing import planted
-from benchmarks.cost_model.dry import Counter, Section, counted
-from benchmarks.cost_model.dry_model import configurations
-from methods.ccps import features
+from bench.api import At, Batch, Context, Format, Hidden, ModelFacts, OutputHead, Signal, Unembedding
+from bench.signals.synthetic import make_batch, planted
+from methods.ccps import Ccps, features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
 from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
+from tests.kit.methods import unlabelled, with_column
+from benchmarks.cost_model.dry import Counter, Section, counted
+from benchmarks.cost_model.dry_model import configurations
+from tests.unit.methods.test_litcab import check_gradient
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")
 OBJECTIVE = Objective(3.0, 0.01, relu_input=False)
@@ -68,79 +68,40 @@ def step(v: int, d: int, states: int, seed: int = 0) -> tuple[Targets, Any]:
     return tokens, np.arange(2 * states) % 3 > 0
 
 
-def exact_step(linear: nn.Linear, of: OutputHead, tokens: Targets, wrong: Any, objective: Objective) -> torch.Tensor:
-    """docs/methods.md §2.7 in float64."""
-    states = torch.tensor(tokens.states, dtype=torch.float64)
-    u = states @ of.weight.double().T
-    u = of.scale * (u if of.bias is None else u + of.bias.double())
-    u = u if of.softcap is None else of.softcap * torch.tanh(u / of.softcap)
-    log_p = (u + linear(states.relu() if objective.relu_input else states)).log_softmax(1)
-    losses = -log_p[torch.tensor(tokens.state), torch.tensor(tokens.ids)]
-    right, pushed = losses[~torch.tensor(wrong)].mean(), losses[torch.tensor(wrong)].mean()
-    norm = torch.linalg.vector_norm(linear.weight)
-    near = right - pushed if pushed < objective.cap else right
-    total: torch.Tensor = near + objective.cap + objective.penalty * norm
-    return total
-
-
 @pytest.mark.parametrize("settings", [{}, {"bias": True}, {"scale": 0.3, "softcap": 5.0}], ids=str)
 @pytest.mark.parametrize("states", [40, 200, 900])  # float32 products, split ones, and those of two chunks
 @pytest.mark.parametrize("relu_input", [False, True])
-def test_litcabs_loss_and_gradient_are_those_of_autograd(
+def test_litcab_loss_and_gradient_are_autograds(
     states: int, settings: dict[str, Any], accelerated: pytest.MonkeyPatch, *, relu_input: bool
 ) -> None:
-    v, d = 300, 64
-    of, objective = head(v, d, **settings), Objective(30.0, 0.01, relu_input)
-    tokens, wrong = step(v, d, states)
-    generator = torch.Generator().manual_seed(1)
-    layer = Layer(*(0.2 * torch.randn(shape, generator=generator) for shape in ((v, d), (v,))))
-    linear = nn.Linear(d, v, dtype=torch.float64)
-    linear.load_state_dict({"weight": layer.weight.double(), "bias": layer.bias.double()})
-    expected = exact_step(linear, of, tokens, wrong, objective)
-    expected.backward()  # type: ignore[no-untyped-call]
-    gradient = Layer.zeros(of)
-    assert write_gradient(layer, gradient, of, tokens, wrong, objective) == pytest.approx(expected.item(), rel=1e-5)
-    torch.testing.assert_close(gradient.weight.double(), linear.weight.grad, rtol=1e-4, atol=2e-7)
-    torch.testing.assert_close(gradient.bias.double(), linear.bias.grad, rtol=1e-4, atol=2e-7)
+    tokens, wrong = step(300, 64, states)
+    check_gradient(head(300, 64, **settings), tokens, wrong, Objective(30.0, 0.01, relu_input))
 
 
-def test_two_bfloat16_numbers_are_nearly_a_float32_one() -> None:
+def test_halves_in_bfloat16_are_nearly_float32() -> None:
     x = torch.randn(50, 70, generator=torch.Generator().manual_seed(0)) * 10.0 ** torch.arange(-32, 38)
     for dim in (0, 1):
         high, low = networks._halves(x, dim).double().tensor_split(2, dim)
         assert ((high + low - x.double()).abs() <= 2**-17 * x.double().abs()).all()
 
 
-def learned(n: int, v: int, d: int, of: OutputHead, seed: int) -> Batch:
-    """Open answers whose states say something about their tokens, and about whether they are right."""
-    rng = np.random.default_rng(seed)
-    columns: dict[Signal, Any] = {Unembedding(): of}
-
-    def texts(options: int, *, right: bool) -> tuple[Ragged, Ragged]:
-        lengths = rng.integers(1, 6, (n, options))
-        ids = rng.integers(0, v, lengths.sum())
-        states = rng.normal(size=(len(ids), d)) + (2.0 if right else 1.2) * of.weight[ids].float().numpy()
-        states[:, :8] += 0.7 if right else -0.7
-        owner = np.concatenate([np.repeat(np.arange(options), row) for row in lengths])
-        offsets = np.asarray([0, *np.cumsum(lengths.sum(1))])
-        return Ragged(bfloat16(states), offsets, owner), Ragged(ids, offsets, owner)
-
-    for at, kind, options in (
-        (At.GOLD_PREDICTING, Of.GOLD, 1), (At.WRONG_PREDICTING, Of.WRONG, 3), (At.ANSWER_PREDICTING, Of.ANSWER, 1),
-    ):  # fmt: skip
-        columns[Hidden(1.0, at)], columns[TokenIds(kind)] = texts(options, right=kind is not Of.WRONG)
-    return Batch([str(i) for i in range(n)], columns)
+def plain_batch(n: int, seed: int) -> Batch:
+    """Open answers whose states and head are of numbers that bfloat16 can hold."""
+    model = ModelFacts("wide", hidden_size=64, vocab_size=500, n_layers=4)
+    batch = make_batch(LitCab.needs.fit | LitCab.needs.predict, n, seed, Format.OPEN, model=model)
+    for at in (At.GOLD_PREDICTING, At.WRONG_PREDICTING, At.ANSWER_PREDICTING):
+        batch = with_column(batch, Hidden(1.0, at), bfloat16)
+    columns = {signal: batch[signal] for signal in batch.signals}
+    return Batch(batch.ids, {**columns, Unembedding(): OutputHead(columns[Unembedding()].weight.bfloat16())})
 
 
 def test_litcab_learns_what_it_learns_in_float32(accelerated: pytest.MonkeyPatch) -> None:
     """Confidences after a training are within the bound; with the layer rounded to bfloat16 they would not be."""
-    v, d = 500, 64
-    of = head(v, d)
-    learn, test = learned(128, v, d, of, 1), learned(200, v, d, of, 2)
+    learn, test = (plain_batch(n, seed) for seed, n in ((1, 128), (2, 200)))
 
     def confidences() -> Any:
         fitted = LitCab(steps=100, learning_rate=1e-2).fit(learn, Context(seed=0))
-        return fitted.predict(Batch(test.ids, {signal: test[signal] for signal in LitCab.needs.predict}))
+        return fitted.predict(unlabelled(test, LitCab.needs.predict))
 
     split = confidences()
     with accelerated.context() as changed:
@@ -153,7 +114,7 @@ def test_litcab_learns_what_it_learns_in_float32(accelerated: pytest.MonkeyPatch
     assert np.abs(rounded - single).max() > 10 * CONFIDENCES
 
 
-def test_states_that_bfloat16_would_round_are_multiplied_in_float32(accelerated: pytest.MonkeyPatch) -> None:
+def test_litcab_multiplies_other_states_in_float32(accelerated: pytest.MonkeyPatch) -> None:
     v, d = 300, 64
     of = head(v, d)
     tokens, wrong = step(v, d, 200)
@@ -172,9 +133,7 @@ def test_states_that_bfloat16_would_round_are_multiplied_in_float32(accelerated:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_features_in_the_chunks_of_an_accelerator_are_the_same(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ccps_features_in_accelerator_chunks_are_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     of = OutputHead(head(2000, 32).weight.to(dtype))
     generator = torch.Generator().manual_seed(2)
     hidden, ids = torch.randn(300, 32, generator=generator), torch.randint(0, 2000, (300,), generator=generator)
@@ -219,7 +178,7 @@ def counts(work: Any) -> Section:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("states", "launches"), [(32, 30), (544, 130)], ids=["choice", "open"])
-def test_a_step_of_litcab_keeps_to_its_budgets(model: str, states: int, launches: int) -> None:
+def test_litcab_step_keeps_to_its_budgets(model: str, states: int, launches: int) -> None:
     of = meta_head(model)
     v, d = of.weight.shape
     tokens, wrong = step(1000, d, states)  # of 32 questions
@@ -248,7 +207,7 @@ def test_litcab_trains_and_predicts_on_one_device(model: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS[1:])])
-def test_features_of_ccps_keep_to_their_budgets(model: str) -> None:
+def test_ccps_features_keep_to_their_budgets(model: str) -> None:
     of, n = meta_head(model), 300
     hidden, ids = torch.zeros(n, of.weight.shape[1]), torch.zeros(n, dtype=torch.long)
     with np.errstate(all="ignore"), Largest() as largest:  # all numbers are 0
@@ -259,7 +218,7 @@ def test_features_of_ccps_keep_to_their_budgets(model: str) -> None:
     assert largest.bytes <= 4 * features._ACCELERATED.chunk
 
 
-def test_features_of_ccps_keep_to_their_budget_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ccps_features_keep_a_cpus_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, of = torch.randn(512, 16), torch.zeros(512, dtype=torch.long), OutputHead(torch.randn(1024, 16))
     monkeypatch.setitem(features._SIZES, "cpu", features._Sizes(1 << 18, 1 << 16, 1))
     with Largest("cpu") as largest:  # of twice as much, if all states were taken at once
@@ -271,21 +230,16 @@ def test_features_of_ccps_keep_to_their_budget_on_a_cpu(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("fmt", list(Format))
-@pytest.mark.parametrize(
-    "name", [e.name for e in registry.methods().entries() if e.plugin and Unembedding() in e.plugin().reads().fit]
-)
-def test_methods_read_a_head_in_bfloat16(name: str, fmt: Format) -> None:
+@pytest.mark.parametrize("plugin", [Ccps, LitCab])
+def test_methods_read_a_head_in_bfloat16(plugin: Any, fmt: Format) -> None:
     """A tensor in bfloat16 that went to numpy would raise."""
-    method = registry.methods().get(name)
-    needs = method().reads()
+    needs = plugin().reads()
     learn = planted({*needs.fit, *needs.predict}, 60, seed=1, fmt=fmt)
     columns: dict[Signal, Any] = {signal: learn[signal] for signal in learn.signals}
     columns[Unembedding()] = OutputHead(learn[Unembedding()].weight.bfloat16())
     data = Batch(learn.ids, columns, learn.correct)
-    fitted = method(**{name: 3 for name in vars(method()) if name.endswith("steps")}).fit(data, Context(0, fmt))
-    values = fitted.predict(Batch(data.ids, {signal: data[signal] for signal in needs.predict}))
-    assert values.dtype == np.float64
-    assert np.isfinite(values).all()
+    fitted = plugin(**{name: 3 for name in vars(plugin()) if name.endswith("steps")}).fit(data, Context(0, fmt))
+    assert np.isfinite(fitted.predict(unlabelled(data, needs.predict))).all()
 
 
 HOST = {
@@ -309,6 +263,6 @@ def to_numpy(folder: Path) -> Iterator[str]:
                 yield f"{path.relative_to(folder.parent).as_posix()}: {ast.unparse(node.func.value)}"
 
 
-def test_no_tensor_of_an_accelerator_goes_to_numpy() -> None:
+def test_accelerator_tensors_never_go_to_numpy() -> None:
     found = {call for package in (bench, methods) for call in to_numpy(Path(package.__path__[0]))}
     assert {call for call in found if ".cpu()" not in call} == set(HOST)

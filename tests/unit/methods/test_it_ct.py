@@ -1,9 +1,10 @@
-"""IT and CT: what they hand to the trainer, what they count, keep and refuse, and that they learn."""
+"""IT and CT: their losses against torch's distributions, what the trainer gets, what is kept, and that they learn."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from torch.distributions import Categorical, kl_divergence
 
 from bench.api import (
     Adapter,
@@ -35,52 +37,158 @@ from bench.store.disk_cache import Store
 from bench.testing.adapters import train_on_toy
 from bench.training import child
 from bench.training.trainer import AdapterTrainer
+from methods._shared.lora import DIVERGENCES, ct_loss, it_loss, probability_of_yes
 from methods.ct import CT
 from methods.it import IT
 from tests.fixtures import models
 from tests.unit.training.test_training import here
 
 BOTH = pytest.mark.parametrize("method", [IT, CT])
-NO, YES = 10, 11
-N = 40
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+VOCABULARY, NO, YES = 12, 10, 3
+SETTINGS = {"divergence": "jsd", "divergence_weight": 1.0}
 
 
-def batch(n: int = N, correct: Any = None) -> Batch:
+@dataclass
+class Bigrams:
+    """An adapter model whose next-token logits depend on the last token alone."""
+
+    adapter: torch.Tensor
+    frozen: torch.Tensor
+    verdict_ids: tuple[int, int] = (NO, YES)
+    asked: list[tuple[bool, list[int]]] = field(default_factory=list)
+
+    def logits(self, sequences: Ragged, last: np.ndarray, *, adapted: bool = True) -> torch.Tensor:
+        ids = [int(t) for i, k in enumerate(last) for t in sequences[i][len(sequences[i]) - k :]]
+        self.asked.append((adapted, ids))
+        return (self.frozen + self.adapter if adapted else self.frozen)[ids]
+
+
+def model(scale: float = 1.0) -> Bigrams:
+    generator = torch.Generator().manual_seed(0)
+    frozen = torch.randn(VOCABULARY, VOCABULARY, generator=generator, dtype=torch.float64)
+    adapter = scale * torch.randn(VOCABULARY, VOCABULARY, generator=generator, dtype=torch.float64)
+    return Bigrams(adapter.requires_grad_(), frozen)
+
+
+def examples() -> dict[str, object]:
+    return {
+        "query": Ragged.of([[1, 2, 4, 5], [1, 6, 5], [1, 2, 7]]),
+        "correct": np.asarray([True, False, True]),
+        "prompt": Ragged.of([[1, 2], [1, 6], [1, 8, 9]]),
+        "gold": Ragged.of([[4], [7, 8, 2], [5, 5]]),
+    }
+
+
+def divergence(name: str, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Of two rows of logits, by torch's distributions."""
+    one, other = Categorical(logits=p), Categorical(logits=q)
+    if name == "forward_kl":
+        return kl_divergence(other, one)
+    if name == "reverse_kl":
+        return kl_divergence(one, other)
+    mean = Categorical(probs=(one.probs + other.probs) / 2)
+    return (kl_divergence(one, mean) + kl_divergence(other, mean)) / 2
+
+
+def test_it_loss_is_cross_entropy_over_the_vocabulary() -> None:
+    table = model()
+    log_p = (table.frozen + table.adapter).log_softmax(dim=1)
+    expected = -(log_p[5, YES] + log_p[5, NO] + log_p[7, YES])
+    torch.testing.assert_close(it_loss(table, examples(), {}), expected)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
+def test_ct_loss_is_two_way_cross_entropy_and_divergence(name: str, weight: float) -> None:
+    table = model()
+    both = table.frozen + table.adapter
+    verdicts = both[:, [NO, YES]].log_softmax(dim=1)
+    expected = -(verdicts[5, 1] + verdicts[5, 0] + verdicts[7, 1])
+    # The token before each gold token: 4 after 2; 7, 8, 2 after 6, 7, 8; 5, 5 after 9, 5.
+    for token in (2, 6, 7, 8, 9, 5):
+        expected = expected + weight * divergence(name, both[token], table.frozen[token])
+    got = ct_loss(table, examples(), {"divergence": name, "divergence_weight": weight})
+    torch.testing.assert_close(got, expected)
+
+
+def test_ct_loss_without_divergence_asks_no_frozen_model() -> None:
+    table = model()
+    ct_loss(table, examples(), {**SETTINGS, "divergence_weight": 0.0})
+    assert table.asked == [(True, [5, 5, 7])]
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_divergence_of_a_fresh_adapter_is_nothing(name: str) -> None:
+    table = model(scale=0.0)
+    with_it = ct_loss(table, examples(), {"divergence": name, "divergence_weight": 5.0})
+    without = ct_loss(table, examples(), {"divergence": name, "divergence_weight": 0.0})
+    torch.testing.assert_close(with_it, without)
+    gradients = [torch.autograd.grad(loss, [table.adapter])[0] for loss in (with_it, without)]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("loss", [it_loss, ct_loss])
+def test_loss_of_a_batch_sums_over_examples(loss: object) -> None:
+    whole = loss(model(), examples(), SETTINGS)  # type: ignore[operator]
+    parts = []
+    for i in range(3):
+        row = np.asarray([i])
+        one = {k: v.take(row) if isinstance(v, Ragged) else v[row] for k, v in examples().items()}  # type: ignore[index]
+        parts.append(loss(model(), one, SETTINGS))  # type: ignore[operator]
+    torch.testing.assert_close(whole, sum(parts))
+
+
+def test_divergences_at_the_edges() -> None:
+    sure, opposite = torch.tensor([[60.0, -60.0, 0.0]]), torch.tensor([[-60.0, 60.0, 0.0]])
+    jsd = DIVERGENCES["jsd"]
+    assert jsd(sure, opposite).item() == pytest.approx(math.log(2))
+    assert jsd(sure, opposite).item() == pytest.approx(jsd(opposite, sure).item())
+    for function in DIVERGENCES.values():
+        assert function(sure, sure).item() == pytest.approx(0.0, abs=1e-6)
+        assert torch.isfinite(function(sure, opposite)).all()
+
+
+def test_probability_of_yes_is_of_the_second_logit() -> None:
+    p = probability_of_yes(np.asarray([[0.0, 0.0], [0.0, math.log(3.0)], [900.0, -900.0], [-900.0, 900.0]]))
+    assert p.dtype == np.float64
+    np.testing.assert_allclose(p, [0.5, 0.75, 0.0, 1.0])
+
+
+# --- what the trainer gets --------------------------------------------------------------------------------------------
+
+
+def batch(n: int = 40) -> Batch:
     """Prompts that begin alike; an answer is right where its id is below 30, and the query follows."""
     rng = np.random.default_rng(0)
     prompts = [np.asarray([1, 5, 6, 7, *rng.integers(12, 60, 3)]) for _ in range(n)]
     answers = rng.integers(12, 48, n)
-    columns = {
+    columns: Any = {
         TokenIds(Of.PROMPT): Ragged.of(prompts),
         TokenIds(Of.QUERY): Ragged.of([np.asarray([*p, a, 8, 9]) for p, a in zip(prompts, answers, strict=True)]),
         TokenIds(Of.GOLD): Ragged.of([np.asarray([a]) for a in rng.integers(12, 30, n)]),
     }
-    return Batch([str(i) for i in range(n)], columns, answers < 30 if correct is None else correct)
-
-
-def context(train_adapter: Any = None) -> Context:
-    return Context(seed=5, train_adapter=train_adapter)
-
-
-# --- what is handed over and kept -------------------------------------------------------------------------------------
+    return Batch([str(i) for i in range(n)], columns, answers < 30)
 
 
 @BOTH
-def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(method: Any) -> None:
+def test_trainer_gets_declared_columns_labels_and_settings(method: Any) -> None:
     seen: dict[str, Any] = {}
 
     def kept(**given: Any) -> AdapterRef:
         seen.update(given)
         return train_on_toy(**given)
 
-    train = batch()
-    held = batch(20)
-    fitted = method(rank=4).fit(train, replace(context(kept), validation=held))
+    train, held = batch(), batch(20)
+    context = Context(seed=5, train_adapter=kept)
+    fitted = method(rank=4).fit(train, replace(context, validation=held))
     columns = {"query": TokenIds(Of.QUERY), "prompt": TokenIds(Of.PROMPT), "gold": TokenIds(Of.GOLD)}
-    names = ["query", "correct"] if method is IT else ["query", "prompt", "gold", "correct"]
-    assert list(seen["examples"]) == names
-    assert method.needs.fit == {columns[name] for name in names if name != "correct"}
-    for name in set(names) - {"correct"}:
+    names = ["query"] if method is IT else ["query", "prompt", "gold"]
+    assert list(seen["examples"]) == [*names, "correct"]
+    assert method.needs.fit == {columns[name] for name in names}
+    for name in names:
         assert np.array_equal(seen["examples"][name].values, train[columns[name]].values)
     assert np.array_equal(seen["examples"]["correct"], train.correct)
     assert seen["settings"] == {**method(rank=4).params(), "seed": 5}
@@ -89,22 +197,12 @@ def test_the_trainer_gets_the_declared_columns_the_labels_and_every_setting(meth
     assert seen["validation"].confidence == "methods._shared.lora:verdict_confidence"
     assert np.array_equal(seen["validation"].examples["query"].values, held[TokenIds(Of.QUERY)].values)
     assert np.array_equal(seen["validation"].examples["correct"], held.correct)
+    method().fit(batch(9), context)
+    assert (seen["settings"]["batch_size"], seen["validation"]) == (9, None)  # no more rows, and no validation
 
 
 @BOTH
-def test_a_batch_is_no_larger_than_the_rows_and_validation_may_be_missing(method: Any) -> None:
-    seen: dict[str, Any] = {}
-
-    def kept(**given: Any) -> AdapterRef:
-        seen.update(given)
-        return train_on_toy(**given)
-
-    method().fit(batch(9), context(kept))
-    assert (seen["settings"]["batch_size"], seen["validation"]) == (9, None)
-
-
-@BOTH
-def test_the_adapter_survives_save_and_load_and_is_missed_when_it_is_gone(method: Any, tmp_path: Path) -> None:
+def test_adapter_that_is_gone_is_missed(method: Any, tmp_path: Path) -> None:
     fitted = method()
     (tmp_path / "adapter").mkdir()
     fitted.adapter_ = AdapterRef(tmp_path / "adapter", "abc")
@@ -116,54 +214,25 @@ def test_the_adapter_survives_save_and_load_and_is_missed_when_it_is_gone(method
 
 
 @BOTH
-def test_confidence_is_the_share_of_yes_through_its_own_adapter(method: Any) -> None:
+def test_confidence_is_the_share_of_yes_through_its_adapter(method: Any) -> None:
     fitted = method()
-    logits = np.asarray([[0.0, 0.0], [0.0, np.log(3.0)]], dtype=np.float32)
-    given = Batch(["a", "b"], {QueryLogits(Adapter.OWN): logits})
+    given = Batch(["a", "b"], {QueryLogits(Adapter.OWN): np.asarray([[0.0, 0.0], [0.0, np.log(3.0)]], np.float32)})
     with pytest.raises(ContractError, match="fit was not called"):
         fitted.predict(given)
     fitted.adapter_ = AdapterRef(Path(), "abc")
     np.testing.assert_allclose(fitted.predict(given), [0.5, 0.75])
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_without_a_backbone_there_is_nothing_to_train(method: Any) -> None:
-    with pytest.raises(ContractError, match="train_adapter"):
-        method().fit(batch(), context())
-
-
-def test_an_unknown_divergence_is_refused() -> None:
+def test_fit_needs_a_trainer_and_a_known_divergence() -> None:
+    for method in (IT(), CT()):
+        with pytest.raises(ContractError, match="train_adapter"):
+            method.fit(batch(), Context(seed=5))
     with pytest.raises(UserError, match="jsd, forward_kl, reverse_kl, got 'kl'"):
-        CT(divergence="kl").fit(batch(), context(train_on_toy))  # type: ignore[arg-type]
-
-
-# --- constants and sizes ----------------------------------------------------------------------------------------------
+        CT(divergence="kl").fit(batch(), Context(seed=5, train_adapter=train_on_toy))  # type: ignore[arg-type]
 
 
 @BOTH
-def test_presets_differ_as_they_say(method: Any) -> None:
-    presets = {name: method(**arguments).params() for name, arguments in method.presets.items()}
-    assert presets["fixed"] == presets["paper"] == method().params()
-    for name, changed in (
-        ("demo", {"steps": 40, "learning_rate": 3e-3, "points": 3}),
-        ("refcode", {"steps": 5_000, "batch_size": 4, "weight_decay": 0.0, "clip": 1.0}),
-    ):
-        assert presets[name] == {**presets["fixed"], **changed}
-    assert (presets["paper"]["steps"], presets["paper"]["batch_size"]) == (10_000, 32)
-    assert (presets["paper"]["rank"], presets["paper"]["alpha"], presets["paper"]["dropout"]) == (8, 32, 0.1)
-
-
-def test_it_and_ct_differ_in_the_divergence_alone() -> None:
-    for preset in IT.presets:
-        shared = {k: v for k, v in CT(**CT.presets[preset]).params().items() if not k.startswith("divergence")}
-        assert shared == IT(**IT.presets[preset]).params()
-
-
-@BOTH
-def test_trained_parameters_follow_the_layers_that_are_adapted(method: Any) -> None:
+def test_parameter_count_follows_the_adapted_layers(method: Any) -> None:
     config = models.llama(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
     facts = RunFacts(ModelFacts("small", 32, 100, 3, of_config(config)), "", Format.CHOICE, 0)
     assert method().n_parameters(facts) == 3 * 8 * ((32 + 32) + (32 + 16))
@@ -173,28 +242,18 @@ def test_trained_parameters_follow_the_layers_that_are_adapted(method: Any) -> N
 # --- what they learn --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    config = models.llama(vocab_size=64, num_attention_heads=4, max_position_embeddings=64)
-    folder = models.save(tmp_path_factory.mktemp("llama"), config, models.words(64))
-    return LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
-
-
-def confidences(method: Any, lm: LanguageModel, given: Batch) -> np.ndarray:
-    rows = given[TokenIds(Of.QUERY)]
-    with torch.no_grad(), apply_adapter(lm, method.adapter_):
-        logits = [lm.model(torch.tensor(rows[i])[None]).logits[0, -1, [NO, YES]] for i in range(len(rows))]
-    return method.predict(Batch(given.ids, {QueryLogits(Adapter.OWN): torch.stack(logits).numpy()}))
-
-
 @BOTH
-def test_it_learns_which_answers_are_right(
-    method: Any, lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_learns_which_answers_are_right(method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = models.llama(vocab_size=64, num_attention_heads=4, max_position_embeddings=64)
+    folder = models.save(tmp_path / "model", config, models.words(64))
+    lm = LanguageModel(ModelSpec("small", str(folder), local=True), LoadOptions(device="cpu"))
     monkeypatch.setattr(child, "start_child", here)
-    train = AdapterTrainer(lm, Store(tmp_path), method.name, (NO, YES))
-    given = batch()
-    fitted = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))
-    assert roc_auc_score(given.correct, confidences(fitted, lm, given)) > 0.95
-    again = method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context(train))
+    verdict, given = (10, 11), batch()
+    context = Context(seed=5, train_adapter=AdapterTrainer(lm, Store(tmp_path / "cache"), method.name, verdict))
+    fitted, again = (method(steps=60, learning_rate=1e-2, deepspeed=False).fit(given, context) for _ in range(2))
     assert again.adapter_ == fitted.adapter_
+    rows = given[TokenIds(Of.QUERY)]
+    with torch.no_grad(), apply_adapter(lm, fitted.adapter_):
+        found = [lm.model(torch.tensor(rows[i])[None]).logits[0, -1, list(verdict)] for i in range(len(rows))]
+    confidence = fitted.predict(Batch(given.ids, {QueryLogits(Adapter.OWN): torch.stack(found).numpy()}))
+    assert roc_auc_score(given.correct, confidence) > 0.95

@@ -1,213 +1,172 @@
-"""The trained methods beyond the paper's, against scikit-learn, scipy and plain loops."""
+"""Trained methods' parts: probes, penalised regressions, their penalty and map, and the temperature of LTS."""
 
 from __future__ import annotations
 
-import json
 import math
-from itertools import combinations
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import mahalanobis
+import torch
 from scipy.stats import entropy
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import StandardScaler
 
-from bench.api import (
-    At,
-    Batch,
-    ConfidenceMethod,
-    Context,
-    Format,
-    Hidden,
-    ModelFacts,
-    QueryLogits,
-    Ragged,
-    Related,
-    RunFacts,
-    Signal,
-    TokenScores,
-    UntrainableError,
-    UserError,
-)
+from bench.api import At, Batch, ConfidenceMethod, Context, Hidden, QueryLogits, UntrainableError, UserError
 from bench.api.early_stopping import validation_loss
-from methods._shared.logistic import (
-    Arrays,
-    HiddenStateMethod,
-    apply_map,
-    calibrated,
-    log_odds,
-    logistic_path,
-    probability,
-)
-from methods._shared.meaning import group_by_meaning, semantic_entropy
-from methods.combined import FEATURES, Combined, features
+from methods._shared.logistic import HiddenStateMethod, apply_map, calibrated, log_odds, logistic_path, probability
+from methods._shared.meaning import semantic_entropy
+from methods._shared.probe import ProbeSettings, Weights, predict_probe, train_probe
+from methods._shared.training import iterate_batches
 from methods.logistic_probe import LogisticProbe
+from methods.lts import LTS
+from methods.pik import PIK
 from methods.relative_mahalanobis import RelativeMahalanobis
+from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 from methods.semantic_entropy_probe import SemanticEntropyProbe, entropy_threshold
+from tests.kit.methods import hard_batch
 
 END = Hidden(1.0, At.ANSWER_END)
-MEAN = Hidden(1.0, At.ANSWER_PREDICTING, "mean")
-SCORES = TokenScores(top=2)
-ON_STATE: list[type[HiddenStateMethod]] = [LogisticProbe, RelativeMahalanobis, SemanticEntropyProbe]
-ALL: list[type[ConfidenceMethod]] = [*ON_STATE, Combined]
+SETTINGS = ProbeSettings(steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
+CONTEXT = Context(seed=3)
 
 
-def states_and_labels(n: int = 120, d: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """States of very different scales, two of which say whether the answer is right, and one that is constant."""
-    rng = np.random.default_rng(seed)
-    states = rng.normal(size=(n, d))
-    correct = states[:, 0] - states[:, 1] + 0.5 * rng.normal(size=n) > 0
-    states = states * 10.0 ** np.arange(d) + 3
-    states[:, -1] = np.sqrt(np.float32(7))
-    return states.astype(np.float32), correct
+def states_of(states: Any, correct: Any = None) -> Batch:
+    columns: Any = dict.fromkeys((END, RelativeMahalanobis().state), np.asarray(states, dtype=np.float32))
+    return Batch([str(i) for i in range(len(states))], columns, correct)
 
 
-def related_of(correct: np.ndarray, rng: np.random.Generator, m: int = 5) -> np.ndarray:
-    """Samples of right answers agree more often."""
-    found = np.zeros((len(correct), m, m, 3), dtype=np.float32)
-    for i, right in enumerate(correct):
-        said = rng.integers(0, 2 if right else 8, size=m) * (rng.random(m) > 0.3 * right)
-        found[i, ..., 2] = said[:, None] == said
-        found[i, ..., 1] = said[:, None] != said
-    return found
+# --- probes -----------------------------------------------------------------------------------------------------------
 
 
-def batch_of(states: np.ndarray, correct: np.ndarray, *, labels: bool = True, seed: int = 1) -> Batch:
-    """Every signal that these methods read, of answers of one to four tokens."""
-    rng = np.random.default_rng(seed)
-    tokens = []
-    for right in correct:
-        scores = np.zeros(rng.integers(1, 5), dtype=SCORES.dtype)
-        scores["log_probability"] = -rng.exponential(0.3 if right else 2.0, size=len(scores))
-        scores["entropy"] = rng.exponential(0.3 if right else 2.0, size=len(scores))
-        scores["top_log_probabilities"] = -np.sort(rng.exponential(size=(len(scores), 2)), axis=1)
-        tokens.append(scores)
-    columns: dict[Signal, np.ndarray | Ragged] = {
-        END: states,
-        MEAN: states,
-        SCORES: Ragged.of(tokens),
-        QueryLogits(): rng.normal(size=(len(states), 2)).astype(np.float32),
-        Related(question=True): related_of(correct, rng),
-    }
-    return Batch([str(i) for i in range(len(states))], columns, correct if labels else None)
+def train(batch: Batch, settings: ProbeSettings, ctx: Context = CONTEXT) -> Weights:
+    return train_probe("probe", batch, lambda batch: batch[END], settings, ctx)
 
 
-# --- the regression ---------------------------------------------------------------------------------------------------
+def test_probe_scales_many_columns_as_each() -> None:
+    wide = np.random.default_rng(0).normal(size=(40, 1100)).astype(np.float32)
+    weights = train(states_of(wide, np.arange(40) % 2 == 0), SETTINGS._replace(steps=1))
+    assert weights["scale"] == pytest.approx(wide.astype(np.float64).std(axis=0), rel=1e-6)
 
 
-@pytest.mark.parametrize("penalty", [8192.0, 30.0, 1.0])
-def test_regression_is_scikit_learns_on_standardised_inputs(penalty: float) -> None:
-    states, correct = states_and_labels()
-    found = logistic_path("x", states, correct)(penalty)
-    pipeline = StandardScaler().fit(states.astype(np.float64))
-    pipeline.scale_[-1] = 1.0  # which it takes for a deviation of 1e-16
-    inputs = pipeline.transform(states.astype(np.float64))
-    theirs = LogisticRegression(C=1 / penalty, tol=1e-10, max_iter=10_000).fit(inputs, correct)
-    assert found["weight"] == pytest.approx(theirs.coef_[0], abs=1e-4)
-    assert found["bias"] == pytest.approx(theirs.intercept_, abs=1e-4)
-    assert probability(log_odds("x", found, states)) == pytest.approx(theirs.predict_proba(inputs)[:, 1], abs=1e-4)
+@pytest.mark.parametrize(("initialisation", "bound"), [("uniform", 1 / 20), ("xavier", np.inf)])
+def test_probe_begins_at_these_weights(initialisation: Any, bound: float) -> None:
+    wide = np.random.default_rng(0).normal(size=(32, 400))
+    settings = SETTINGS._replace(hidden_layers=(200,), initialisation=initialisation, steps=1, learning_rate=0.0)
+    weights = train(states_of(wide, np.arange(32) < 9), settings)
+    deviation = 1 / 20 / np.sqrt(3) if initialisation == "uniform" else np.sqrt(2 / 600)
+    assert np.abs(weights["0.weight"]).max() <= bound
+    assert weights["0.weight"].std() == pytest.approx(deviation, rel=0.02)
+    assert np.abs(weights["0.bias"]).max() == pytest.approx(1 / 20, rel=0.1)  # torch's own, under either
+
+
+def test_batches_visit_every_row_before_any_twice() -> None:
+    batches = iterate_batches(10, 4, torch.Generator().manual_seed(0))
+    drawn = torch.stack([next(batches) for _ in range(5)])
+    assert drawn.shape == (5, 4)
+    assert drawn.flatten().bincount(minlength=10).tolist() == [2] * 10
+    assert sorted(drawn.flatten()[:10].tolist()) == list(range(10))
+    assert sorted(next(iterate_batches(3, 32, torch.Generator().manual_seed(0))).tolist()) == [0, 1, 2]
+
+
+def test_probe_with_fewer_rows_than_a_batch_learns_them() -> None:
+    learn = hard_batch({END}, 9)
+    assert ((predict_probe("probe", train(learn, SETTINGS), learn[END]) > 0.5) == learn.correct).all()
+
+
+def test_probe_keeps_the_step_that_validation_likes_best() -> None:
+    """Labels that have nothing to do with the states: whatever is learned is worse than to have learned little."""
+    rng = np.random.default_rng(0)
+    learn, held = (states_of(rng.normal(size=(n, 50)), rng.random(n) < 0.5) for n in (60, 200))
+    settings = SETTINGS._replace(hidden_layers=(64,), steps=640, learning_rate=1e-3)
+    ctx = Context(seed=3, validation=held)
+    weights = train(learn, settings, ctx)
+    (stage,) = (stopping.stage() for stopping in ctx.trainings)
+    assert (stage.kept, stage.taken) == (5, 20)  # two points in a row brought nothing
+    assert stage.epochs == pytest.approx(5 * 32 / 60)
+    kept, last = (
+        validation_loss(predict_probe("probe", each, held[END]), held.correct)
+        for each in (weights, train(learn, settings))
+    )
+    assert kept == pytest.approx(np.min(stage.losses))
+    assert last > 2 * kept
+
+
+def test_probe_keeps_the_order_of_extreme_confidences() -> None:
+    weights = {"mean": np.zeros(1), "scale": np.ones(1), "0.weight": np.array([[0.0], [1.0]]), "0.bias": np.zeros(2)}
+    odds = np.array([[-900.0], [-700.0], [-60.0], [-50.0], [0.0], [30.0], [900.0]], dtype=np.float32)
+    values = predict_probe("probe", {k: v.astype(np.float32) for k, v in weights.items()}, odds)
+    assert values[1:4] == pytest.approx(np.exp([-700.0, -60.0, -50.0]), rel=1e-9, abs=0)
+    assert (np.diff(values) >= 0).all()
+    assert (values[[0, 4, 6]] == [0, 0.5, 1]).all()
+
+
+def test_probes_read_one_place_each() -> None:
+    read: Any = {cls.name: (cls.needs.fit, cls.needs.predict) for cls in (PIK, SaplmaF, SaplmaM, SaplmaUM)}
+    places = {
+        "pik": Hidden(1.0, At.PROMPT_END), "saplma-f": END, "saplma-m": Hidden(0.5, At.ANSWER_END),
+        "saplma-um": Hidden(0.75, At.ANSWER_END),
+    }  # fmt: skip
+    assert read == {name: ({place}, {place}) for name, place in places.items()}
+
+
+# --- regressions ------------------------------------------------------------------------------------------------------
 
 
 def test_regressions_at_falling_penalties_are_those_from_the_start() -> None:
-    states, correct = states_and_labels()
-    path = logistic_path("x", states, correct)
-    followed = [path(penalty) for penalty in (512.0, 32.0, 2.0)]
-    for arrays, penalty in zip(followed, (512.0, 32.0, 2.0), strict=True):
-        assert arrays["weight"] == pytest.approx(logistic_path("x", states, correct)(penalty)["weight"], abs=1e-4)
+    batch = hard_batch({END}, 120)
+    path = logistic_path("x", batch[END], batch.correct)
+    for penalty in (512.0, 32.0, 2.0):
+        alone = logistic_path("x", batch[END], batch.correct)(penalty)
+        assert path(penalty)["weight"] == pytest.approx(alone["weight"], abs=1e-4)
 
 
-def test_what_is_constant_has_no_weight_and_far_rows_overflow_nothing() -> None:
-    states, correct = states_and_labels()
-    arrays = logistic_path("x", states, correct)(1.0)
+def test_regression_ignores_constants_and_bears_far_rows() -> None:
+    batch = hard_batch({END}, 120)
+    arrays = logistic_path("x", batch[END], batch.correct)(1.0)
     assert arrays["weight"][-1] == 0
-    far = states * np.float32(1e9)
-    assert set(probability(log_odds("x", arrays, far)).round(6)) <= {0.0, 1.0}
-
-
-def test_probability_is_the_sigmoid_also_far_out() -> None:
+    assert set(probability(log_odds("x", arrays, batch[END] * np.float32(1e9))).round(6)) <= {0.0, 1.0}
     assert probability(np.array([-2000.0, 0.0, 2000.0])).tolist() == [0.0, 0.5, 1.0]
     assert probability(np.array([1.5])) == pytest.approx(1 / (1 + math.exp(-1.5)))
 
 
-# --- the choice of a penalty ------------------------------------------------------------------------------------------
-
-
-def test_the_penalty_is_the_best_on_validation_of_those_that_were_tried() -> None:
-    train, held = batch_of(*states_and_labels(60, seed=1)), batch_of(*states_and_labels(80, seed=2))
+def test_penalty_is_the_best_on_validation() -> None:
+    learn, held = hard_batch({END}, 60, seed=1), hard_batch({END}, 80, seed=2)
     ctx = Context(seed=0, validation=held)
-    probe = LogisticProbe().fit(train, ctx)
-    (training,) = ctx.trainings
-    stage = training.stage()
-    losses = []
-    for step in stage.steps:
-        arrays = logistic_path("x", train[END], train.correct)(8192 / step)
-        losses.append(validation_loss(probability(log_odds("x", arrays, held[END])), held.correct))
+    method = LogisticProbe().fit(learn, ctx)
+    (stage,) = (training.stage() for training in ctx.trainings)
+
+    def confidence(step: int) -> Any:
+        arrays = logistic_path("x", learn[END], learn.correct)(8192 / step)
+        return probability(log_odds("x", arrays, held[END]))
+
+    losses = [validation_loss(confidence(step), held.correct) for step in stage.steps]
     assert stage.losses == pytest.approx(losses, abs=1e-4)
     assert stage.kept == stage.steps[int(np.argmin(losses))]
     assert stage.steps[0] == 1
-    best = logistic_path("x", train[END], train.correct)(8192 / stage.kept)
-    assert probe.predict(held) == pytest.approx(probability(log_odds("x", best, held[END])), abs=1e-4)
+    assert method.predict(held) == pytest.approx(confidence(stage.kept), abs=1e-4)
 
 
-def test_without_validation_the_weakest_penalty_is_kept() -> None:
-    train = batch_of(*states_and_labels())
-    probe = LogisticProbe(weakest=3.0).fit(train, Context(seed=0))
-    expected = logistic_path("x", train[END], train.correct)(3.0)
-    assert probe.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-6)
-
-
-@pytest.mark.parametrize("plugin", ALL)
-def test_nothing_is_drawn(plugin: type[ConfidenceMethod]) -> None:
-    train, held = batch_of(*states_and_labels()), batch_of(*states_and_labels(seed=5))
-    first, second = (plugin().fit(train, Context(seed=s, validation=held)).predict(held) for s in (1, 2))
-    assert not plugin.draws
-    assert (first == second).all()
-
-
-# --- the map ----------------------------------------------------------------------------------------------------------
-
-
-def test_map_is_a_regression_on_scores_of_the_half_that_was_not_fitted_on() -> None:
+def test_map_is_a_regression_on_scores_of_the_other_half() -> None:
     rng = np.random.default_rng(0)
-    kinds = rng.random(41) < 0.4
-    correct = rng.random(41) < 0.5
+    kinds, correct, score = rng.random(41) < 0.4, rng.random(41) < 0.5, rng.normal(size=41)
     asked: list[np.ndarray] = []
 
     def fit_on(rows: np.ndarray):  # type: ignore[no-untyped-def]
         asked.append(rows)
         return lambda penalty: {"share": np.array(rows.mean()), "penalty": np.array(penalty), "rows": rows}
 
-    score = rng.normal(size=41)
     learned = calibrated("x", kinds, correct, fit_on, lambda arrays: score + 100 * arrays["rows"])(7.0)
     whole, first, second = asked
     assert whole.all()
     assert (first != second).all()
-    assert abs(int(first[kinds].sum()) - int(second[kinds].sum())) <= 1
-    assert abs(int(first[~kinds].sum()) - int(second[~kinds].sum())) <= 1
+    for kind in (kinds, ~kinds):
+        assert abs(int(first[kind].sum()) - int(second[kind].sum())) <= 1
     expected = logistic_path("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
     assert learned["map"]["weight"] == pytest.approx(expected["weight"], abs=1e-6)
     assert learned["penalty"] == 7
     assert apply_map("x", learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
 
 
-# --- logistic probe ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("plugin", ALL)
-def test_a_planted_state_ranks_answers(plugin: type[ConfidenceMethod]) -> None:
-    train, held = batch_of(*states_and_labels(300, seed=1)), batch_of(*states_and_labels(150, seed=2), seed=3)
-    test = states_and_labels(300, seed=4)
-    method = plugin().fit(train, Context(seed=0, validation=held))
-    confidence = method.predict(batch_of(*test, labels=False, seed=5))
-    assert roc_auc_score(test[1], confidence) > 0.85
-    constant = np.full(300, train.correct.mean())
-    assert validation_loss(confidence, test[1]) < validation_loss(constant, test[1])
-
-
-@pytest.mark.parametrize("plugin", ON_STATE)
+@pytest.mark.parametrize("plugin", [LogisticProbe, RelativeMahalanobis, SemanticEntropyProbe])
 def test_layer_and_position_are_arguments(plugin: type[HiddenStateMethod]) -> None:
     (state,) = plugin(depth=0.25, position="prompt_end").reads().predict
     assert state == Hidden(0.25, At.PROMPT_END)
@@ -219,64 +178,16 @@ def test_layer_and_position_are_arguments(plugin: type[HiddenStateMethod]) -> No
         plugin(position="gold_predicting").reads()  # type: ignore[arg-type]
 
 
-# --- relative Mahalanobis distance ------------------------------------------------------------------------------------
-
-
-def test_distances_are_scipys_with_a_covariance_that_unit_rows_join() -> None:
-    states, correct = states_and_labels()
-    method = RelativeMahalanobis(weakest=5.0, points=1).fit(batch_of(states, correct), Context(seed=0))
-    x = (states - states.mean(axis=0, dtype=np.float64)) / np.where(
-        np.ptp(states, axis=0) == 0, 1, states.std(axis=0, dtype=np.float64)
-    )
-    score = np.zeros(len(x))
-    for sign, rows in ((1, x[~correct]), (-1, x[correct])):
-        covariance = (np.cov(rows.T, bias=True) * len(rows) + 5.0 * np.eye(x.shape[1])) / (len(rows) + 5.0)
-        inverse = np.linalg.inv(covariance)
-        score += sign * np.array([mahalanobis(row, rows.mean(axis=0), inverse) ** 2 for row in x])
-    expected = apply_map("x", method.weights_, score)
-    assert method.predict(batch_of(states, correct)) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize(("n", "d"), [(6, 4), (5, 40), (8, 1)])
-def test_few_rows_of_many_inputs_give_probabilities(n: int, d: int) -> None:
-    rng = np.random.default_rng(0)
-    states, correct = rng.normal(size=(n, d)).astype(np.float32), np.arange(n) % 2 == 0
-    for plugin in (LogisticProbe, RelativeMahalanobis):
-        confidence = plugin().fit(batch_of(states, correct), Context(seed=0)).predict(batch_of(states, correct))
-        assert np.isfinite(confidence).all()
-
-
-def test_constant_states_give_one_confidence() -> None:
-    states, correct = np.full((20, 3), 0.1, dtype=np.float32), np.arange(20) < 15
-    for plugin in (LogisticProbe, RelativeMahalanobis):
-        confidence = plugin().fit(batch_of(states, correct), Context(seed=0)).predict(batch_of(states, correct))
-        assert confidence == pytest.approx(np.full(20, 0.75), abs=1e-4)
+@pytest.mark.parametrize("plugin", [LogisticProbe, RelativeMahalanobis])
+def test_few_rows_and_constant_states_give_probabilities(plugin: type[ConfidenceMethod]) -> None:
+    for n, d in ((6, 4), (5, 40), (8, 1)):
+        batch = states_of(np.random.default_rng(0).normal(size=(n, d)), np.arange(n) % 2 == 0)
+        assert np.isfinite(plugin().fit(batch, CONTEXT).predict(batch)).all()
+    constant = states_of(np.full((20, 3), 0.1), np.arange(20) < 15)
+    assert plugin().fit(constant, CONTEXT).predict(constant) == pytest.approx(np.full(20, 0.75), abs=1e-4)
 
 
 # --- semantic entropy probe -------------------------------------------------------------------------------------------
-
-
-def meanings_by_pairs(entailment: np.ndarray) -> list[int]:
-    """Meanings, pair after pair."""
-    firsts: list[int] = []
-    found = []
-    for i in range(len(entailment)):
-        for number, first in enumerate(firsts):
-            if entailment[i, first].argmax() == 2 and entailment[first, i].argmax() == 2:
-                found.append(number)
-                break
-        else:
-            found.append(len(firsts))
-            firsts.append(i)
-    return found
-
-
-def test_meanings_are_those_found_pair_by_pair() -> None:
-    rng = np.random.default_rng(0)
-    for m in (1, 2, 7):
-        for _ in range(50):
-            entailment = rng.dirichlet([0.5, 0.5, 2], size=(m, m)).astype(np.float32)
-            assert group_by_meaning(entailment[None])[0].tolist() == meanings_by_pairs(entailment)
 
 
 def test_semantic_entropy_leaves_the_answer_out() -> None:
@@ -288,7 +199,7 @@ def test_semantic_entropy_leaves_the_answer_out() -> None:
     assert semantic_entropy(np.ones((1, 5, 5, 3), dtype=np.float32) * [0, 0, 1]) == [0]
 
 
-def test_the_cut_has_the_least_spread_on_both_sides() -> None:
+def test_entropy_threshold_has_the_least_spread_on_both_sides() -> None:
     values = np.random.default_rng(0).choice([0.0, 0.3, 0.7, 1.1, 1.6], size=60, p=[0.4, 0.2, 0.1, 0.1, 0.2])
 
     def spread(at: float) -> float:
@@ -299,81 +210,61 @@ def test_the_cut_has_the_least_spread_on_both_sides() -> None:
         entropy_threshold("x", np.full(9, 0.7))
 
 
-def test_the_probe_learns_entropies_and_the_map_labels() -> None:
-    states, correct = states_and_labels(200)
-    train = batch_of(states, correct)
-    method = SemanticEntropyProbe(weakest=4.0, points=1).fit(train, Context(seed=0))
-    entropies = semantic_entropy(train[Related(question=True)])
-    expected = logistic_path("x", states, entropies <= entropy_threshold("x", entropies))(4.0)
-    assert method.weights_["weight"] == pytest.approx(expected["weight"], abs=1e-4)
-    assert method.weights_["map"]["weight"][0] > 0
-    order = log_odds("x", expected, states)
-    assert (np.argsort(method.predict(train)) == np.argsort(order)).all()
+# --- LTS --------------------------------------------------------------------------------------------------------------
 
 
-# --- combined ---------------------------------------------------------------------------------------------------------
+def queries(odds: Any, correct: Any = None) -> Batch:
+    """Logits of no and yes with these log odds."""
+    logits = np.stack([np.zeros(len(odds)), odds], axis=1).astype(np.float32)
+    return Batch([str(i) for i in range(len(odds))], {QueryLogits(): logits}, correct)
 
 
-def test_features_are_those_of_plain_loops() -> None:
-    batch = batch_of(*states_and_labels(40))
-    found = features(batch)
-    assert found.shape == (40, len(FEATURES))
-    for i in range(40):
-        tokens = batch[SCORES][i]
-        surprise = [float(x) for x in tokens["log_probability"]]
-        spread = [-float(x) for x in tokens["entropy"]]
-        gap = [float(a) - float(b) for a, b in tokens["top_log_probabilities"]]
-        no, yes = map(float, batch[QueryLogits()][i])
-        means = [sum(column) / len(tokens) for column in (surprise, spread, gap)]
-        assert found[i] == pytest.approx(
-            [*means, min(surprise), min(spread), min(gap), len(tokens), yes - no], rel=1e-5
-        )
+ODDS = 3 * np.random.default_rng(0).normal(size=300) + 1
 
 
-def test_answers_of_one_token_have_their_token_twice() -> None:
-    states, correct = states_and_labels(30)
-    tokens = np.zeros((30, 1), dtype=SCORES.dtype)
-    tokens["log_probability"][:, 0] = np.where(correct, -0.1, -1.0) + 0.05 * states[:, 0]
-    query = np.zeros((30, 2), dtype=np.float32)
-    batch = Batch([str(i) for i in range(30)], {SCORES: Ragged.of(list(tokens)), QueryLogits(): query}, correct)
-    found = features(batch)
-    assert (found[:, :3] == found[:, 3:6]).all()
-    assert (found[:, 6] == 1).all()
-    assert roc_auc_score(correct, Combined().fit(batch, Context(seed=0)).predict(batch)) > 0.9
+def test_lts_equals_a_closed_form() -> None:
+    """Odds of +-2 that are right three times in four: sigmoid(2 / t) = 3/4, so t = 2 / ln 3."""
+    odds, correct = np.array([2.0] * 4 + [-2.0] * 4), np.array([1, 1, 1, 0, 0, 0, 0, 1], dtype=bool)
+    fitted = LTS().fit(queries(odds, correct), CONTEXT)
+    assert fitted.temperature_ == pytest.approx(2 / math.log(3), rel=1e-12)
+    assert fitted.at_bound_ == ""
+    assert fitted.predict(queries(odds)) == pytest.approx([0.75] * 4 + [0.25] * 4, abs=1e-12)
 
 
-# --- what they refuse and keep ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("odds", "correct", "temperature", "told"),
+    [
+        (ODDS, ODDS < 0, 100, "upper bound 100"),
+        (ODDS, ODDS > 0, 0.05, "lower bound 0.05"),
+        (0 * ODDS, ODDS > 0, 100, "upper"),
+    ],
+    ids=["says the opposite", "always right", "no odds"],
+)
+def test_lts_ends_at_a_bound(odds: Any, correct: Any, temperature: float, told: str) -> None:
+    fitted = LTS().fit(queries(odds, correct), CONTEXT)
+    assert fitted.temperature_ == temperature
+    assert told in fitted.at_bound_
+    assert (np.abs(fitted.predict(queries(odds)) - 0.5).max() < 0.05) == (temperature == 100)
 
 
-@pytest.mark.parametrize("plugin", ON_STATE)
-def test_states_that_overflowed_are_refused(plugin: type[HiddenStateMethod]) -> None:
-    states, correct = states_and_labels()
-    method = plugin().fit(batch_of(states, correct), Context(seed=0))
-    states[3, 2] = np.inf
-    for attempt in (method.predict, lambda batch: plugin().fit(batch, Context(seed=0))):
-        with pytest.raises(UserError, match="finite hidden states; 1 of 120"):
-            attempt(batch_of(states, correct))
+def test_lts_bears_large_logits() -> None:
+    odds = np.array([-3000.0, 3000, 2500, -10, 10, 3])
+    fitted = LTS().fit(queries(odds, np.array([0, 1, 0, 0, 1, 0], dtype=bool)), CONTEXT)
+    assert 0.05 < fitted.temperature_ <= 100
+    assert np.isfinite(fitted.predict(queries(odds))).all()
 
 
-@pytest.mark.parametrize("plugin", ALL)
-def test_what_was_learned_is_kept_in_files(plugin: type[ConfidenceMethod], tmp_path: Path) -> None:
-    batch = batch_of(*states_and_labels())
-    method = plugin().fit(batch, Context(seed=0))
-    method.save(tmp_path)
-    assert "{" in json.dumps(json.loads((tmp_path / "fitted.json").read_text(encoding="utf-8")))
-    assert (plugin().load(tmp_path).predict(batch) == method.predict(batch)).all()
-
-
-def test_sizes_are_those_of_the_arrays() -> None:
-    states, correct = states_and_labels()
-    facts = RunFacts(ModelFacts("m", states.shape[1], 10, 2), "t", Format.OPEN, len(states))
-    batch = batch_of(states, correct)
-    for plugin in ALL:
-        arrays: Arrays = plugin().fit(batch, Context(seed=0)).weights_  # type: ignore[attr-defined]
-        if plugin is RelativeMahalanobis:
-            symmetric = len(list(combinations(range(states.shape[1] + 1), 2)))
-            own = sum(arrays[side]["centre"].size + symmetric for side in ("right", "wrong"))
-        else:
-            own = arrays["weight"].size + arrays["bias"].size
-        learned = own + 2 * ("map" in arrays)
-        assert plugin().n_parameters(facts) == learned
+@pytest.mark.parametrize(
+    ("settings", "odds", "told"),
+    [
+        ({"lowest": 0.0, "highest": 1.0}, ODDS, "expected 0 < lowest < highest"),
+        ({"lowest": 2.0, "highest": 1.0}, ODDS, "expected 0 < lowest < highest"),
+        ({"lowest": 1.0, "highest": math.inf}, ODDS, "expected 0 < lowest < highest"),
+        ({"lowest": -1.0, "highest": 1.0}, ODDS, "expected 0 < lowest < highest"),
+        ({"solver": "grid"}, ODDS, "expected exact or descent, got 'grid'"),
+        ({}, np.append(ODDS, np.nan), r"1 of 301 answers.*--dtype"),
+    ],
+)
+def test_lts_refuses(settings: Any, odds: Any, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        LTS(**settings).fit(queries(odds, odds > 0), CONTEXT)

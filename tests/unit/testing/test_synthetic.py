@@ -1,6 +1,8 @@
-"""The planted gold and wrong answers, samples and adapter logits fit together with the other planted signals."""
+"""Planted signals fit each other, and tell what is right."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from bench.api import (
     TokenIds,
     Unembedding,
 )
-from bench.testing import planted
+from bench.signals.synthetic import LETTERS, planted
 from bench.testing.observing import contents
 
 GOLD, WRONG, ANSWER = (Hidden(1.0, at) for at in (At.GOLD_PREDICTING, At.WRONG_PREDICTING, At.ANSWER_PREDICTING))
@@ -39,7 +41,7 @@ def options(batch: Batch, i: int) -> dict[int, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("fmt", list(Format))
-def test_the_answer_is_gold_where_it_is_right_and_a_wrong_option_elsewhere(fmt: Format) -> None:
+def test_planted_answer_is_gold_or_a_wrong_option(fmt: Format) -> None:
     batch = planted(SIGNALS, 300, seed=5, fmt=fmt)
     for i, right in enumerate(batch.correct):
         answer, gold, wrong = tuple(batch[TokenIds()][i]), tuple(batch[TokenIds(Of.GOLD)][i]), options(batch, i)
@@ -54,7 +56,7 @@ def test_the_answer_is_gold_where_it_is_right_and_a_wrong_option_elsewhere(fmt: 
 
 
 @pytest.mark.parametrize("fmt", list(Format))
-def test_every_option_begins_at_the_prompts_end(fmt: Format) -> None:
+def test_planted_options_begin_at_the_prompts_end(fmt: Format) -> None:
     batch = planted(SIGNALS, 200, seed=6, fmt=fmt)
     wrong = batch[WRONG]
     for i, start in enumerate(batch[Hidden(1.0, At.PROMPT_END)]):
@@ -65,7 +67,7 @@ def test_every_option_begins_at_the_prompts_end(fmt: Format) -> None:
 
 
 @pytest.mark.parametrize("fmt", list(Format))
-def test_said_options_are_likelier_than_unsaid_ones(fmt: Format) -> None:
+def test_planted_answers_are_likelier_than_other_options(fmt: Format) -> None:
     batch = planted(SIGNALS, 300, seed=7, fmt=fmt)
     head, means = batch[Unembedding()], {}
     for signal, of in ((ANSWER, Of.ANSWER), (GOLD, Of.GOLD), (WRONG, Of.WRONG)):
@@ -74,7 +76,7 @@ def test_said_options_are_likelier_than_unsaid_ones(fmt: Format) -> None:
     assert means[Of.ANSWER] > means[Of.GOLD] > means[Of.WRONG]
 
 
-def test_letters_that_are_not_shown_are_no_options() -> None:
+def test_planted_letters_that_are_not_shown_are_no_options() -> None:
     batch = planted((*SIGNALS, ChoiceLogits()), 300, seed=8)
     shown = np.isfinite(batch[ChoiceLogits()])
     assert 0.02 < (~shown).any(axis=1).mean() < 0.3
@@ -83,7 +85,7 @@ def test_letters_that_are_not_shown_are_no_options() -> None:
         assert letters == set(np.flatnonzero(shown[i]))
 
 
-def test_truth_can_be_seen_in_samples_and_through_an_adapter() -> None:
+def test_planted_truth_shows_in_samples_and_adapters() -> None:
     batch = planted((SampleAgreement(n=7), QueryLogits(Adapter.OWN), QueryLogits()), 1000, seed=9)
     agree = batch[SampleAgreement(n=7)]
     assert agree.shape == (1000, 7)
@@ -93,7 +95,58 @@ def test_truth_can_be_seen_in_samples_and_through_an_adapter() -> None:
     assert own == pytest.approx(frozen, abs=1e-5)
 
 
-def test_contents_of_a_head_in_bfloat16_can_be_remembered() -> None:
+EVERYTHING = (
+    Hidden(), Hidden(0.5), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_END), Hidden(0.75, At.PROMPT_END),
+    TokenIds(), TokenIds(Of.PROMPT), TokenIds(Of.QUERY), ChoiceLogits(), QueryLogits(), Unembedding(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", Format)
+def test_planted_signals_fit_each_other(fmt: Format) -> None:
+    batch = planted(EVERYTHING, 500, seed=5, fmt=fmt)
+    ids, states, head = batch[TokenIds()], batch[Hidden()], batch[Unembedding()]
+    assert set(ids.lengths) == ({1} if fmt is Format.CHOICE else {1, 2, 3, 4, 5})
+    assert np.array_equal(ids.offsets, states.offsets)
+    assert np.array_equal(states.values[states.offsets[:-1]], batch[Hidden(1.0, At.PROMPT_END)])
+    logits = head.logits(torch.tensor(states.values)).numpy()  # (sum of t_i, v)
+    assert (logits.argmax(axis=1) == ids.values).mean() > 0.85
+    shown = np.isfinite(batch[ChoiceLogits()])
+    first = logits[ids.offsets[:-1], :LETTERS]
+    np.testing.assert_allclose(batch[ChoiceLogits()][shown], first[shown], atol=1e-5)
+    assert 0.02 < (~shown).any(axis=1).mean() < 0.3
+    assert fmt is Format.OPEN or shown[np.arange(500), ids.values].all(), "an answer is a letter that is not shown"
+    for i in (0, 499):
+        whole = batch[TokenIds(Of.QUERY)][i]
+        start = np.concatenate([batch[TokenIds(Of.PROMPT)][i], ids[i]])
+        assert np.array_equal(whole[: len(start)], start)
+        assert len(whole) > len(start)
+
+
+@pytest.mark.parametrize(
+    ("signal", "score"),
+    [
+        (QueryLogits(), lambda z: z[:, 1] - z[:, 0]),
+        (ChoiceLogits(), lambda z: np.sort(z, axis=1)[:, -1] - np.sort(z, axis=1)[:, -2]),
+        (Hidden(), lambda h: np.linalg.norm(h.values, axis=1)),
+    ],
+)
+def test_planted_truth_shows_in_each_signal(signal: Any, score: Any) -> None:
+    batch = planted([signal], 1000, seed=6)
+    assert roc_auc_score(batch.correct, score(batch[signal])) > 0.85
+
+
+@pytest.mark.parametrize("signal", [Hidden(0.5, At.ANSWER_END), Hidden(0.75), Hidden(0.25, At.PROMPT_END)])
+def test_planted_truth_of_one_batch_holds_on_another(signal: Hidden) -> None:
+    def read(batch: Batch) -> Any:
+        column = batch[signal]
+        return column if signal.at is not At.ANSWER_PREDICTING else column.values
+
+    train, test = planted([signal], 500, seed=1), planted([signal], 500, seed=2)
+    direction = read(train)[train.correct].mean(axis=0) - read(train)[~train.correct].mean(axis=0)
+    assert roc_auc_score(test.correct, read(test) @ direction) > 0.85
+
+
+def test_contents_of_a_bfloat16_head_are_remembered() -> None:
     weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
     batch = Batch(["a"], {Unembedding(): OutputHead(weight)})
     before = contents(batch)

@@ -52,7 +52,7 @@ def all_gone(config: Path) -> bool:
 # --- what it is given -------------------------------------------------------------------------------------------------
 
 
-def test_it_gets_no_key_no_token_and_no_password() -> None:
+def test_child_gets_no_key_token_or_password() -> None:
     secrets = {
         "OPENAI_API_KEY": "sk-1", "OPENAI_ORG_ID": "org", "HF_TOKEN": "hf", "HUGGING_FACE_HUB_TOKEN": "hf",
         "WANDB_API_KEY": "w", "AWS_SECRET_ACCESS_KEY": "a", "AWS_PROFILE": "p", "my_password": "p",
@@ -66,7 +66,7 @@ def test_it_gets_no_key_no_token_and_no_password() -> None:
     assert (given["HF_HUB_OFFLINE"], given["PYTHONSAFEPATH"], given["TOKENIZERS_PARALLELISM"]) == ("1", "1", "false")
 
 
-def test_what_was_relative_means_the_same_folder_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_child_gets_absolute_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     given = child.environment({"PYTHONPATH": os.pathsep.join(["", "plugins", ""]), "HF_HOME": "hub"}, 1)
     assert given["PYTHONPATH"].split(os.pathsep) == [str(ROOT), str(tmp_path.resolve() / "plugins")]
@@ -74,7 +74,7 @@ def test_what_was_relative_means_the_same_folder_there(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_loss_beside_a_plugin_is_found_after_everything_else_and_nothing_of_the_current_folder_is_executed(
+def test_child_finds_plugins_and_runs_no_current_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     here, ran = tmp_path / "here", tmp_path / "ran"
@@ -111,9 +111,7 @@ with child.start_child(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_it_ends_at_once_with_a_parent_that_is_killed(
-    folder: Path, tmp_path: Path, processes: int, sign: signal.Signals
-) -> None:
+def test_child_ends_with_a_killed_parent(folder: Path, tmp_path: Path, processes: int, sign: signal.Signals) -> None:
     told: dict[str, Any] = {}
     if processes == 1:  # it is asleep before the model is loaded
         (tmp_path / "asleep.py").write_text("import time\n\nprint('{\"step\": 2,', flush=True)\ntime.sleep(60)\n")
@@ -133,7 +131,7 @@ def test_it_ends_at_once_with_a_parent_that_is_killed(
     parent.stdout.close()
 
 
-def test_it_does_not_begin_without_its_parent(tmp_path: Path) -> None:
+def test_child_does_not_begin_without_its_parent(tmp_path: Path) -> None:
     environment = child.environment(os.environ, 1) | {"CONFBENCH_PARENT": "1"}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "bench.training", str(tmp_path / "none.json")],
@@ -143,7 +141,7 @@ def test_it_does_not_begin_without_its_parent(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_that_ignores_signals_is_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stubborn.py").write_text(
         "import signal, time\n\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\ntime.sleep(60)\n"
@@ -159,7 +157,7 @@ def test_one_that_does_not_want_to_end_is_ended(folder: Path, tmp_path: Path, mo
     assert all_gone(config)
 
 
-def test_its_end_is_told_in_words() -> None:
+def test_exit_is_told_in_words() -> None:
     assert describe_exit(3) == "exit code 3"
     assert describe_exit(-9) == "ended by SIGKILL, perhaps for want of memory"
     assert describe_exit(-15) == "ended by SIGTERM"
@@ -183,9 +181,7 @@ class SeedConfidences(Silent):
         self.said.append(text)
 
 
-def test_of_two_that_need_one_adapter_one_trains_and_the_other_waits_and_takes_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapter_that_two_need_is_trained_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told, refs = [SeedConfidences(), SeedConfidences()], [None, None]
 
     @contextmanager

@@ -21,7 +21,7 @@ from bench.model.session import Session, checkpoint_blocks
 from bench.training import loop
 from bench.training.job import Recipe
 from bench.training.model import ReadableModel
-from bench.training.optimisers import ProcessGroup, TorchOptimiser
+from bench.training.optimisers import ProcessGroup
 from methods._shared.lora import ct_loss, it_loss
 from methods.ct import CT
 from methods.it import IT
@@ -138,7 +138,7 @@ def of_a_block(name: str) -> Counter[tuple[tuple[int, ...], torch.dtype]]:
     )
 
 
-CASES = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("name", "loss", "checkpointing"),
     [
         pytest.param(name, loss, on, marks=() if name == "llama8b" or (loss, on) == ("IT", False) else pytest.mark.slow)
@@ -147,11 +147,8 @@ CASES = pytest.mark.parametrize(
         for on in (False, True)
     ],
 )
-"""One model in every way, and the others in one; the rest is slow."""
-
-
-@CASES
-def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool) -> None:
+def test_training_step_keeps_the_printed_memory(name: str, loss: str, checkpointing: bool) -> None:
+    """One model in every way, and the others in one; the rest is slow."""
     two, three = (Step(name, blocks, loss, checkpointing=checkpointing) for blocks in (2, 3))
     text = config(name)
     states = Counter({((1, TOKENS, text.hidden_size), torch.bfloat16): 1})
@@ -165,17 +162,3 @@ def test_a_step_keeps_what_is_printed(name: str, loss: str, checkpointing: bool)
     first, more = two.peak(), three.peak()
     whole = needed.weights + needed.trained + first + (blocks - 2) * (more - first)
     assert printed == pytest.approx(whole / 1e9, rel=0.01)
-
-
-@CASES
-def test_a_step_moves_the_adapter_alone(name: str, loss: str, checkpointing: bool) -> None:
-    step = Step(name, 2, loss, checkpointing=checkpointing)
-    gradients, parameters = step.take(), step.training.parameters
-    assert [g.shape for g in gradients] == [p.shape for p in parameters]
-    assert len(parameters) == 2 * 2 * 2  # A and B of queries and values
-    assert {p.dtype for p in parameters} == {torch.float32}
-    optimiser = TorchOptimiser(parameters, step.training.recipe, step.training.processes)
-    optimiser.step(gradients, 1e-4)
-    moments = {tensor.numel() for p in parameters for key, tensor in optimiser.adamw.state[p].items() if key != "step"}
-    assert moments == {p.numel() for p in parameters}
-    assert step.training.model.fed.forward >= (2 if loss == "CT" else 1) * (TOKENS - 64)

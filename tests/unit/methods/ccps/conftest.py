@@ -79,30 +79,17 @@ def exact_flip(h: Tensor, d: Tensor, argmax: int, head: Scorer, radius: float) -
     return high
 
 
+@torch.no_grad()
 def token_truth(
     h: Tensor, token: int, head: Scorer, *, radius: float, steps: int, along: Tensor | None = None, **options: Any
 ) -> Truth:
     """Truth of one token, moved along the gradient or another direction."""
     epsilon = options.get("entropy_epsilon", 0.0)
     h = h.detach().double()
-    leaf = h.clone().requires_grad_()
-    (jacobian,) = torch.autograd.grad(-head(leaf).log_softmax(0)[token], leaf)
-    with torch.no_grad():
-        direction = jacobian if along is None else along.double()
-        return _measure(h, token, head, jacobian, direction, radius, steps, epsilon, options)
-
-
-def _measure(
-    h: Tensor,
-    token: int,
-    head: Scorer,
-    jacobian: Tensor,
-    direction: Tensor,
-    radius: float,
-    steps: int,
-    epsilon: float,
-    options: Any,
-) -> Truth:
+    with torch.enable_grad():
+        leaf = h.clone().requires_grad_()
+        (jacobian,) = torch.autograd.grad(-head(leaf).log_softmax(0)[token], leaf)
+    direction = jacobian if along is None else along.double()
     norm = float(jacobian.norm())
     d = direction / direction.norm() if norm > 1e-9 else torch.zeros_like(jacobian)
     if options.get("eps_relative", False):
@@ -171,18 +158,10 @@ def _measure(
 def oracle() -> Callable[..., list[Truth]]:
     """Truths of all tokens; the head must work in float64."""
 
-    def all_tokens(
-        hidden: Tensor,
-        ids: Tensor,
-        head: Scorer,
-        radius: float = 20.0,
-        steps: int = 5,
-        directions: Tensor | None = None,
-        **options: Any,
-    ) -> list[Truth]:
+    def all_tokens(hidden: Tensor, ids: Tensor, head: Scorer, *, directions: Any = None, **options: Any) -> list[Truth]:
         ways = [None] * len(ids) if directions is None else list(directions)
         return [
-            token_truth(h, int(t), head, radius=radius, steps=steps, along=along, **options)
+            token_truth(h, int(t), head, **{"radius": 20.0, "steps": 5, "along": along, **options})
             for h, t, along in zip(hidden, ids, ways, strict=True)
         ]
 

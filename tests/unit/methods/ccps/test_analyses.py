@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
-from bench.api import AnalysisInput, Batch, Context, Findings, Format
+from bench.api import AnalysisInput, Batch, Context, Format
 from methods.ccps import Ccps
 from methods.ccps import analyses as of_ccps
 from methods.ccps.columns import FEATURES
@@ -37,7 +39,7 @@ def given(fmt: Format = Format.CHOICE, *, seeds: int = 2, validation: bool = Tru
 
 
 @pytest.mark.parametrize(("fmt", "validation"), [(Format.CHOICE, False), (Format.OPEN, True)])
-def test_all_columns_are_the_method_itself(fmt: Format, validation: bool) -> None:
+def test_columns_all_together_are_the_method_itself(fmt: Format, validation: bool) -> None:
     short = {**FEW, "contrastive_steps": 4, "classifier_steps": 12}
     study = given(fmt, validation=validation, **short)
     found = of_ccps.features(study)
@@ -72,7 +74,7 @@ SUBSETS = [[k for k in range(75) if k != left_out] for left_out in (0, 33, 74)]
         (Format.OPEN, True, {"classifier_steps": 8, "contrastive_steps": 4}),
     ],
 )
-def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:
+def test_columns_trained_together_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:
     made, ctx = material(fmt, validation=validation, dtype=torch.float64, **settings)
     single, joint = replace(ctx, trainings=[]), replace(ctx, trainings=[])
     together = of_ccps.retrain_stack(made, SUBSETS, joint)
@@ -84,48 +86,43 @@ def test_trained_together_they_are_as_trained_alone(fmt: Format, validation: boo
     assert kept[0] == kept[1]
 
 
-def test_single_precision_trainings_are_the_same_to_rounding() -> None:
-    made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32)
-    together = of_ccps.retrain_stack(made, SUBSETS, replace(ctx, trainings=[]))
-    alone = np.stack([of_ccps.retrain(made, own, replace(ctx, trainings=[])) for own in SUBSETS])
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
-
-
-def test_with_dropout_they_are_trained_one_after_the_other() -> None:
+def test_columns_with_dropout_are_trained_one_by_one() -> None:
     made, ctx = material(Format.CHOICE, validation=True, dtype=torch.float32, classifier_dropout=0.2)
     together = of_ccps.retrain_stack(made, SUBSETS[:2], replace(ctx, trainings=[]))
     alone = np.stack([of_ccps.retrain(made, own, replace(ctx, trainings=[])) for own in SUBSETS[:2]])
     assert np.array_equal(together, alone)
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[Findings, np.ndarray[Any, Any]]:
-    """Leave-one-out where one column alone tells the label, and all others are noise."""
-    rng = np.random.default_rng(3)
-    tested = rng.random(400) < 0.5
+def plant_columns(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Any], Any], tested: Any) -> None:
+    """Let the method see columns `(n, 75)` that are drawn for the labels of its answers."""
 
-    def drawn(labels: Any) -> Any:
-        columns = rng.normal(size=(len(labels), 75)).astype(np.float32)
-        columns[:, FEATURES.index(name)] += 3.0 * np.asarray(labels)
-        return torch.from_numpy(columns)
+    def drawn(labels: Any) -> torch.Tensor:
+        return torch.from_numpy(draw(np.asarray(labels)).astype(np.float32))
 
     def prepared(_self: Ccps, train: Batch, ctx: Context) -> Splits:
-        held = ctx.validation
-        assert held is not None
-        rows = (train.correct, held.correct)
+        assert ctx.validation is not None
+        rows = (train.correct, ctx.validation.correct)
         return Splits(*(Data(drawn(labels), torch.tensor(labels, dtype=torch.int64)) for labels in rows))
 
     monkeypatch.setattr(Ccps, "prepare_splits", prepared)
     monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
+
+
+def test_leave_one_out_finds_the_column_that_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One column alone tells the label, and all others are noise."""
+    rng = np.random.default_rng(3)
+    tested = rng.random(400) < 0.5
+
+    def draw(labels: Any) -> Any:
+        columns = rng.normal(size=(len(labels), 75))
+        columns[:, FEATURES.index("pei_value_token")] += 3.0 * labels
+        return columns
+
+    plant_columns(monkeypatch, draw, tested)
     fast = {"learning_rate": 1e-2, "contrastive_learning_rate": 1e-2}
     study = given(seeds=1, contrastive_steps=24, classifier_steps=48, **fast)
     study.method.format_ = "choice"  # type: ignore[attr-defined]
-    return of_ccps.leave_one_out(study), tested
-
-
-def test_leave_one_out_finds_the_column_that_tells_the_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sklearn.metrics import roc_auc_score
-
-    found, tested = planted(monkeypatch, "pei_value_token")
+    found = of_ccps.leave_one_out(study)
     auroc = {name: np.mean([roc_auc_score(tested, row) for row in p]) for name, p in found.confidence.items()}
     assert len(auroc) == 76
     assert min(auroc, key=lambda name: auroc[name]) == "pei_value_token"

@@ -34,7 +34,7 @@ def same_seeds(tokens: TokenImpacts) -> TokenImpacts:
                   np.tile(tokens.impact.mean(axis=0), (5, 1)), tokens.n)  # fmt: skip
 
 
-def test_within_answers_is_the_paired_t_test() -> None:
+def test_contrast_within_answers_is_the_paired_t_test() -> None:
     tokens = same_seeds(drawn(np.random.default_rng(0), effect=0.3))
     means = [
         [tokens.impact[0][(tokens.answer == row) & (tokens.content == kind)].mean() for kind in (True, False)]
@@ -62,7 +62,7 @@ def sandwich(design: Any, tokens: TokenImpacts, column: int) -> tuple[float, flo
     return float(beta[column]), float(((by_answer @ inverse)[:, column] ** 2).sum()), int(np.linalg.matrix_rank(design))
 
 
-def test_over_all_is_the_regression_with_errors_by_answer() -> None:
+def test_contrast_over_all_is_a_regression_clustered_by_answer() -> None:
     tokens = same_seeds(drawn(np.random.default_rng(1), effect=0.3))
     design = np.stack([tokens.content, np.ones(len(tokens.content))], axis=1).astype(float)
     value, square, _ = sandwich(design, tokens, 0)
@@ -71,7 +71,7 @@ def test_over_all_is_the_regression_with_errors_by_answer() -> None:
     assert (difference.influence**2).sum() == pytest.approx(square)
 
 
-def test_same_places_is_the_regression_with_effects_of_answers_and_places() -> None:
+def test_contrast_at_same_places_is_a_two_way_regression() -> None:
     tokens = same_seeds(drawn(np.random.default_rng(2), n=40, effect=0.3, by_place=0.4))
     answers = np.eye(tokens.n)[tokens.answer]
     names = sorted(set(zip(tokens.length, tokens.place, strict=True)))
@@ -90,7 +90,7 @@ def test_same_places_is_the_regression_with_effects_of_answers_and_places() -> N
 
 
 @pytest.mark.parametrize("contrast", [impact_contrasts.over_all, impact_contrasts.within_answers])
-def test_influences_of_a_lift_are_what_an_answers_weight_changes(contrast: Any) -> None:
+def test_lift_influences_are_derivatives_in_an_answers_weight(contrast: Any) -> None:
     tokens = same_seeds(drawn(np.random.default_rng(3), n=30, effect=0.3))
 
     def lift(weights: Any) -> float:
@@ -114,7 +114,7 @@ def test_influences_of_a_lift_are_what_an_answers_weight_changes(contrast: Any) 
     np.testing.assert_allclose(found.influence, np.array(changed)[taking_part], rtol=1e-5, atol=1e-8)
 
 
-def test_the_spread_of_seeds_is_in_the_interval() -> None:
+def test_contrast_interval_has_the_spread_of_seeds() -> None:
     rng = np.random.default_rng(4)
     one = drawn(rng, by_seed=0.0)
     shifted = one.impact + np.linspace(-1, 1, 5)[:, None] * one.content  # seeds disagree on content words
@@ -129,7 +129,7 @@ def test_the_spread_of_seeds_is_in_the_interval() -> None:
     assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, df) * np.sqrt(square + of_seeds))
 
 
-def test_a_lift_is_that_of_the_means_over_seeds_and_linear_in_each() -> None:
+def test_lift_is_of_the_means_over_seeds() -> None:
     """One network moves more than the others, and by another lift: a mean of five lifts would be another number."""
     one = drawn(np.random.default_rng(10), effect=0.3)
     scale = np.where(one.content, 10.0, 2.0) * (np.arange(5) == 0)[:, None] + 1
@@ -167,7 +167,7 @@ def nothing() -> dict[str, list[Any]]:
     return found
 
 
-def test_places_alone_look_like_a_difference_within_answers_but_not_at_the_same_places(
+def test_contrast_at_same_places_is_blind_to_places(
     nothing: dict[str, list[Any]],
 ) -> None:
     rates = {name: np.mean([found.p < 0.05 for found in every]) for name, every in nothing.items()}
@@ -176,7 +176,7 @@ def test_places_alone_look_like_a_difference_within_answers_but_not_at_the_same_
     assert low <= rates["places"] <= high
 
 
-def test_a_planted_difference_is_found_at_the_same_places_and_covered() -> None:
+def test_contrast_finds_and_covers_a_planted_difference() -> None:
     rng, repeats = np.random.default_rng(6), 200
     found = []
     for _ in range(repeats):
@@ -189,7 +189,7 @@ def test_a_planted_difference_is_found_at_the_same_places_and_covered() -> None:
     assert np.mean([each.low <= 0.5 <= each.high for each in found]) >= low
 
 
-def test_nothing_is_said_where_one_answer_alone_tells_words_from_places() -> None:
+def test_contrast_needs_more_than_one_telling_answer() -> None:
     n = 400
     answer, place = np.repeat(np.arange(n), 4), np.tile(np.arange(4), n)
     content = place != 2
@@ -207,7 +207,7 @@ def test_nothing_is_said_where_one_answer_alone_tells_words_from_places() -> Non
     assert known[0].effective_answers >= impact_contrasts.MIN_ANSWERS
 
 
-def test_few_answers_have_no_interval_and_no_tokens_no_mean() -> None:
+def test_contrast_of_few_answers_has_no_interval() -> None:
     few = drawn(np.random.default_rng(8), n=8)
     difference, _ = impact_contrasts.within_answers(few) or pytest.fail("nothing")
     assert impact_contrasts.estimate(difference)[1:4] == (None, None, None)
@@ -219,7 +219,7 @@ def test_few_answers_have_no_interval_and_no_tokens_no_mean() -> None:
     assert impact_contrasts.over_all(few.take(few.content)) is None
 
 
-def test_impacts_that_are_all_nothing_have_no_lift_and_no_difference() -> None:
+def test_contrast_of_no_impacts_has_no_lift() -> None:
     tokens = drawn(np.random.default_rng(9))
     still = TokenImpacts(tokens.answer, tokens.place, tokens.length, tokens.content, 0 * tokens.impact, tokens.n)
     difference, floor = impact_contrasts.over_all(still) or pytest.fail("nothing")
@@ -227,6 +227,6 @@ def test_impacts_that_are_all_nothing_have_no_lift_and_no_difference() -> None:
     assert impact_contrasts.lift(difference, floor) is None
 
 
-def test_one_seed_has_no_interval() -> None:
+def test_contrast_of_one_seed_has_no_interval() -> None:
     linear = LinearisedEstimate(np.ones(1), np.zeros(50), np.ones(50))
     assert impact_contrasts.estimate(linear).low is None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +85,7 @@ def assert_agree(fast: Tensor, truths: list[Any]) -> None:
 
 @pytest.mark.parametrize("gap", [None, 5.0, 12.0, 20.0])
 @pytest.mark.parametrize("name", MODELS)
-def test_all_columns_agree_with_the_oracle(name: str, gap: float | None, oracle: Oracle) -> None:
+def test_features_agree_with_the_oracle(name: str, gap: float | None, oracle: Oracle) -> None:
     hidden, ids, head, exact = build(name)
     if gap is not None:
         hidden = scaled_to_gap(hidden, head, gap)
@@ -107,7 +104,7 @@ def test_all_columns_agree_with_the_oracle(name: str, gap: float | None, oracle:
     ids=lambda o: next(iter(o)),
 )
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
-def test_variants_agree_with_the_oracle(name: str, options: dict[str, Any], oracle: Oracle) -> None:
+def test_feature_variants_agree_with_the_oracle(name: str, options: dict[str, Any], oracle: Oracle) -> None:
     hidden, ids, head, exact = build(name)
     radius = 2.0 if "eps_relative" in options else 20.0
     fast = perturbation_features(hidden, ids, head, radius=radius, steps=3, variant=Variant(**options))
@@ -115,7 +112,7 @@ def test_variants_agree_with_the_oracle(name: str, options: dict[str, Any], orac
 
 
 @pytest.mark.parametrize("softcap", [None, 8.0])
-def test_logit_scale_and_bias_are_honoured(softcap: float | None, oracle: Oracle) -> None:
+def test_features_honour_logit_scale_and_bias(softcap: float | None, oracle: Oracle) -> None:
     hidden, ids, head = random_tokens(3, vocabulary=90)
     head = OutputHead(head.weight, torch.randn(90), scale=0.25, softcap=softcap)
     wide = OutputHead64(head)
@@ -153,7 +150,7 @@ def columns(rows: Tensor, prefix: str) -> dict[str, Tensor]:
     radius=st.floats(0.1, 40),
     steps=st.integers(1, 7),
 )
-def test_invariants(seed: int, vocabulary: int, size: float, radius: float, steps: int) -> None:
+def test_features_keep_their_invariants(seed: int, vocabulary: int, size: float, radius: float, steps: int) -> None:
     hidden, ids, head = random_tokens(seed, vocabulary=vocabulary)
     rows = perturbation_features(hidden * size, ids, head, radius=radius, steps=steps).double()
     assert rows.shape == (len(hidden), 75)
@@ -178,22 +175,11 @@ def test_invariants(seed: int, vocabulary: int, size: float, radius: float, step
     torch.testing.assert_close(value["l2_dist_hidden_perturbed_from_original_max"], radius * moved.double())
 
 
-@pytest.mark.parametrize("softcap", [None, 6.0])
-def test_direction_is_the_gradient(softcap: float | None, oracle: Oracle) -> None:
-    """Norm, drop and distances follow from the oracle's own gradient and states."""
-    hidden, ids, head = random_tokens(11)
-    head = OutputHead(head.weight, softcap=softcap)
-    rows = perturbation_features(hidden, ids, head)
-    for h, row, truth in zip(hidden.double(), rows, oracle(hidden, ids, OutputHead64(head)), strict=True):
-        torch.testing.assert_close((truth.states - h).norm(dim=1), torch.tensor([4.0, 8, 12, 16, 20]).double())
-        assert row[FEATURES.index("jacobian_norm_token")] == pytest.approx(float(truth.jacobian.norm()), rel=1e-4)
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"js": "ref"}, {"eps_flip": "exact"}, {"eps_relative": True}], ids=lambda o: next(iter(o), "paper")
 )
 @pytest.mark.parametrize("name", ["Llama", "Gemma2", "Phi"])
-def test_states_are_moved_in_given_directions(name: str, options: dict[str, Any], oracle: Oracle) -> None:
+def test_features_of_given_directions_agree_with_the_oracle(name: str, options: dict[str, Any], oracle: Oracle) -> None:
     hidden, ids, head, exact = build(name)
     directions = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(3))
     radius = 2.0 if "eps_relative" in options else 20.0
@@ -208,40 +194,7 @@ def test_states_are_moved_in_given_directions(name: str, options: dict[str, Any]
     assert not torch.allclose(rows, own, atol=0.1)
 
 
-@pytest.mark.parametrize("softcap", [None, 6.0])
-def test_given_the_gradient_they_are_what_they_are_without(softcap: float | None, oracle: Oracle) -> None:
-    hidden, ids, head = random_tokens(11)
-    head = OutputHead(head.weight, softcap=softcap)
-    gradients = torch.stack([truth.jacobian for truth in oracle(hidden, ids, OutputHead64(head))])
-    torch.testing.assert_close(
-        perturbation_features(hidden, ids, head, directions=3 * gradients),
-        perturbation_features(hidden, ids, head), rtol=1e-4, atol=1e-4,
-    )  # fmt: skip
-
-
-def test_the_way_back_raises_the_log_probability() -> None:
-    """At a short distance as much as the way there lowers it."""
-    hidden, ids, head = random_tokens(11)
-    delta = FEATURES.index("delta_log_prob_actual_from_original_mean")
-    given: dict[str, Any] = {"radius": 1e-2, "steps": 1}
-    there = perturbation_features(hidden, ids, head, **given)
-    jacobian = torch.autograd.functional.jacobian(
-        lambda h: -head.logits(h).log_softmax(1).gather(1, ids[:, None]).sum(), hidden
-    )
-    back = perturbation_features(hidden, ids, head, **given, directions=-jacobian)
-    torch.testing.assert_close(back[:, delta], -there[:, delta], rtol=0.05, atol=1e-5)
-    assert bool((back[:, FEATURES.index("pei_value_token")] == 0).all())
-
-
-def test_log_probability_falls_from_step_to_step() -> None:
-    hidden, ids, head = random_tokens(5)
-    name = FEATURES.index("perturbed_log_prob_actual_min")
-    original = perturbation_features(hidden, ids, head)[:, 0]
-    falling = [original, *(perturbation_features(hidden, ids, head, radius=r, steps=1)[:, name] for r in (1, 2, 4, 8))]
-    assert all(bool((later < earlier).all()) for earlier, later in itertools.pairwise(falling))
-
-
-def test_step_distances_are_the_same_number_in_every_row() -> None:
+def test_step_distances_are_equal_in_every_row() -> None:
     """A scaler divides by the spread of these columns: rounding noise in them would become a feature."""
     rows = perturbation_features(*random_tokens(2, n=50))
     for suffix, wanted in (("min", 4.0), ("max", 20.0), ("mean", 12.0), ("std", math.sqrt(32))):
@@ -251,7 +204,7 @@ def test_step_distances_are_the_same_number_in_every_row() -> None:
 
 @pytest.mark.parametrize("softcap", [None, 30.0])
 @pytest.mark.parametrize("given", [False, True])
-def test_zero_gradient_keeps_the_state(softcap: float | None, given: bool) -> None:
+def test_features_of_a_zero_gradient_keep_the_state(softcap: float | None, given: bool) -> None:
     hidden, ids, head = random_tokens(4)
     head = OutputHead(head.weight, softcap=softcap)
     if softcap is None:
@@ -276,49 +229,14 @@ def test_zero_gradient_keeps_the_state(softcap: float | None, given: bool) -> No
     torch.testing.assert_close(value["perturbed_logit_argmax_max"], value["original_logit_argmax"])
 
 
-def test_chunks_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_in_chunks_and_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(9, n=23)
     whole = perturbation_features(hidden, ids, head)
     monkeypatch.setattr(features, "_SIZES", {"cpu": features._Sizes(9 * 200, 2 * 5 * 200, 1)})
     torch.testing.assert_close(perturbation_features(hidden, ids, head), whole, rtol=1e-5, atol=1e-5)
 
 
-PEAK = """
-import torch
-from bench.api import OutputHead
-from bench.model.memory import peak_memory_mb
-from methods.ccps.features import perturbation_features
-torch.set_num_threads(1)
-states, ids = torch.randn(4096, 16), torch.randint(0, 4096, (4096,))
-loaded = peak_memory_mb("cpu")
-perturbation_features(states, ids, OutputHead(torch.randn(4096, 16)))
-print(peak_memory_mb("cpu") - loaded)
-"""
-"""Memory beyond what is loaded, in a process of its own: what was freed before changes what an allocator does."""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other allocators join what is freed otherwise")
-def test_memory_is_that_of_a_chunk() -> None:
-    said = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True).stdout
-    assert float(said) < 250  # three products of 32 MiB, and buffers of a block
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_one_token_alone_reads_as_among_others(given: bool) -> None:
-    hidden, ids, head = random_tokens(13, n=9)
-    ways = torch.randn(9, 16, generator=torch.Generator().manual_seed(1)) if given else None
-    alone = [
-        perturbation_features(
-            hidden[i : i + 1], ids[i : i + 1], head, directions=None if ways is None else ways[i : i + 1]
-        )
-        for i in range(len(ids))
-    ]
-    together = perturbation_features(hidden, ids, head, directions=ways)
-    torch.testing.assert_close(torch.cat(alone), together, rtol=1e-5, atol=1e-5)
-
-
-def test_half_precision_heads_are_read_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_read_half_precision_heads_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, ids, head = random_tokens(6)
     half = OutputHead(head.weight.bfloat16(), torch.randn(200).bfloat16())
     monkeypatch.setattr(
@@ -330,51 +248,26 @@ def test_half_precision_heads_are_read_in_float32(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_inputs_are_left_alone_and_take_no_gradient() -> None:
-    hidden, ids, head = random_tokens(1)
-    before = hidden.clone(), head.weight.clone()
-    rows = perturbation_features(hidden.requires_grad_(), ids, head)
-    assert not rows.requires_grad
-    assert torch.equal(hidden, before[0])
-    assert torch.equal(head.weight, before[1])
-
-
-def test_no_tokens_give_no_rows() -> None:
+def test_features_of_no_tokens_are_no_rows() -> None:
     _, _, head = random_tokens(1)
     assert perturbation_features(torch.zeros(0, 16), torch.zeros(0, dtype=torch.long), head).shape == (0, 75)
 
 
+ZEROS, FEW, MANY = torch.zeros(2, 16), torch.ones(1, 16), torch.zeros(3, 16)
+
+
 @pytest.mark.parametrize(
-    ("hidden", "ids", "arguments", "message"),
+    ("hidden", "arguments", "message"),
     [
-        (torch.zeros(3, 16), torch.zeros(2, dtype=torch.long), {}, r"\(2, 16\).*got \(3, 16\)"),
-        (torch.zeros(2, 9), torch.zeros(2, dtype=torch.long), {}, "width 16"),
-        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"steps": 0}, "steps=0"),
-        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"radius": 0.0}, "radius=0"),
-        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"directions": torch.ones(1, 16)}, r"\(2, 16\)"),
-        (torch.zeros(2, 16), torch.zeros(2, dtype=torch.long), {"directions": torch.zeros(2, 16)}, "length above 0"),
-        (
-            torch.zeros(2, 16),
-            torch.zeros(2, dtype=torch.long),
-            {"directions": torch.full((2, 16), math.inf)},
-            "length above 0",
-        ),
+        (MANY, {}, r"\(2, 16\).*got \(3, 16\)"),
+        (torch.zeros(2, 9), {}, "width 16"),
+        (ZEROS, {"steps": 0}, "steps=0"),
+        (ZEROS, {"radius": 0.0}, "radius=0"),
+        (ZEROS, {"directions": FEW}, r"\(2, 16\)"),
+        (ZEROS, {"directions": ZEROS}, "length above 0"),
+        (ZEROS, {"directions": ZEROS + math.inf}, "length above 0"),
     ],
 )
-def test_bad_arguments_say_what_came(hidden: Tensor, ids: Tensor, arguments: dict[str, Any], message: str) -> None:
+def test_features_refuse_bad_arguments(hidden: Tensor, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        perturbation_features(hidden, ids, random_tokens(1)[2], **arguments)
-
-
-def test_names_are_those_of_the_specification_in_its_order() -> None:
-    assert len(FEATURES) == len(set(FEATURES)) == 75
-    numbered = dict(enumerate(FEATURES, start=1))
-    assert numbered[1] == "original_log_prob_actual"
-    assert numbered[12] == "is_actual_token_original_argmax"
-    assert numbered[14] == "epsilon_to_flip_token"
-    assert [numbered[i] for i in range(16, 20)] == [
-        f"perturbed_log_prob_actual_{s}" for s in ("min", "max", "mean", "std")
-    ]
-    assert numbered[43] == "did_argmax_change_from_original_std"
-    assert numbered[60] == "js_div_perturbed_from_original_min"
-    assert numbered[75] == "l2_dist_hidden_perturbed_from_original_std"
+        perturbation_features(hidden, torch.zeros(2, dtype=torch.long), random_tokens(1)[2], **arguments)

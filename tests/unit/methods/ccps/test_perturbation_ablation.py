@@ -45,7 +45,7 @@ def test_directions_follow_from_id_and_seed_alone() -> None:
     assert not np.allclose(first["a"], drawn(["a"], [2], seed=4)[0])
 
 
-def test_no_direction_is_favoured() -> None:
+def test_directions_favour_none() -> None:
     """Unit vectors drawn uniformly in d dimensions: mean 0, second moments I / d, and no fewer tokens than asked."""
     n, width = 4000, 5
     rows = np.concatenate(drawn([f"q{i}" for i in range(n)], [1] * n, width=width)).astype(np.float64)
@@ -70,7 +70,7 @@ def exact(study: AnalysisInput) -> of_ccps.PreparedData:
 
 @pytest.mark.parametrize("pool_mask", [False, True])
 @pytest.mark.parametrize("channels", [(64, 32), (24, 16, 8)])
-def test_less_padding_gives_the_same_embeddings_and_gradients(channels: tuple[int, ...], pool_mask: bool) -> None:
+def test_padding_that_is_less_gives_the_same_gradients(channels: tuple[int, ...], pool_mask: bool) -> None:
     torch.manual_seed(1)
     encoder = TokenEncoder((75, *channels), pool_mask=pool_mask).double()
     lengths = [1, 2, 4, 4, 3]
@@ -95,7 +95,8 @@ def test_less_padding_gives_the_same_embeddings_and_gradients(channels: tuple[in
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_less_padding_gives_the_same_trainings() -> None:
+def test_padding_that_is_less_gives_the_same_trainings() -> None:
+    assert of_trajectory.reduce_padding(given(Format.OPEN, max_tokens=6)).max_tokens == 6  # of long answers all
     study = given(Format.OPEN, contrastive_steps=8, classifier_steps=16)
     found = []
     for method in (study.method, of_trajectory.reduce_padding(study)):
@@ -103,11 +104,6 @@ def test_less_padding_gives_the_same_trainings() -> None:
         assert made.test.shape[1] == (8 if found else 30)
         found.append(of_ccps.retrain(made, range(75), replace(study.contexts[0], trainings=[])))
     np.testing.assert_allclose(*found, rtol=0, atol=CLOSE)
-
-
-def test_long_answers_keep_all_their_padding() -> None:
-    study = given(Format.OPEN, max_tokens=6)
-    assert of_trajectory.reduce_padding(study).max_tokens == 6
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------
@@ -143,14 +139,14 @@ def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: p
     np.testing.assert_allclose(found.confidence[ORIGINAL_ONLY][1], original, rtol=0, atol=CLOSE)
 
 
-def test_the_steps_of_the_run_are_no_variant_and_radii_are_of_its_own() -> None:
+def test_variants_leave_out_the_steps_of_the_run() -> None:
     method = Ccps(steps=2, radius=0.5, eps_relative=True)
     names = list(of_trajectory._variants(method, 4))
     assert names == ["radius 0.03125", "radius 0.125", "radius 2", "1 step", "10 steps", RANDOM, FURTHER]
     assert "radius 0.5 times the state's norm, 2 steps" in of_trajectory._build_notes(method, 4)[0]
 
 
-def test_it_is_an_analysis_of_ccps() -> None:
+def test_trajectory_is_an_analysis_of_ccps() -> None:
     study = given()
     with pytest.raises(UserError, match="one of ccps"):
         trajectory(replace(study, method=type("Other", (), {"name": "other"})()))
@@ -200,25 +196,21 @@ def compared(found: Findings, labels: np.ndarray[Any, Any]) -> tuple[VariantComp
 
 
 @pytest.mark.usefixtures("directions_only")
-def test_a_label_that_the_gradients_line_tells_needs_the_direction() -> None:
+def test_label_of_the_gradients_line_needs_the_direction() -> None:
     result, steps = compared(*planted("perturbed_logit_actual_min", 0.0))
-    step = steps["the direction"]
-    assert step.difference is not None
+    step: Any = steps["the direction"]
     assert step.difference.value > 0.05
-    assert step.p_corrected is not None
     assert step.p_corrected < 1e-4
-    assert step.share is not None
-    assert (step.share.low or 0) > 0.5
+    assert step.share.low > 0.5
     assert sum(each.share.value for each in result.steps if each.share) == pytest.approx(1.0)
 
 
 @pytest.mark.usefixtures("directions_only")
-def test_a_label_that_the_margin_tells_needs_no_direction() -> None:
+def test_label_of_the_margin_needs_no_direction() -> None:
     result, steps = compared(*planted("original_margin_logit_top1_top2", 0.3))
     values = {row.variant: row.estimate.value for row in result.rows if row.estimate}
     assert min(values["full"], values[RANDOM], values[ORIGINAL_ONLY]) > 0.85
-    step = steps["the direction"]
+    step: Any = steps["the direction"]
     assert (step.p_corrected or 0) > 0.05
-    assert step.difference is not None
     assert abs(step.difference.value) < 0.02
     assert all(each.share is None for each in result.steps)

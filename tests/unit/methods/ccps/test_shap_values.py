@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from itertools import combinations
 from math import factorial
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.api import Format, UserError
 from methods.ccps import shap_values as of_shap
 from methods.ccps.networks import Mlp, build
-from methods.ccps.shap_values import Kernel, Logit, expected_gradients, kernel_values
+from methods.ccps.shap_values import Logit, expected_gradients, kernel_values
 
 shap = of_shap.kernel_explainer  # imported once, with the warnings of its plots left out
 
@@ -77,7 +77,7 @@ def test_kernel_values_are_those_of_all_coalitions(activation: str) -> None:
     assert np.abs(found.values - found.of_logits).max() > 0.05  # two games, told apart
 
 
-def test_kernel_values_are_those_of_shap_with_link_logit() -> None:
+def test_kernel_values_are_those_of_shap() -> None:
     """The background is averaged here; shap given probabilities, background and link does the same."""
     logit, x, background = small_network(8), drawn(2, 8, seed=1), drawn(9, 8, seed=2)
 
@@ -99,7 +99,7 @@ def test_drawn_coalitions_come_close_to_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("columns", [3, 40])
-def test_of_a_linear_logit_both_are_its_closed_form(columns: int) -> None:
+def test_shap_values_of_a_linear_logit_are_closed(columns: int) -> None:
     """phi = w (x - mean b); with as many coalitions as players a sum over players is found without error."""
     weights, x, background = drawn(columns, seed=0), drawn(4, columns, seed=1), drawn(6, columns, seed=2)
     closed = (weights * (x - background.mean(0))).numpy()
@@ -110,7 +110,7 @@ def test_of_a_linear_logit_both_are_its_closed_form(columns: int) -> None:
     np.testing.assert_allclose(kernel.of_logits, closed, atol=1e-9)
 
 
-def test_gradients_are_the_aumann_shapley_value_of_a_product() -> None:
+def test_gradients_are_aumann_shapley_of_a_product() -> None:
     """Of x y z each player gets a third, as with Shapley; of x^2 y it is 2/3 and 1/3, where Shapley has halves."""
     zero = torch.zeros(1, 3, dtype=torch.float64)
     x = torch.tensor([[2.0, 3.0, 5.0]], dtype=torch.float64)
@@ -121,7 +121,7 @@ def test_gradients_are_the_aumann_shapley_value_of_a_product() -> None:
     np.testing.assert_allclose(kernel_values(logit, x, zero, 8, 10, seed=0).of_logits, [[6.0, 6.0, 0.0]], atol=1e-9)
 
 
-def test_gradients_are_the_limit_of_draws_along_the_lines() -> None:
+def test_gradients_are_the_limit_of_draws() -> None:
     """GradientSHAP as published: a random background answer and a random place on its line, many times."""
     logit, x, background = small_network(6), drawn(1, 6, seed=1), drawn(8, 6, seed=2)
     found = expected_gradients(logit, x, background, 64, 10)
@@ -136,7 +136,7 @@ def test_gradients_are_the_limit_of_draws_along_the_lines() -> None:
     assert error.max() < 0.05 * np.abs(found.values).max()
 
 
-def test_more_points_close_the_gap() -> None:
+def test_gradients_at_more_points_close_the_gap() -> None:
     logit, x, background = small_network(6), drawn(5, 6, seed=1), drawn(8, 6, seed=2)
     coarse, fine = (expected_gradients(logit, x, background, points, 10).gaps for points in (2, 64))
     assert fine.max() < coarse.max() / 10
@@ -146,7 +146,7 @@ def test_more_points_close_the_gap() -> None:
     np.testing.assert_allclose(coarse, np.abs(direct - whole), atol=1e-12)
 
 
-def test_an_answer_far_away_gets_more_points() -> None:
+def test_gradients_of_a_far_answer_get_more_points() -> None:
     logit, x, background = small_network(6), drawn(3, 6, seed=1), drawn(8, 6, seed=2)
     x[1] *= 300
     bare, refined = (expected_gradients(logit, x, background, 16, 10, close) for close in (np.inf, 0.01))
@@ -157,7 +157,7 @@ def test_an_answer_far_away_gets_more_points() -> None:
     np.testing.assert_array_equal(refined.values[near], bare.values[near])
 
 
-def test_a_column_at_all_explained_tokens_is_one_player_and_later_tokens_stay() -> None:
+def test_column_at_all_explained_tokens_is_one_player() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = build(Format.OPEN, 5, (8, 4), pool_mask=False).double().eval()
@@ -195,7 +195,7 @@ def test_columns_without_a_difference_get_nothing() -> None:
     assert not same.values.any()
 
 
-def test_a_sure_network_has_finite_values() -> None:
+def test_shap_values_of_a_sure_network_are_finite() -> None:
     """Probabilities that round to 1: their log-odds come from logits."""
     x, background = drawn(2, 4, seed=1), drawn(3, 4, seed=2)
     found = kernel_values(lambda rows: 400 * rows.sum(1), x, background, 2**4, 10, seed=0)
@@ -203,31 +203,21 @@ def test_a_sure_network_has_finite_values() -> None:
     np.testing.assert_allclose(found.of_logits.sum(1), (400 * (x.sum(1) - background.sum(1).mean())).numpy(), rtol=1e-9)
 
 
-def test_coalitions_depend_on_the_seed_and_on_nothing_else() -> None:
+def test_coalitions_depend_on_the_seed_alone() -> None:
     logit, x, background = small_network(12), drawn(2, 12, seed=1), drawn(4, 12, seed=2)
-
-    def values(seed: int) -> Kernel:
-        return kernel_values(logit, x, background, 60, 10, seed)
-
+    found, left = [], []
+    for seed in (1, 1, 2):
+        np.random.seed(5)  # noqa: NPY002
+        found.append(kernel_values(logit, x, background, 60, 10, seed).values)
+        left.append(np.random.random())  # noqa: NPY002  # nobody else's draws are moved
     np.random.seed(5)  # noqa: NPY002
-    one = values(1)
-    left = np.random.random()  # noqa: NPY002
+    assert left == [np.random.random()] * 3  # noqa: NPY002
     np.random.seed(6)  # noqa: NPY002
-    again, other = values(1), values(2)
-    np.random.seed(5)  # noqa: NPY002
-    assert np.random.random() == left  # noqa: NPY002  # nobody else's draws are moved
-    assert np.array_equal(one.values, again.values)
-    assert not np.array_equal(one.values, other.values)
+    assert np.array_equal(found[0], kernel_values(logit, x, background, 60, 10, 1).values)
+    assert not np.array_equal(found[0], found[2])
 
 
-def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "shap":
-            raise ImportError("No module named 'shap'")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shap", None)
     with pytest.raises(UserError, match=r"pip install 'confbench\[analysis\]'"):
         kernel_values(small_network(3), drawn(1, 3, seed=1), drawn(2, 3, seed=2), 8, 10, seed=0)

@@ -17,7 +17,7 @@ def tag() -> Tag:
     return tagger()
 
 
-def test_every_tag_of_the_tagger_has_a_class() -> None:
+def test_tags_of_the_tagger_have_a_class() -> None:
     from HanTa.HanoverTagger import HanoverTagger
 
     tags = {name.removeprefix("END_") for name in HanoverTagger("morphmodel_en.pgz").tag2int if name.startswith("END_")}
@@ -51,7 +51,7 @@ def test_words_have_classes(tag: Tag, text: str, kinds: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=40))
-def test_any_text_has_words_in_order_that_dont_overlap(text: str) -> None:
+def test_words_of_any_text_dont_overlap(text: str) -> None:
     words = tag_words(text, lambda words: ["NN1"] * len(words))
     ends = [0, *(end for word in words for end in (word.start, word.end)), len(text)]
     assert ends == sorted(ends)
@@ -59,19 +59,19 @@ def test_any_text_has_words_in_order_that_dont_overlap(text: str) -> None:
     assert not any(text[k].isalnum() for k in outside)
 
 
-def test_the_tagger_bears_any_text(tag: Tag) -> None:
+def test_tagger_bears_any_text(tag: Tag) -> None:
     for text in ("\x00\ufffd", "a" * 10_000, "''", "'s 's", "\U0001f600 no", "\u0301", "don't" * 50):
         assert all(word.kind in {"content", "function", "numeral", "other"} for word in tag_words(text, tag))
     (word,) = tag_words("a" * 10_000, tag)
     assert word == Word(0, 10_000, "", "other")
 
 
-def test_a_tag_that_nobody_knows_is_one_sentence() -> None:
+def test_tag_that_is_unknown_is_one_sentence() -> None:
     with pytest.raises(UserError, match="HanTa gave the tag 'NOUN', which is none of CLAWS C5"):
         tag_words("a dog", lambda words: ["NOUN"] * len(words))
 
 
-def test_without_the_tagger_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tagger_that_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "HanTa", None)
     with pytest.raises(UserError, match=r"pip install 'confbench\[analysis\]'"):
         tagger()
@@ -90,5 +90,5 @@ WORDS = [Word(0, 5, "", "content"), Word(6, 8, "", "function"), Word(8, 11, "", 
         (["hello don't", "!", ""], [0, None, None]),
     ],
 )
-def test_a_token_belongs_to_the_word_it_has_most_of(pieces: list[str], found: list[int | None]) -> None:
+def test_token_belongs_to_the_word_it_overlaps_most(pieces: list[str], found: list[int | None]) -> None:
     assert align_tokens(pieces, WORDS) == found

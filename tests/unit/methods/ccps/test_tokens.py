@@ -71,7 +71,7 @@ def row(table: Any, what: str) -> Any:
     return next(row for row in table.rows if row["what"] == what)
 
 
-def test_an_impact_is_what_masking_one_token_changes() -> None:
+def test_masking_impact_is_what_one_token_changes() -> None:
     read = masking.read_tokens(given([["dog"], ["the", " dog"]]), 30)
     inputs = torch.zeros(2, 30, 2)
     inputs[0, 0, 0], inputs[1, 0, 0], inputs[1, 1, 0] = 1.0, -2.0, 0.5
@@ -85,7 +85,7 @@ def test_an_impact_is_what_masking_one_token_changes() -> None:
     assert float(inputs[0, 0, 0]) == 1.0
 
 
-def test_words_that_the_network_hears_more_are_found() -> None:
+def test_masking_finds_words_the_network_hears_more() -> None:
     table = measured(sentences(150), content=0.5)
     lift = row(table, masking.ALL)
     assert lift["lift"] == pytest.approx(0.5, abs=0.1)
@@ -95,21 +95,21 @@ def test_words_that_the_network_hears_more_are_found() -> None:
     assert table.answer.startswith("Content words move it more, also with their places taken out.")
 
 
-def test_nothing_is_found_where_words_dont_matter() -> None:
+def test_masking_finds_nothing_if_words_dont_matter() -> None:
     p = [row(measured(sentences(60, k), content=0.0, seed=k), masking.WITHIN)["p"] for k in range(40)]
     assert np.mean(np.array(p) < 0.05) <= 0.175  # at most 7 of 40, beyond which chance is 0.1 %
     table = measured(sentences(60, 3), content=0.0, seed=3)
     assert table.answer.startswith("Nothing shows: within answers no difference is significant.")
 
 
-def test_places_that_matter_are_not_taken_for_words() -> None:
+def test_masking_takes_no_places_for_words() -> None:
     table = measured(sentences(150, at=3), content=0.0, by_place=0.3)
     assert row(table, masking.WITHIN)["p"] < 0.001
     assert row(table, masking.SAME_PLACES)["difference"] is None
     assert "at the same places it can't be told: too few answers have words of one kind" in table.answer
 
 
-def test_answers_without_both_kinds_are_counted_and_all_such_are_one_sentence() -> None:
+def test_masking_counts_answers_without_both_kinds() -> None:
     texts = [*sentences(20, 1, at=1), ["dog"], ["the"], ["12"], ["!"], ["", "\ufffd"]]
     table = measured(texts, content=0.5)
     told = " ".join(table.notes)
@@ -125,7 +125,7 @@ def test_answers_without_both_kinds_are_counted_and_all_such_are_one_sentence() 
     assert row(few, masking.WITHIN)["difference_low"] is None
 
 
-def test_words_of_several_tokens_have_a_row_for_their_first_one() -> None:
+def test_masking_has_a_row_for_first_tokens() -> None:
     texts = [["d", "og", " ", "with", " riv", "er"], ["the", " hou", "se"]] * 20
     table = measured(texts, content=0.5)
     assert row(table, "content words")["tokens"] == 120
@@ -134,7 +134,7 @@ def test_words_of_several_tokens_have_a_row_for_their_first_one() -> None:
     assert masking.WORDS_ONCE not in [each["what"] for each in measured(sentences(20), content=0.5).rows]
 
 
-def test_tokens_that_the_network_does_not_read_are_not_masked_but_shown() -> None:
+def test_masking_shows_tokens_the_network_doesnt_read() -> None:
     texts = [["the", *([" dog"] * 40)]]
     read = masking.read_tokens(given(texts), 30)
     assert len(read.answer) == 30
@@ -145,7 +145,7 @@ def test_tokens_that_the_network_does_not_read_are_not_masked_but_shown() -> Non
     assert strip.pieces[-1].told == "not read by the network"
 
 
-def test_coloured_answers_are_drawn_without_a_look_at_their_numbers() -> None:
+def test_masking_draws_coloured_answers_without_their_numbers() -> None:
     texts = sentences(200)
     one, other = (measured(texts, content=c, seed=k).strips for c, k in ((0.0, 1), (2.0, 2)))
     assert [strip.title for strip in one.strips] == [strip.title for strip in other.strips]
@@ -156,7 +156,7 @@ def test_coloured_answers_are_drawn_without_a_look_at_their_numbers() -> None:
         assert "".join(piece.text for piece in strip.pieces) == "".join(texts[int(strip.title[1:])])
 
 
-def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masking_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     test = batch(40, 8, tokens=4, labels=False)
     texts = [["the", " dog", " of", " it"][:length] for length in test[TokenIds(Of.ANSWER)].lengths]
     held, train = batch(60, 7, tokens=4), batch(120, 6, tokens=4)
@@ -176,7 +176,7 @@ def test_the_networks_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.array_equal(heard[1][1], confidence)
 
 
-def test_choice_answers_and_a_missing_tagger_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masking_refuses_choice_answers_and_a_missing_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="token masking needs open answers"):
         masking.tokens(given([["a"]], Format.CHOICE))
     monkeypatch.setitem(sys.modules, "HanTa", None)
@@ -184,7 +184,7 @@ def test_choice_answers_and_a_missing_tagger_are_one_sentence(monkeypatch: pytes
         masking.tokens(given([["dog"]]))
 
 
-def test_the_papers_numbers_are_of_rows_and_columns_that_there_are() -> None:
+def test_masking_table_has_the_papers_rows_and_columns() -> None:
     table = measured(sentences(60), content=0.5)
     with (RESULTS / "paper" / table.published).open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -219,51 +219,45 @@ def compared(within: float, places: float | None, split: float | None = None, re
     return found if split is None else [*found, of(masking.WORDS_ONCE, split)]
 
 
+MORE, LESS = "Content words move it more, also", "Content words move it less, also"
+INSIDE = "Within an answer content words move it more"
+NOTHING = "Nothing shows: within answers no difference is significant. W"
+FIRST = "Without the first token of each answer it is"
+SPLIT = "how words are split may explain it"
+
+
 @pytest.mark.parametrize(
-    ("within", "places", "lead"),
+    ("contrasts", "lead", "told"),
     [
-        (4, 3, "Content words move it more, also with their places taken out."),
-        (-4, -3, "Content words move it less, also with their places taken out."),
-        (4, 1, "Within an answer content words move it more, but with places taken out no difference is significant"),
-        (4, -3, "Within an answer content words move it more, but with places taken out it is the other way round"),
-        (4, None, "Within an answer content words move it more; at the same places it can't be told: too few answers"),
-        (1, 1, "Nothing shows: within answers no difference is significant. Within the"),
-        (1, None, "Nothing shows: within answers no difference is significant. Within the"),
-        (1, 3, "Nothing shows: within answers no difference is significant. With places taken out they move it more"),
+        ({"within": 4, "places": 3}, f"{MORE} with their places taken out.", ""),
+        ({"within": -4, "places": -3}, f"{LESS} with their places taken out.", ""),
+        ({"within": 4, "places": 1}, f"{INSIDE}, but with places taken out no difference is significant", ""),
+        ({"within": 4, "places": -3}, f"{INSIDE}, but with places taken out it is the other way round", ""),
+        ({"within": 4, "places": None}, f"{INSIDE}; at the same places it can't be told: too few answers", FIRST),
+        ({"within": 1, "places": 1}, f"{NOTHING}ithin the", ""),
+        ({"within": 1, "places": None}, f"{NOTHING}ithin the", FIRST),
+        ({"within": 1, "places": 3}, f"{NOTHING}ith places taken out they move it more", ""),
+        ({"within": 4, "places": None, "rest": 3}, INSIDE, f"{FIRST} +3.00 points (1.00 to 5.00), p 0.001."),
+        ({"within": 4, "places": None, "rest": -3}, INSIDE, f"{FIRST} \u22123.00 points (\u22125.00 to"),
+        ({"within": 4, "places": 3, "split": 3}, MORE, ""),
+        ({"within": 4, "places": 3, "split": 1}, MORE, SPLIT),
+        ({"within": 4, "places": 1, "split": 1}, INSIDE, ""),
     ],
 )
-def test_a_verdict_says_more_only_where_both_tests_do(within: float, places: float | None, lead: str) -> None:
-    told = build_answer(compared(within, places), 50, 80)
-    assert told.startswith(lead)
-    assert "Within the 50 answers that have both the difference is" in told
+def test_verdict_says_more_only_if_both_tests_do(contrasts: dict[str, Any], lead: str, told: str) -> None:
+    verdict = build_answer(compared(**contrasts), 50, 80)
+    assert verdict.startswith(lead)
+    assert "Within the 50 answers that have both the difference is" in verdict
+    assert told in verdict
+    assert (FIRST in verdict, "how words are split" in verdict) == (told.startswith(FIRST), told == SPLIT)
 
 
-@pytest.mark.parametrize(
-    ("rest", "told"), [(3, "+3.00 points (1.00 to 5.00), p 0.001."), (-3, "\u22123.00 points (\u22125.00 to")]
-)
-def test_where_places_cant_be_taken_out_a_verdict_leaves_out_the_first_token(rest: float, told: str) -> None:
-    verdict = build_answer(compared(4, None, rest=rest), 50, 80)
-    assert f"Without the first token of each answer it is {told}" in verdict
-    assert "Without the first token" not in build_answer(compared(4, 1, rest=rest), 50, 80)
-
-
-def test_where_all_tokens_of_an_answer_move_it_alike_masking_tells_nothing() -> None:
+def test_verdict_if_tokens_move_alike() -> None:
     read = masking.read_tokens(given(sentences(40)), 30)
     alike = np.tile(np.random.default_rng(0).random(40)[read.answer], (5, 1))
     told = masking.build_measures(read, np.full((5, 40), 0.5), alike).answer
     assert told.startswith("Nothing shows: masking any token of an answer moves it alike")
-
-
-def test_a_difference_without_spread_is_not_called_none() -> None:
     same = Effect(0.01, 0.01, 0.01, 0.0, 50)
-    found = [
-        Contrast(what, 100, same, None)
-        for what in (masking.ALL, masking.WITHIN, masking.WITHOUT_FIRST, masking.SAME_PLACES)
-    ]
-    assert build_answer(found, 50, 80).startswith("Content words move it more, also with their places taken out.")
-
-
-def test_a_verdict_says_where_the_splitting_of_words_may_explain_it() -> None:
-    assert "how words are split" not in build_answer(compared(4, 3, 3), 50, 80)
-    assert "how words are split may explain it" in build_answer(compared(4, 3, 1), 50, 80)
-    assert "how words are split" not in build_answer(compared(4, 1, 1), 50, 80)
+    names = (masking.ALL, masking.WITHIN, masking.WITHOUT_FIRST, masking.SAME_PLACES)
+    found = [Contrast(what, 100, same, None) for what in names]
+    assert build_answer(found, 50, 80).startswith(f"{MORE} with their places taken out.")

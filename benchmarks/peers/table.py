@@ -11,8 +11,8 @@ import numpy as np
 from bench import registry
 from bench.api import FloatArray
 from bench.report.tables.formats import markdown_table
+from benchmarks.peers.drawn import Statistics, batch
 from methods import relative_mahalanobis
-from tests.peers.drawn import Statistics, batch
 
 BOUND = 1e-4
 """Largest difference between values of one definition."""
@@ -108,35 +108,29 @@ COMPARED: tuple[Compared, ...] = (
         " background corpus where right answers stand against wrong ones here",
     ),
 )
+NO_ESTIMATOR = "0.7.0 has no such estimator"
 NOT_COMPARED: tuple[NotCompared, ...] = (
     NotCompared(
-        ("ptrue",),
-        "PTrue",
+        ("ptrue",), "PTrue",
         "different: the log-probability of one word, True, over the whole vocabulary after another wording; here the"
         " share of yes among yes and no",
     ),
     NotCompared(
-        ("self-consistency",),
-        "LabelProb",
+        ("self-consistency",), "LabelProb",
         "different: the share of the largest meaning among samples; here the share that the judge finds equal to the"
         " greedy answer",
     ),
+    NotCompared(("token-margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", NO_ESTIMATOR),
     NotCompared(
-        ("token-margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", "0.7.0 has no such estimator"
+        ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"), "", NO_ESTIMATOR
     ),
     NotCompared(
-        ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"),
-        "",
-        "0.7.0 has no such estimator",
-    ),
-    NotCompared(
-        (),
-        "TokenSAR, SAR",
+        (), "TokenSAR, SAR",
         "not compared: a cross-encoder relates each text to the same without one token; that is no signal here, so"
         " there is no method, and its weights can't be had",
     ),
     NotCompared((), "the other sequence estimators of 0.7.0, as LexicalSimilarity", "no method here computes them"),
-)
+)  # fmt: skip
 OF_A_RUN = (
     "The token that ends an answer or a sample counts among its tokens there, and is none of them here.",
     "At least two tokens are generated there, and samples are drawn from the 50 likeliest; neither is so here.",

@@ -26,22 +26,11 @@ def main() -> None:
         given = dict(archive)
     stats = _statistics(given)
     estimators: list[Any] = [
-        e.MaximumSequenceProbability(),
-        e.Perplexity(),
-        e.MeanTokenEntropy(),
-        e.SelfCertainty(),
-        e.SemanticEntropy(),
-        e.SemanticEntropy(class_probability_estimation="frequency"),
-        e.DegMat(),
-        e.Eccentricity(),
-        e.EigValLaplacian(),
-        e.SentenceSAR(),
-        e.EigenScore(),
-        e.CocoaMSP(),
-        e.CocoaPPL(),
-        e.CocoaMTE(),
+        e.MaximumSequenceProbability(), e.Perplexity(), e.MeanTokenEntropy(), e.SelfCertainty(), e.SemanticEntropy(),
+        e.SemanticEntropy(class_probability_estimation="frequency"), e.DegMat(), e.Eccentricity(),
+        e.EigValLaplacian(), e.SentenceSAR(), e.EigenScore(), e.CocoaMSP(), e.CocoaPPL(), e.CocoaMTE(),
         e.Verbalized2S("", r"([0-9.]+)"),
-    ]
+    ]  # fmt: skip
     values = {str(estimator): estimator(stats) for estimator in estimators}
     for kind, rows in (("right", given["correct"]), ("wrong", ~given["correct"])):
         own = {"embeddings_decoder": given["ends"], "train_embeddings_decoder": given["ends"][rows]}

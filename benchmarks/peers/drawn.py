@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 
 from bench.api import At, Batch, Followup, Hidden, Ragged, Related, Samples, Signal, TokenScores
-from bench.api.batch import Column
 from bench.signals.token_scores import _scores
 
 N = Samples().n
@@ -29,30 +28,18 @@ Ints = npt.NDArray[np.int64]
 class Statistics:
     """What was measured of n answers and N samples of each; m = N + 1 texts, of which the answer is the last."""
 
-    log_probabilities: Floats
-    """`(sum of t_i, v)` of all tokens that could have come; some are impossible."""
-    ids: Ints
-    """`(sum of t_i,)` tokens of the answers, drawn from these; many answers have one alone."""
-    offsets: Ints
-    """`(n + 1,)` where answers begin among the tokens."""
-    texts: Ints
-    """`(n, m)` numbers of texts; equal ones are the same text, from one for all to hardly any twice."""
-    lengths: Ints
-    """`(n, N)` tokens of samples; a few have none."""
-    sampled: Floats
-    """`(sum of lengths,)` log-probabilities of the samples' tokens."""
-    states: Floats
-    """`(n, N, d)` at the samples' ends."""
-    entailment: Floats
-    """`(n, m, m, 3)` probabilities of contradiction, neither, entailment; every fourth question's are 0 and 1."""
-    similarity: Floats
-    """`(n, m, m)` not symmetric; every fourth question's are 0 and 1."""
-    stated: npt.NDArray[np.float64]
-    """`(n,)` probabilities that were said, of two decimals."""
-    ends: Floats
-    """`(n, d)` states of answers."""
-    correct: npt.NDArray[np.bool_]
-    """`(n,)` whether answers are right."""
+    log_probabilities: Floats  # (sum of t_i, v) of all tokens that could have come; some are impossible
+    ids: Ints  # (sum of t_i,) tokens of the answers, drawn from these; many answers have one alone
+    offsets: Ints  # (n + 1,) where answers begin among the tokens
+    texts: Ints  # (n, m) numbers of texts; equal ones are the same text, from one for all to hardly any twice
+    lengths: Ints  # (n, N) tokens of samples; a few have none
+    sampled: Floats  # (sum of lengths,) log-probabilities of the samples' tokens
+    states: Floats  # (n, N, d) at the samples' ends
+    entailment: Floats  # (n, m, m, 3) of contradiction, neither, entailment; every fourth question's are 0 and 1
+    similarity: Floats  # (n, m, m) not symmetric; every fourth question's are 0 and 1
+    stated: npt.NDArray[np.float64]  # (n,) probabilities that were said, of two decimals
+    ends: Floats  # (n, d) states of answers
+    correct: npt.NDArray[np.bool_]  # (n,) whether answers are right
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -118,32 +105,23 @@ def batch(drawn: Statistics, signals: Iterable[Signal]) -> Batch:
     return Batch([str(i) for i in range(len(drawn))], {signal: _column(drawn, signal) for signal in signals})
 
 
-def _column(drawn: Statistics, signal: Signal) -> Column:
-    found: Any
+def _column(drawn: Statistics, signal: Signal) -> Any:
     match signal:
         case TokenScores():
-            found = Ragged(_token_records(drawn, signal), drawn.offsets)
+            scores = _scores(torch.from_numpy(drawn.log_probabilities), torch.from_numpy(drawn.ids), signal)
+            tokens = np.zeros(len(drawn.ids), dtype=signal.dtype)
+            for name, values in scores.items():
+                tokens[name] = values.numpy()
+            return Ragged(tokens, drawn.offsets)
         case Samples():
             records = np.zeros(len(drawn.sampled), dtype=signal.dtype)
             records["log_probability"] = drawn.sampled
             owner = np.repeat(np.tile(np.arange(N), len(drawn)), drawn.lengths.ravel())
-            found = Ragged(records, np.cumsum([0, *drawn.lengths.sum(axis=1)]), owner)
-        case Related(by="entailment"):
-            found = drawn.entailment
-        case Related(by="similarity"):
-            found = drawn.similarity
+            return Ragged(records, np.cumsum([0, *drawn.lengths.sum(axis=1)]), owner)
+        case Related():
+            return drawn.entailment if signal.by == "entailment" else drawn.similarity
         case Hidden(at=At.SAMPLE_END):
-            found = drawn.states
+            return drawn.states
         case Followup():
-            found = np.asarray([f"{value:.2f}" for value in drawn.stated], dtype=np.object_)
-        case _:
-            raise NotImplementedError(f"expected a signal of which statistics are drawn, got {signal!r}")
-    return found  # type: ignore[no-any-return]
-
-
-def _token_records(drawn: Statistics, signal: TokenScores) -> npt.NDArray[np.void]:
-    scores = _scores(torch.from_numpy(drawn.log_probabilities), torch.from_numpy(drawn.ids), signal)
-    records = np.zeros(len(drawn.ids), dtype=signal.dtype)
-    for name, values in scores.items():
-        records[name] = values.numpy()
-    return records
+            return np.asarray([f"{value:.2f}" for value in drawn.stated], dtype=np.object_)
+    raise NotImplementedError(f"expected a signal of which statistics are drawn, got {signal!r}")

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.peers.drawn import Statistics, draw
+from benchmarks.peers.table import BOUND, differences, markdown
 from benchmarks.performance.measure import NotMeasured, told_by
 from benchmarks.performance.other_tools import LM_POLYGRAPH, environment
 from benchmarks.performance.sample import temporary
-from tests.peers.drawn import Statistics, draw
-from tests.peers.table import BOUND, differences, markdown
 
 HERE = Path(__file__).parent
 RECORD, TABLE = HERE / "lm_polygraph.json", HERE / "lm_polygraph.md"
