@@ -131,7 +131,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     ("devices", "checkpointing"), [(ORDERS[0], True), (ORDERS[1], False), (ORDERS[1], True)],
     ids=["head on the card, checkpointed", "head on the CPU", "head on the CPU, checkpointed"],
 )  # fmt: skip
-def test_steps_are_those_of_one_device_also_when_resumed(
+def test_steps_are_those_of_one_device_when_resumed(
     small: LanguageModel, devices: tuple[str, str], checkpointing: bool, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
