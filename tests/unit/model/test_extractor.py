@@ -127,7 +127,7 @@ def test_samples_that_begin_alike_are_read_once(llama: LanguageModel) -> None:
     assert fed(found) == len(prefixes([*sequences, *passes.prompts()]))
 
 
-def test_exemplars_of_another_split_are_kept_to_the_bit(llama: LanguageModel) -> None:
+def test_exemplars_of_another_split_are_kept_bitwise(llama: LanguageModel) -> None:
     rng = np.random.default_rng(1)
     exemplars = [rng.integers(9, passes.VOCABULARY, 100) for _ in range(2)]
 
@@ -340,7 +340,7 @@ def test_prompts_that_fail_alone_end_it(
         passes.extract(llama, SIGNALS[:5], items(), 1)
 
 
-def test_uploads_that_wait_are_forgotten_with_a_failed_pass(llama: LanguageModel) -> None:
+def test_uploads_that_wait_are_forgotten_after_failure(llama: LanguageModel) -> None:
     session = Session(llama.model)
     kept = session.send(np.arange(3))
     session.reset()

@@ -276,7 +276,7 @@ def test_index_may_not_link_outside(model: Path, tmp_path: Path) -> None:
         moved(model, tmp_path / "out.safetensors").check_weights()
 
 
-def test_index_may_name_files_and_links_of_the_hub(model: Path, tmp_path: Path) -> None:
+def test_index_may_name_files_and_hub_links(model: Path, tmp_path: Path) -> None:
     indexed(model, "model.safetensors").check_weights()
     moved(model, tmp_path / "blobs" / "abc").check_weights()
     indexed(model, "link.safetensors").check_weights()

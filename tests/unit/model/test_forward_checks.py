@@ -115,7 +115,7 @@ def test_packs_of_wrong_mask_or_position_are_refused(
     assert found.head_error() is None
 
 
-def test_noise_that_changes_what_is_said_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_that_changes_logits_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.bfloat16)
     monkeypatch.setattr(AttentionMask, "of", everything_before)
     monkeypatch.setattr(Probe, "_noise", lambda *_: 20.0)
@@ -150,7 +150,7 @@ def test_memory_that_lacks_is_told(error: RuntimeError, tmp_path: Path, monkeypa
         _ = lm.uses_packs
 
 
-def test_packs_that_fail_are_named_unless_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packs_that_fail_are_named_not_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.float32)
     failed = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     monkeypatch.setattr(forward_checks, "read_pack", raising(failed))
@@ -161,7 +161,7 @@ def test_packs_that_fail_are_named_unless_the_device_fails(monkeypatch: pytest.M
     assert found.unsupported_reason() == "it refuses the cache or the mask of a pack (TypeError)"
 
 
-def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_judged_by_spread_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits of sixteen times the spread have sixteen times the noise, and mean the same packs."""
     found = probe("llama", 2, torch.bfloat16)
     with torch.inference_mode():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,12 @@ def test_uploads_that_wait_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(upload_buffer.torch, "as_tensor", counted)
     there = UploadBuffer("cpu")
-    given = [np.asarray([3, 1], dtype=np.int32), [[1, 2, 3], [4, 5, 6]], np.asarray([[0.1], [1 / 3]]), np.zeros(0, int)]
+    given: list[Any] = [
+        np.asarray([3, 1], dtype=np.int32),
+        [[1, 2, 3], [4, 5, 6]],
+        np.asarray([[0.1], [1 / 3]]),
+        np.zeros(0, int),
+    ]
     uploads = [there.add(array) for array in given]
     for upload, array, dtype in zip(uploads, given, ["int64", "int64", "float64", "int64"], strict=True):
         assert upload.tensor.tolist() == np.asarray(array).tolist()

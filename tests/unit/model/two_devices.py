@@ -14,17 +14,19 @@ import transformers
 from bench.api import AdapterRef, At, ChoiceLogits, Hidden, QueryLogits, Ragged, Samples, TokenScores, Validation
 from bench.model import session as checkpointed
 from bench.model.adapter import apply_adapter, fingerprint
-from bench.model.extractor import ShardOutput
+from bench.model.continuation_specs import ModelInput
+from bench.model.extractor import Extractor, ShardOutput
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.session import blocks
 from bench.model.specs import ModelSpec
+from bench.prompts.prompt_settings import PromptSettings
+from bench.signals.definition import pass_definitions
 from bench.store.disk_cache import Store
 from bench.training import loop
 from bench.training.job import ADAPTER, EXAMPLES, VALIDATION, Job, write_examples
 from bench.training.trainer import AdapterTrainer
 from tests.fixtures import models
 from tests.fixtures.cards import CARD, SplitBackbone, card, split
-from tests.kit import passes
 from tests.kit.passes import load
 
 SIGNALS = [
@@ -47,15 +49,27 @@ CT = "methods._shared.lora:ct_loss"
 CONFIDENCE = "methods._shared.lora:verdict_confidence"
 
 
-def measured(lm: LanguageModel) -> list[ShardOutput]:
-    """Of given answers, and of answers that are generated."""
+def items() -> list[ModelInput]:
+    """Two with given answers, two whose answers are generated."""
     rng = np.random.default_rng(0)
-    more: dict[str, Any] = {
-        "gold": passes.ids(*[[5, 6]] * 7), "wrong": [tuple(passes.ids([7, 8], [7, 9, 10]))] * 7,
-        "uniforms": rng.random((7, 3, 6)),
-    }  # fmt: skip
-    given = [[5, 6, 7][: 1 + i % 3] for i in range(7)]
-    return [passes.extract(lm, SIGNALS, passes.items(answers, **more), 6) for answers in (given, None)]
+
+    def ids(*tokens: int) -> Any:
+        return np.asarray(tokens, dtype=np.int32)
+
+    return [
+        ModelInput(
+            np.concatenate([np.arange(10, 90), rng.integers(100, 200, 3 + i)]).astype(np.int32), 4,
+            ids(5, 6, 7)[: i + 1] if i < 2 else None, gold=ids(5, 6), wrong=(ids(7, 8), ids(7, 9, 10)),
+            uniforms=rng.random((3, 6)),
+        )
+        for i in range(4)
+    ]  # fmt: skip
+
+
+def measured(lm: LanguageModel) -> list[ShardOutput]:
+    asking = PromptSettings(6, np.arange(1, 5, dtype=np.int32), np.asarray([11, 12, 13]), np.asarray([1, 2]), 64)
+    given = items()
+    return [Extractor(lm, asking, pass_definitions(SIGNALS)).extract(group) for group in (given[:2], given[2:])]
 
 
 @pytest.mark.parametrize("devices", ORDERS, ids=["head on the card", "head on the CPU"])

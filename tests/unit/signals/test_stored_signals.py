@@ -224,7 +224,7 @@ def test_answers_elsewhere_are_refused(
         read(small_model, tmp_path, OpenRivers, {QueryLogits(), DRAWN}, [made_elsewhere(trace, text, samples)])
 
 
-def test_tokens_that_end_answers_are_no_part_of_them(small_model: Path, tmp_path: Path) -> None:
+def test_answers_have_no_end_tokens(small_model: Path, tmp_path: Path) -> None:
     end = passes.load(small_model).chat.tokenizer.eos_token_id
     said = [made_elsewhere("", (50, 51, end), ((50, end), (51,)))]
     _, split_data = read(small_model, tmp_path, OpenRivers, {DRAWN}, said)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ def altered(folder: Path) -> None:
     (folder / "values.bin").write_bytes(CONTENT[:1000] + b"?" + CONTENT[1001:])
 
 
+def overwritten(content: bytes, folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(content)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda folder: os.truncate(folder / "values.bin", len(CONTENT) // 2),
     "emptied": lambda folder: os.truncate(folder / "values.bin", 0),
@@ -107,7 +112,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "manifest with another number": lambda folder: edit_manifest(folder, seconds=2.5),
     "manifest with another field": lambda folder: edit_manifest(folder, fields={"weights": "abd"}),
     **{
-        repr(content[:20]): lambda folder, content=content: (folder / MANIFEST).write_bytes(content)
+        repr(content[:20]): partial(overwritten, content)
         for content in (
             b"\xff\xfe\x00", b"[1, 2]", b"[" * 200_000, b'{"digest": 1e999}', b'{"files": {"\\ud800": 1}}'
         )
@@ -276,7 +281,7 @@ def test_looking_makes_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_folder_that_can_not_be_written_is_a_user_error(store: Store, tmp_path: Path) -> None:
+def test_folder_not_written_is_a_user_error(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(UserError, match=r"cache folder can't be written.*CONFBENCH_CACHE"):
         Store(tmp_path / "file" / "cache").prepare()

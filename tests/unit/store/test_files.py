@@ -56,7 +56,7 @@ def test_file_stays_as_it_was_where_writing_fails(
     assert path.read_bytes() == b"old"
 
 
-def test_file_may_have_a_long_name_but_no_file_as_folder(tmp_path: Path) -> None:
+def test_file_may_have_a_long_name(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
     write_atomic(path, b"whole")
     assert path.read_bytes() == b"whole"
@@ -65,7 +65,7 @@ def test_file_may_have_a_long_name_but_no_file_as_folder(tmp_path: Path) -> None
         write_atomic(tmp_path / "file" / "a", b"")
 
 
-def test_file_of_a_killed_process_goes_with_the_next(tmp_path: Path) -> None:
+def test_file_of_a_killed_process_goes_later(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     left = tmp_path / f".a.parquet.{machine_id()}.{gone.pid}.tmp"

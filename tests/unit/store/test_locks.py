@@ -50,7 +50,7 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["os", "soft"])
-def test_lock_of_a_dead_owner_is_followed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_lock_of_a_dead_owner_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     path = tmp_path / "some" / "thing.lock"
     if kind == "soft":
         no_locks(monkeypatch)
@@ -88,7 +88,7 @@ def test_lock_of_a_silent_machine_is_followed(tmp_path: Path, monkeypatch: pytes
     assert told == ["another process"]
 
 
-def test_lock_that_is_free_is_had_without_a_word(tmp_path: Path) -> None:
+def test_lock_that_is_free_is_had_silently(tmp_path: Path) -> None:
     for _ in range(3):
         with file_lock(tmp_path / "thing.lock", pytest.fail) as killed:
             assert not killed

@@ -56,7 +56,7 @@ def test_digest_of_built_in_methods_has_shared_files(monkeypatch: pytest.MonkeyP
     assert scopes == [[root / own, root / "_shared"]]
 
 
-def test_digest_is_of_the_method_and_needs_a_file() -> None:
+def test_digest_of_methods_needs_a_file() -> None:
     with Notebook() as notebook:
         assert plugin_digest(notebook.cell(CELL)["TypedIn"]) is None
     assert plugin_digest(isolated_class(PTrue, Isolation(), None)) == plugin_digest(PTrue)
