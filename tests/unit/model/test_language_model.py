@@ -20,7 +20,7 @@ import transformers
 
 from bench.api import UserError
 from bench.model import training_memory
-from bench.model.language_model import LanguageModel, build_device_map
+from bench.model.language_model import LanguageModel, LoadOptions, build_device_map
 from bench.model.session import blocks
 from tests.fixtures import models
 from tests.kit import passes
@@ -31,6 +31,15 @@ SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_te
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     return passes.load(passes.save(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.mark.parametrize(("cuda", "mps", "best"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")])
+def test_device_is_the_best_of_the_machine(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, best: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert LanguageModel(llama.spec, LoadOptions(dtype="float32")).device == best
 
 
 def test_depths_are_blocks(llama: LanguageModel) -> None:

@@ -29,6 +29,7 @@ TEXTS, AGREES = Text(Of.SAMPLES, samples=DRAWN), SampleAgreement(3, 0.8)
 SCORES = TokenScores(Of.SAMPLES, top=2, samples=DRAWN)
 OPTION_IDS, OPTION_SCORES, OPTION_TEXTS = TokenIds(Of.OPTIONS), TokenScores(Of.OPTIONS, top=2), Text(Of.OPTIONS)
 ENDS = Hidden(0.5, At.SAMPLE_END, samples=DRAWN)
+STATES = [Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.QUERY_END), Hidden(0.5, At.ANSWER_PREDICTING, "mean")]
 SURE, SPOKEN = Followup("how sure?", words=("low", "medium", "high")), Followup("how sure?", say=4)
 ENTAILS, MATCHES = (Related(by, samples=DRAWN) for by in ("entailment", "match"))
 
@@ -37,7 +38,7 @@ ENTAILS, MATCHES = (Related(by, samples=DRAWN) for by in ("entailment", "match")
 def batch(request: pytest.FixtureRequest) -> Any:
     wanted = {
         DRAWN, SCORES, TEXTS, AGREES, OPTION_IDS, OPTION_SCORES, OPTION_TEXTS, ENDS, SURE, SPOKEN, Followup(), ENTAILS,
-        MATCHES, Text(), TokenIds(), Hidden(), Unembedding(),
+        MATCHES, *STATES, Text(), TokenIds(), Hidden(), Unembedding(),
     }  # fmt: skip
     return planted(wanted, 200, seed=4, fmt=request.param)
 
@@ -76,6 +77,7 @@ def test_stand_ins_lean_towards_the_truth(batch: Any) -> None:
     percent = np.asarray([float(text.rstrip("%")) for text in batch[SPOKEN]])
     assert percent[right].mean() > percent[~right].mean() + 30
     assert batch[Followup()].shape == (200, 2)
+    assert {batch[state].shape for state in STATES} == {(200, 16)}
     ends = batch[ENDS]
     assert (ends.shape, ends.dtype) == ((200, 3, 16), np.float32)
     spread = ends.var(axis=1).sum(axis=1)
