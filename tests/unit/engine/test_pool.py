@@ -76,7 +76,7 @@ def numbers(made: Any) -> list[int]:
     return [task.number for task, _ in made]
 
 
-def test_every_task_is_done_once_and_two_are_with_a_worker_at_most() -> None:
+def test_tasks_are_done_once_two_a_worker() -> None:
     crew = Imagined(3)
     drawn: list[int] = []
 
@@ -90,16 +90,13 @@ def test_every_task_is_done_once_and_two_are_with_a_worker_at_most() -> None:
         assert len(drawn) <= at + 1 + 2 * 3  # prompts of a whole split would lie about otherwise
     assert sorted(number for _, number, _ in crew.sent) == list(range(20))
     assert crew.most == 2
+    idle = Imagined(3)
+    assert list(Pool(idle).work(tasks(0))) == []
+    assert idle.hired == 0
     assert {worker for worker, _, _ in crew.sent[:3]} == {1, 2, 3}  # one to each before a second to any
 
 
-def test_nobody_is_hired_for_nothing() -> None:
-    crew = Imagined(3)
-    assert list(Pool(crew).work(tasks(0))) == []
-    assert crew.hired == 0
-
-
-def test_a_lost_workers_tasks_alone_are_handed_out_again() -> None:
+def test_tasks_of_a_lost_worker_are_done_again() -> None:
     lost = iter([True])
     crew = Imagined(2, lambda w, t: Lost("gone") if w == 1 and t.number >= 2 and next(lost, False) else TaskResult("k"))
     made = numbers(Pool(crew).work(tasks(9)))
@@ -109,21 +106,21 @@ def test_a_lost_workers_tasks_alone_are_handed_out_again() -> None:
     assert 1 <= len(again) <= 2
 
 
-def test_a_task_that_costs_two_workers_ends_it() -> None:
+def test_task_that_costs_two_workers_ends_it() -> None:
     crew = Imagined(2, lambda _, t: Lost("gone") if t.number == 3 else TaskResult("k"))
     with pytest.raises(UserError, match=r"^Reading rivers/test, shard 4: two workers were lost \(gone\)\. Lower"):
         list(Pool(crew).work(tasks(9)))
     assert (crew.dismissed, crew.closed) == (1, 0)
 
 
-def test_it_ends_where_no_worker_is_left() -> None:
+def test_pool_ends_where_no_worker_is_left() -> None:
     crew = Imagined(2, ready=lambda _: Lost("no room"))
     with pytest.raises(UserError, match=r"No worker is left, the last one was lost \(no room\)"):
         list(Pool(crew).work(tasks(9)))
     assert crew.hired == 2 + 2 * 2
 
 
-def test_the_others_go_on_where_one_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_go_on_where_one_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Imagined(3, ready=lambda worker: Ready() if worker == 2 else None)
     assert sorted(numbers(Pool(crew).work(tasks(9)))) == list(range(9))
     monkeypatch.setattr(pool, "_PATIENCE", -1.0)
@@ -131,14 +128,14 @@ def test_the_others_go_on_where_one_never_comes(monkeypatch: pytest.MonkeyPatch)
         list(Pool(Imagined(3, ready=lambda _: None)).work(tasks(9)))
 
 
-def test_a_first_worker_is_waited_for_while_its_device_does_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_waited_for_while_devices_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_PATIENCE", 0.05)
     crew, asked = Imagined(2), iter(range(9))
     crew.ready = lambda _: Ready() if next(asked, 9) == 9 else time.sleep(0.03)
     assert sorted(numbers(Pool(crew, devices_busy=lambda: True).work(tasks(4)))) == [0, 1, 2, 3]
 
 
-def test_what_another_run_computes_comes_last_and_is_waited_for() -> None:
+def test_tasks_of_another_run_come_last() -> None:
     crew = Imagined(2)
     crew.fate = lambda _, t: TaskResult(is_claimed=True) if t.number == 0 and not crew.sent[-1][2] else TaskResult("k")
     assert numbers(Pool(crew).work(tasks(5)))[-1] == 0
@@ -146,14 +143,14 @@ def test_what_another_run_computes_comes_last_and_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("expected", "raised"), [(True, UserError), (False, RuntimeError)])
-def test_what_a_worker_can_not_do_ends_it(expected: bool, raised: type[Exception]) -> None:
+def test_worker_that_fails_ends_it(expected: bool, raised: type[Exception]) -> None:
     crew = Imagined(2, lambda *_: Failed("because", expected=expected))
     with pytest.raises(raised, match=r"^because$"):
         list(Pool(crew).work(tasks(5)))
     assert (crew.dismissed, crew.closed) == (1, 0)
 
 
-def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
+def test_worker_tells_unexpected_errors_with_traceback() -> None:
     failed = RemoteWorker(cast("Any", SimpleNamespace(build_worker=lambda: 1 / 0))).open()
     assert isinstance(failed, Failed)
     assert not failed.expected
@@ -161,7 +158,7 @@ def test_what_a_worker_did_not_expect_is_told_with_its_traceback() -> None:
     assert failed.reason.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_what_fails_in_ray_itself_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_ray_are_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     class RayTaskError(Exception):
         pass
 
@@ -177,7 +174,7 @@ def test_what_fails_in_ray_itself_is_told_in_its_words(monkeypatch: pytest.Monke
     assert cluster.receive(1.0) == [(3, Failed("an answer can't be unpickled", expected=False))]
 
 
-def test_work_that_is_broken_off_leaves_nothing_to_those_who_ask_next() -> None:
+def test_work_broken_off_leaves_nothing_behind() -> None:
     crew = Imagined(2)
     engine = Pool(crew)
     working = engine.work(tasks(9))

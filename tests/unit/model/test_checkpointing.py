@@ -71,7 +71,7 @@ def gradients(wrapped: Any, seed: int) -> tuple[float, list[torch.Tensor], int]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_gradients_are_those_without(name: str) -> None:
+def test_gradients_with_checkpoints_are_those_without(name: str) -> None:
     wrapped = with_adapter(ARCHITECTURES[name]())
     plain, others = gradients(wrapped, 1), gradients(wrapped, 2)
     model = wrapped.get_base_model()

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -22,6 +21,7 @@ from bench.model.extractor import Extractor
 from bench.model.session import Session
 from bench.prompts.prompt_settings import PromptSettings
 from bench.signals.definition import pass_definitions
+from tests.kit.passes import ids
 
 SHAPES = tomllib.loads((Path(specs.__file__).parents[1] / "cli" / "configs.toml").read_text(encoding="utf-8"))
 SIGNALS = [
@@ -30,10 +30,6 @@ SIGNALS = [
     *(Hidden(1.0, at) for at in (At.PROMPT_END, At.ANSWER_PREDICTING, At.GOLD_PREDICTING, At.WRONG_PREDICTING)),
 ]  # fmt: skip
 N = 3
-
-
-def ids(*tokens: int) -> np.ndarray:
-    return np.asarray(tokens, dtype=np.int32)
 
 
 def lm(name: str, blocks: int) -> Any:
@@ -52,20 +48,16 @@ def lm(name: str, blocks: int) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
-def test_every_signal_of_given_answers_is_measured_in_the_true_shapes(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signals_are_measured_in_the_true_shapes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(SHAPES) == 4
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: torch.zeros_like(tensor, device="cpu"))
     shape = SHAPES[name]
+    prompts = ids(*([*range(10, 200), *[300 + i] * 20] for i in range(N)))
     items = [
-        ModelInput(
-            np.concatenate([np.arange(10, 200), [300 + i] * 20]).astype(np.int32), 4, ids(5, 6, 7)[: i + 1],
-            gold=ids(5, 6), wrong=(ids(7, 8), ids(7, 9, 10)),
-        )
-        for i in range(N)
-    ]  # fmt: skip
-    asking = PromptSettings(10, ids(1, 2, 3, 4), ids(11, 12, 13), ids(1, 2), 8192)
+        ModelInput(prompt, 4, answer[: i + 1], gold=answer[:2], wrong=tuple(ids([7, 8], [7, 9, 10])))
+        for i, (prompt, answer) in enumerate(zip(prompts, ids(*[[5, 6, 7]] * N), strict=True))
+    ]
+    asking = PromptSettings(10, *ids([1, 2, 3, 4], [11, 12, 13], [1, 2]), 8192)
     measured = Extractor(lm(name, 4), asking, pass_definitions(SIGNALS)).extract(items)
     columns = measured.columns
     assert columns[ChoiceLogits()]["values"].shape == (N, 4)

@@ -34,30 +34,28 @@ WORD, DRAW = 1e-7, 3e-7
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which nothing takes time but blocks, logits and draws, by their sizes; and at times a neighbour."""
-    forward, logits, draw, seconds = session.run_blocks, OutputHead.logits, speed.sample_tokens, [0.0]
-    busy = itertools.cycle([0.0, 0.0, 5.0])
+    seconds, busy = [0.0], itertools.cycle([0.0, 0.0, 5.0])
 
-    def timed_forward(model: Any, read: Any, **inputs: Any) -> Any:
+    def forward(model: Any, _read: Any, **inputs: Any) -> float:
         tokens, columns = inputs["input_ids"].numel(), int(inputs["position_ids"].max()) + 1
         each = PASS + TOKEN * tokens + PAIR * tokens * columns
-        seconds[0] += model.config.get_text_config().num_hidden_layers * each + next(busy)
-        return forward(model, read, **inputs)
+        return model.config.get_text_config().num_hidden_layers * each + next(busy)
 
-    def timed_logits(head: OutputHead, states: Any) -> Any:
-        seconds[0] += WORD * len(states) * len(head.weight)
-        return logits(head, states)
+    def timed(owner: Any, name: str, cost: Callable[..., float]) -> None:
+        plain = getattr(owner, name)
 
-    def timed_draw(found: torch.Tensor, *rest: Any) -> Any:
-        seconds[0] += DRAW * found.numel()
-        return draw(found, *rest)
+        def call(*args: Any, **inputs: Any) -> Any:
+            seconds[0] += cost(*args, **inputs)
+            return plain(*args, **inputs)
 
-    monkeypatch.setattr(session, "run_blocks", timed_forward)
-    monkeypatch.setattr(OutputHead, "logits", timed_logits)
-    monkeypatch.setattr(speed, "sample_tokens", timed_draw)
+        monkeypatch.setattr(owner, name, call)
+
+    timed(session, "run_blocks", forward)
+    timed(OutputHead, "logits", lambda head, states: WORD * len(states) * len(head.weight))
+    timed(speed, "sample_tokens", lambda found, *_: DRAW * found.numel())
     monkeypatch.setattr(speed, "time", SimpleNamespace(perf_counter=lambda: seconds[0]))
-    return lambda: seconds[0]
 
 
 @pytest.mark.usefixtures("clock")
@@ -67,18 +65,13 @@ def test_speed_is_that_of_each_block(name: str) -> None:
     found = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     per_block = np.asarray([found.one_pass, found.token, found.pair]) / config.num_hidden_layers
     np.testing.assert_allclose(per_block, [PASS, TOKEN, PAIR], rtol=1e-3)
-    assert found.kv_bytes == config.num_hidden_layers * keys_and_values(config)
-
-
-def keys_and_values(config: Any) -> int:
-    """Bytes of a token in a block."""
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * heads * width * 4
+    assert found.kv_bytes == config.num_hidden_layers * 2 * heads * width * 4
 
 
 @pytest.mark.usefixtures("clock")
-def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_of_few_blocks_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     config = models.llama(num_hidden_layers=24, hidden_size=128, intermediate_size=384)
     whole = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     monkeypatch.setitem(speed._WEIGHTS, "cpu", 1 << 20)
@@ -91,14 +84,14 @@ def test_few_blocks_stand_for_all_of_a_deep_model(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("words", [500, 1 << 18, 1 << 25])
-def test_large_vocabularies_are_measured_in_part(words: int) -> None:
+def test_speed_of_large_vocabularies_is_measured_in_part(words: int) -> None:
     found = speed.measure_speed(models.llama(vocab_size=words), torch.float32, "cpu", "sdpa")
     assert (found.greedy, found.sampled) == pytest.approx((words * WORD, words * (WORD + DRAW)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
-def test_passes_that_were_not_measured_take_as_long_as_was_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_foretells_passes_not_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By this process's own time: others come and go between an estimate and what it is compared with."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     config = SHAPES[name]

@@ -1,4 +1,4 @@
-"""Cases of a model over two devices, run by `test_split.py` in a process of their own: its numbers are those on one."""
+"""Cases of a model over two devices, which `test_language_model.py` runs in a process: numbers are those on one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from bench.api import AdapterRef, At, ChoiceLogits, Hidden, QueryLogits, Ragged, Samples, TokenScores, Validation
 from bench.model import session as checkpointed
@@ -26,15 +27,17 @@ from bench.training.job import ADAPTER, EXAMPLES, VALIDATION, Job, write_example
 from bench.training.trainer import AdapterTrainer
 from tests.fixtures import models
 from tests.fixtures.cards import CARD, SplitBackbone, card, split
-from tests.unit.model.test_split import folder, load, tied
-
-__all__ = ["folder", "tied"]
+from tests.kit.passes import load
 
 SIGNALS = [
     ChoiceLogits(), QueryLogits(), TokenScores(), Samples(3),
     *(Hidden(depth, At.ANSWER_END) for depth in (0.25, 0.5, 0.75, 1.0)),
     *(Hidden(1.0, at) for at in (At.PROMPT_END, At.GOLD_PREDICTING, At.WRONG_PREDICTING)),
 ]  # fmt: skip
+LLAMA = models.llama(num_hidden_layers=4)
+CONFIGURATIONS = {
+    "llama": LLAMA, "tied": transformers.Qwen2Config(**LLAMA.to_diff_dict() | {"tie_word_embeddings": True}),
+}  # fmt: skip
 ORDERS = [("cpu", CARD), (CARD, "cpu")]
 VOCABULARY, N = 80, 12
 SETTINGS: dict[str, Any] = {
@@ -70,11 +73,9 @@ def measured(lm: LanguageModel) -> list[ShardOutput]:
 
 
 @pytest.mark.parametrize("devices", ORDERS, ids=["head on the card", "head on the CPU"])
-@pytest.mark.parametrize("name", ["folder", "tied"])
-def test_what_is_read_is_what_one_device_reads(
-    name: str, devices: tuple[str, str], request: pytest.FixtureRequest
-) -> None:
-    there = request.getfixturevalue(name)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_signals_are_those_of_one_device(name: str, devices: tuple[str, str], tmp_path: Path) -> None:
+    there = models.save(tmp_path, CONFIGURATIONS[name])
     plain = measured(load(there))
     with card():
         lm = split(there, devices)
@@ -144,7 +145,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     ("devices", "checkpointing"), [(ORDERS[0], True), (ORDERS[1], False), (ORDERS[1], True)],
     ids=["head on the card, checkpointed", "head on the CPU", "head on the CPU, checkpointed"],
 )  # fmt: skip
-def test_steps_are_those_of_one_device_also_when_resumed(
+def test_steps_are_those_of_one_device_when_resumed(
     small: LanguageModel, devices: tuple[str, str], checkpointing: bool, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -91,6 +91,7 @@ FILES: Mapping[str, Rows] = {
     ],
 }
 TASKS: Mapping[str, type[Task]] = {
+    "mmlu_choice": MMLUChoice,
     "mmlu_oe": MMLUOpen,
     "mmlu_pro_choice": MMLUProChoice,
     "medmcqa_choice": MedMCQAChoice,
@@ -125,16 +126,19 @@ def prompts(task: Task) -> list[Prompt]:
     return built
 
 
-def written(prompt: Prompt) -> str:
-    return "".join(f"--- {m.role}\n{m.content}\n--- end\n" for m in prompt.messages)
-
-
 @pytest.mark.parametrize("i", range(3))
 @pytest.mark.parametrize("name", TASKS)
 def test_prompt_equals_its_golden_file(source: FolderSource, name: str, i: int) -> None:
     task = TASKS[name](source)
     prompt = prompts(task)[i]
-    assert written(prompt) == (GOLDEN / f"prompt_{name}_{i}.txt").read_text(encoding="utf-8")
+    said = "".join(f"--- {m.role}\n{m.content}\n--- end\n" for m in prompt.messages)
+    assert said == (GOLDEN / f"prompt_{name}_{i}.txt").read_text(encoding="utf-8")
+
+
+def test_mmlu_ids_are_places_in_the_file(source: FolderSource) -> None:
+    task = MMLUChoice(source)
+    for split, n in (("test", 3), ("dev", 7)):
+        assert [q.id for q in task.questions(split)] == [f"mmlu/{split}/{i}" for i in range(n)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("lettered", "unlettered"), [(MMLUChoice, MMLUOpen), (MedMCQAChoice, MedMCQAOpen)])
@@ -175,6 +179,12 @@ def said(folder: Path, file: str, rows: Rows) -> str:
     return message
 
 
+def assert_named(message: str, row: int, words: Sequence[str]) -> None:
+    assert f".parquet row {row}: expected " in message
+    for word in words:
+        assert word in message
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "words"),
     [
@@ -205,13 +215,10 @@ def said(folder: Path, file: str, rows: Rows) -> str:
         ("medmcqa/validation", {"id": "v-a"}, ["id of its own", "'medmcqa/v-a'", "validation.parquet row 0"]),
     ],
 )  # fmt: skip
-def test_one_bad_value_is_named(tmp_path: Path, file: str, changes: dict[str, Any], words: list[str]) -> None:
-    rows = [dict(row) for row in FILES[file]]
-    rows[1] |= changes
-    message = said(tmp_path, file, rows)
-    assert message.startswith(f"{file}.parquet row 1: expected ")
-    for word in words:
-        assert word in message
+def test_bad_value_is_named(tmp_path: Path, file: str, changes: dict[str, Any], words: list[str]) -> None:
+    assert_named(
+        said(tmp_path, file, [row | (changes if i == 1 else {}) for i, row in enumerate(FILES[file])]), 1, words
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,13 +239,8 @@ def test_one_bad_value_is_named(tmp_path: Path, file: str, changes: dict[str, An
         ("medmcqa/validation", {"subject_name": 3}, ["'subject_name'", "got int 3"]),
     ],
 )
-def test_column_of_another_type_is_named_with_its_first_row(
-    tmp_path: Path, file: str, changes: dict[str, Any], words: list[str]
-) -> None:
-    message = said(tmp_path, file, [row | changes for row in FILES[file]])
-    assert message.startswith(f"{file}.parquet row 0: expected ")
-    for word in words:
-        assert word in message
+def test_column_of_another_type_is_named(tmp_path: Path, file: str, changes: dict[str, Any], words: list[str]) -> None:
+    assert_named(said(tmp_path, file, [row | changes for row in FILES[file]]), 0, words)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_column_of_another_type_is_named_with_its_first_row(
         ("medmcqa/train", "choice_type"),
     ],
 )
-def test_missing_column_is_named(tmp_path: Path, file: str, column: str) -> None:
+def test_column_that_lacks_is_named(tmp_path: Path, file: str, column: str) -> None:
     rows = [{key: value for key, value in row.items() if key != column} for row in FILES[file]]
     assert f"expected the column {column}" in said(tmp_path, file, rows)
 

@@ -34,26 +34,26 @@ def shown(task: type[Task], question: Question, place: int = 0, protocol=FIXED, 
 ASKED = Question("asked", "s", "?", ("a", "b"), 0)
 
 
-def test_under_fixed_a_subject_shows_its_first_ones_in_order() -> None:
+def test_exemplars_under_fixed_are_the_first() -> None:
     assert shown(Plain, ASKED) == ["p0", "p1", "p2", "p3", "p4"]
     assert shown(Plain, POOL[2]) == ["p0", "p1", "p3", "p4", "p5"]
 
 
 @given(st.integers(0, 200))
-def test_drawn_ones_are_the_first_of_the_official_permutation(place: int) -> None:
+def test_exemplars_drawn_follow_the_official_permutation(place: int) -> None:
     expected = np.random.default_rng(FIXED.exemplar_seed + place).permutation(len(POOL))[:5]
     assert shown(Drawing, ASKED, place) == [f"p{i}" for i in expected]
     assert shown(Plain, ASKED, place, PAPER) == [f"p{i}" for i in expected]
 
 
 @given(st.integers(0, 39), st.integers(0, 50))
-def test_a_question_from_the_pool_is_never_its_own_exemplar_and_still_has_five(row: int, place: int) -> None:
+def test_exemplars_never_have_the_question_itself(row: int, place: int) -> None:
     ids = shown(Drawing, POOL[row], place)
     assert len(set(ids)) == 5
     assert POOL[row].id not in ids
 
 
-def test_fixed_sets_take_turns() -> None:
+def test_exemplar_sets_take_turns() -> None:
     protocol = replace(FIXED, exemplar_sets=3)
     sets = [shown(Drawing, ASKED, place, protocol) for place in range(7)]
     assert sets[0] == sets[3] == sets[6]
@@ -62,13 +62,13 @@ def test_fixed_sets_take_turns() -> None:
     assert shown(Plain, ASKED, 1, protocol) == shown(Plain, ASKED, 2, protocol)  # only drawn ones come in sets
 
 
-def test_small_pools_give_what_they_have() -> None:
+def test_exemplars_of_small_pools_are_fewer() -> None:
     assert shown(Plain, ASKED, pool=POOL[:2]) == ["p0", "p1"]
     assert sorted(shown(Drawing, POOL[0], pool=POOL[:3])) == ["p1", "p2"]
     assert shown(Drawing, ASKED, pool=[]) == []
     assert shown(Plain, ASKED, protocol=replace(FIXED, shots=0)) == []
 
 
-def test_places_count_within_subjects() -> None:
+def test_indices_count_within_subjects() -> None:
     questions = [Question(f"{s}{i}", s, "?", ("a", "b"), 0) for i, s in enumerate("abab")]
     assert indices_in_subject(questions) == {"a0": 0, "b1": 0, "a2": 1, "b3": 1}

@@ -41,7 +41,7 @@ KINDS = ("bytes", "pieces")
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=12))
 @example(text=" the 👩‍🚀 is\n\tça ")
-def test_pieces_join_to_the_text_and_no_character_is_broken(kind: str, text: str) -> None:
+def test_pieces_join_to_text_without_broken_characters(kind: str, text: str) -> None:
     own = chat(kind)
     ids: list[int] = own.tokenizer(text, add_special_tokens=False)["input_ids"]
     pieces = own.pieces(ids)
@@ -61,14 +61,14 @@ def test_pieces_of_any_ids_join_to_their_text(kind: str, ids: list[int]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_token_that_ends_a_character_has_it(kind: str) -> None:
+def test_pieces_have_characters_at_their_last_token(kind: str) -> None:
     own = chat(kind)
     ids: list[Any] = own.tokenizer("é", add_special_tokens=False)["input_ids"]
     assert [piece for piece in own.pieces([*ids, *ids]) if piece.strip()] == ["é", "é"]
     assert own.pieces([*ids, ids[-2]])[-1].strip("\ufffd") == ""  # an answer that was cut within a character
 
 
-def test_what_ends_a_turn_adds_nothing() -> None:
+def test_pieces_of_end_tokens_are_empty() -> None:
     own = chat("bytes")
     ids = own.tokenizer("th", add_special_tokens=False)["input_ids"]
     assert own.pieces([*ids, own.tokenizer.eos_token_id]) == [*own.pieces(ids), ""]

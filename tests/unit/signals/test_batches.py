@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from bench.api import At, Batch, ContractError, Hidden, Of, Question, Ragged, Signal, TokenIds
 from bench.api.question import Answer
@@ -77,8 +77,6 @@ SIGNALS: frozenset[Signal] = frozenset({PROMPT, ANSWER, TokenIds(Of.ANSWER), Tok
 
 def by_question(split_data: SplitData) -> dict[int, tuple[npt.NDArray[Any], ...]]:
     """Row -> its states and ids, read by hand, file by file."""
-    from safetensors.torch import load_file
-
     found: dict[int, tuple[npt.NDArray[Any], ...]] = {}
     for rows, (prompt, answer), ids in zip(SHARDS, split_data.bundles, split_data.answer_ids, strict=True):
         first = load_file(prompt.folder / _file_name(repr(PROMPT)))["values"]
@@ -93,14 +91,13 @@ def check(batch: Batch, rows: npt.NDArray[np.int64], split_data: SplitData) -> N
     expected = by_question(split_data)
     assert batch.ids == tuple(f"q{row}" for row in rows)
     for i, row in enumerate(rows.tolist()):
-        first, states, ids, prompt = expected[row]
-        assert np.array_equal(batch[PROMPT][i], first)
-        assert np.array_equal(batch[ANSWER][i], states)
-        assert np.array_equal(batch[TokenIds(Of.ANSWER)][i], ids)
-        assert np.array_equal(batch[TokenIds(Of.PROMPT)][i], prompt)
+        for signal, column in zip(
+            (PROMPT, ANSWER, TokenIds(Of.ANSWER), TokenIds(Of.PROMPT)), expected[row], strict=True
+        ):
+            assert np.array_equal(batch[signal][i], column)
 
 
-def test_a_batch_has_the_usable_questions_in_the_splits_order(split_data: SplitData) -> None:
+def test_batch_has_usable_questions_in_order(split_data: SplitData) -> None:
     batch = batches().batch(split_data, SIGNALS, labels=True)
     rows = np.array([0, 1, 2, 4, 5, 6, 8, 9])
     check(batch, rows, split_data)
@@ -108,7 +105,7 @@ def test_a_batch_has_the_usable_questions_in_the_splits_order(split_data: SplitD
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 100])
-def test_pieces_are_whole_shards_and_hold_every_usable_question_once(
+def test_pieces_are_whole_shards_of_usable_questions(
     split_data: SplitData, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "_MIN_QUESTIONS", at_once)
@@ -122,7 +119,7 @@ def test_pieces_are_whole_shards_and_hold_every_usable_question_once(
             _ = batch.correct
 
 
-def test_nobody_can_write_what_another_method_reads(split_data: SplitData) -> None:
+def test_batch_can_not_be_written(split_data: SplitData) -> None:
     batch = batches().batch(split_data, SIGNALS, labels=False)
     for signal in SIGNALS:
         column: Any = batch[signal]
@@ -133,7 +130,7 @@ def test_nobody_can_write_what_another_method_reads(split_data: SplitData) -> No
                 array.base[...] = 0
 
 
-def test_what_is_asked_for_is_in_memory_once(tmp_path: Path) -> None:
+def test_rows_are_in_memory_once(tmp_path: Path) -> None:
     """Joining the shards and then taking rows would be twice; so would a list of parts."""
     shards, rows, width = 40, 50, 256
     signal = PROMPT
@@ -148,7 +145,7 @@ def test_what_is_asked_for_is_in_memory_once(tmp_path: Path) -> None:
     assert peak < 1.25 * found.nbytes
 
 
-def test_no_question_gives_empty_columns(split_data: SplitData) -> None:
+def test_rows_of_no_question_are_empty(split_data: SplitData) -> None:
     none = np.zeros(0, dtype=np.int64)
     assert load_rows(split_data.bundles, [repr(PROMPT)] * len(SHARDS), none)["values"].shape == (0, WIDTH)
     ragged = load_rows(split_data.bundles, [repr(ANSWER)] * len(SHARDS), none)

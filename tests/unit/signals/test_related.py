@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +15,14 @@ import tokenizers
 import torch
 import transformers
 
-from bench.api import ContractError, Format, Of, Related, Samples, Task, Text, UserError
+from bench.api import Of, Related, Samples, Task, Text, UserError
 from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
 from bench.progress import Silent
 from bench.signals.grading import Grader, PairModels, match_relations
 from bench.store.disk_cache import Store
-from bench.testing import planted
 from tests.fixtures import models
-from tests.unit.run.test_costs import FewRivers, OpenRivers, read
-from tests.unit.signals.test_samples import TASKS, batch_of
+from tests.kit.splits import TASKS, FewRivers, OpenRivers, batch_of, read
 
 LABELS = {0: "ENTAILMENT", 1: "NEUTRAL", 2: "CONTRADICTION"}
 DRAWN = Samples(3)
@@ -59,65 +57,60 @@ def similar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("similar") / "similar", {0: "LABEL_0"}, 1)
 
 
-@functools.cache
-def loaded(folder: Path) -> tuple[Any, Any]:
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-    return transformers.AutoTokenizer.from_pretrained(folder), model.eval()
-
-
-def logits_by_hand(folder: Path, one: str, other: str) -> torch.Tensor:
-    """Logits of one pair alone, by the library's own classes."""
-    tokenizer, model = loaded(folder)
-    with torch.inference_mode():
-        return model(**tokenizer([one], [other], return_tensors="pt", truncation=True, max_length=62)).logits[0]
+def logits_by_hand(folder: Path, some: list[tuple[str, str]]) -> Iterator[torch.Tensor]:
+    """Logits of each pair alone, by the library's own classes."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for one, other in some:
+        with torch.inference_mode():
+            yield model(**tokenizer([one], [other], return_tensors="pt", truncation=True, max_length=62)).logits[0]
 
 
 def pairs(texts: Sequence[str] = TEXTS) -> list[tuple[str, str]]:
     return [(one, other) for one in texts for other in texts]
 
 
-def test_entailment_is_what_the_model_says_of_each_pair_alone(nli: Path) -> None:
+def test_entailment_is_of_each_pair_alone(nli: Path) -> None:
     texts = [*TEXTS, "w70 " * 100]
     told: list[int] = []
     found = PairModel("--nli", str(nli), "cpu").relate(pairs(texts), told.append)
     assert (found.shape, found.dtype, sum(told)) == ((36, 3), np.float32, 36)
-    for row, (one, other) in zip(found, pairs(texts), strict=True):
-        expected = logits_by_hand(nli, one, other).softmax(-1)[[2, 1, 0]]
-        np.testing.assert_allclose(row, expected, atol=1e-5)
+    for row, logits in zip(found, logits_by_hand(nli, pairs(texts)), strict=True):
+        np.testing.assert_allclose(row, logits.softmax(-1)[[2, 1, 0]], atol=1e-5)
 
 
 def test_similarity_is_the_sigmoid_of_a_cross_encoder(similar: Path) -> None:
     found = PairModel("--similarity", str(similar), "cpu").relate(pairs(), lambda _: None)
-    expected = [float(logits_by_hand(similar, one, other).sigmoid()) for one, other in pairs()]
+    expected = [float(logits.sigmoid()) for logits in logits_by_hand(similar, pairs())]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_models_that_were_trained_for_something_else_are_refused(tmp_path: Path, nli: Path, similar: Path) -> None:
+def test_pair_models_for_something_else_are_refused(tmp_path: Path, nli: Path, similar: Path) -> None:
     plain = saved(tmp_path / "plain", {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"})
-    said = (
-        r"--nli .*plain: expected a model with the labels contradiction, neutral and entailment .* got label_0, label_1"
-    )
-    with pytest.raises(UserError, match=said):
-        PairModel("--nli", str(plain), "cpu").check()
-    with pytest.raises(UserError, match="expected a cross-encoder with one number for two texts, got a model with 3"):
-        PairModel("--similarity", str(nli), "cpu").check()
+    refused = [
+        (
+            "--nli",
+            plain,
+            "plain: expected a model with the labels contradiction, neutral and entailment .* got label_0",
+        ),
+        ("--similarity", nli, "expected a cross-encoder with one number for two texts, got a model with 3"),
+        ("--nli", "nowhere/at/all", r"--nli nowhere/at/all: Unknown model"),
+    ]
+    for option, folder, said in refused:
+        with pytest.raises(UserError, match=said):
+            PairModel(option, str(folder), "cpu").check()
     PairModel("--nli", str(nli), "cpu").check()
     PairModel("--similarity", str(similar), "cpu").check()
-    with pytest.raises(UserError, match=r"--nli nowhere/at/all: Unknown model"):
-        PairModel("--nli", "nowhere/at/all", "cpu").check()
 
 
-def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path, small_model: Path) -> None:
-    settings = json.loads((small_model / "config.json").read_text(encoding="utf-8"))
+def test_pair_models_need_all_weights(tmp_path: Path, small_model: Path) -> None:
+    shutil.copytree(small_model, tmp_path, dirs_exist_ok=True)
+    settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     settings |= {"id2label": {str(k): label for k, label in LABELS.items()}, "num_labels": 3}
-    for file in small_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(UserError, match=r"can't be loaded: \d+ weights are missing from its files, e.g. score"):
         PairModel("--nli", str(tmp_path), "cpu").relate([("a", "b")], lambda _: None)
 
-
-# --- in a run ---------------------------------------------------------------------------------------------------------
 
 WAYS = [Related(by, samples=DRAWN) for by in ("entailment", "similarity", "judge", "match")]
 TOLD = Text(Of.SAMPLES, samples=DRAWN)
@@ -128,7 +121,7 @@ def texts_of(batch: Any, i: int) -> list[str]:
 
 
 @TASKS
-def test_without_a_model_equal_texts_entail_each_other(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
+def test_related_without_model_are_equal_texts(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
     reader, split_data = read(small_model, tmp_path, task, {*WAYS, TOLD})
     batch, n = batch_of(reader, split_data, *WAYS, TOLD, Text()), int(split_data.usable.sum())
     assert [batch[way].shape for way in WAYS] == [(n, 4, 4, 3), *[(n, 4, 4)] * 3]
@@ -162,7 +155,7 @@ class Vowels:
         return self
 
 
-def test_a_judge_is_asked_once_about_two_texts(small_model: Path, tmp_path: Path) -> None:
+def test_related_judge_is_asked_once_a_pair(small_model: Path, tmp_path: Path) -> None:
     judge = Vowels()
     way = Related("judge", samples=DRAWN)
     reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD}, judge=judge)
@@ -177,7 +170,7 @@ def test_a_judge_is_asked_once_about_two_texts(small_model: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("question", [False, True])
-def test_a_model_relates_each_pair_once_and_is_stored(
+def test_related_pairs_are_computed_once_and_stored(
     small_model: Path, tmp_path: Path, nli: Path, question: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = Related(question=question, samples=DRAWN)
@@ -207,58 +200,29 @@ def test_a_model_relates_each_pair_once_and_is_stored(
     assert graded.digest() != split_data.digest()
 
 
-def test_relations_are_stored_by_kind_of_device(tmp_path: Path) -> None:
+def test_related_pairs_are_stored_by_device(tmp_path: Path) -> None:
     """A second card takes what the first one computed; a CPU computes its own."""
     computed: list[str] = []
 
-    def model(device: str) -> Any:
-        def relate(some: Sequence[tuple[str, str]], _advance: object) -> Any:
-            computed.append(device)
-            return np.zeros(len(some), dtype=np.float32)
+    def relate(some: Sequence[tuple[str, str]], _advance: object) -> Any:
+        computed.append(model.device)
+        return np.zeros(len(some), dtype=np.float32)
 
-        files = SimpleNamespace(fingerprint="f")
-        return SimpleNamespace(name="m", option="--similarity", device=device, files=files, relate=relate)
-
-    for device in ("cuda", "cuda:1", "cpu"):
-        relating = PairModels(similarity=model(device))
-        relating.relate("similarity", [("a", "b")], Store(tmp_path), Silent(), "relate")
+    model: Any = SimpleNamespace(name="m", option="--similarity", relate=relate)
+    model.files = SimpleNamespace(fingerprint="f")
+    for model.device in ("cuda", "cuda:1", "cpu"):
+        PairModels(similarity=model).relate("similarity", [("a", "b")], Store(tmp_path), Silent(), "relate")
     assert computed == ["cuda", "cpu"]
 
 
-def test_letters_are_matched_whatever_the_model(small_model: Path, tmp_path: Path, nli: Path) -> None:
+def test_related_letters_are_matched(small_model: Path, tmp_path: Path, nli: Path) -> None:
     way = Related(samples=DRAWN)
     reader, split_data = read(small_model, tmp_path, FewRivers, {way})
     graded = Grader(reader, MatchJudge(), PairModels(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
     assert graded.related_by == {way: "match"}
 
 
-# --- the declaration --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"by": "magic"}, "expected one of entailment, similarity, judge, match, got 'magic'"),
-        ({"of": Of.GOLD}, "got Of.GOLD"),
-    ],
-)
-def test_what_is_not_related_is_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ContractError, match=said):
-        Related(**arguments)
-
-
-def test_matching_texts() -> None:
+def test_match_relations_of_texts() -> None:
     assert match_relations("match", [("The 1,000", "1000"), ("c b", "b")]).tolist() == [1.0, 0.0]
     assert match_relations("entailment", [("x", "x"), ("x", "y")]).tolist() == [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     assert match_relations("entailment", []).shape == (0, 3)
-
-
-@pytest.mark.parametrize("fmt", list(Format))
-def test_stand_ins_agree_with_the_texts(fmt: Format) -> None:
-    batch = planted({*WAYS, TOLD, Text()}, 100, seed=4, fmt=fmt)
-    for i in range(100):
-        texts = texts_of(batch, i)
-        same = np.asarray([[one == other for other in texts] for one in texts])
-        np.testing.assert_array_equal(batch[WAYS[3]][i] > 0.5, same)
-        np.testing.assert_array_equal(batch[WAYS[0]][i].argmax(-1) == 2, same)
-    np.testing.assert_allclose(batch[WAYS[0]].sum(-1), 1.0, atol=1e-6)

@@ -6,8 +6,6 @@ import io
 import os
 import pickle
 import platform
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -20,7 +18,6 @@ import pytest
 
 from bench.api import AdapterRef, At, Hidden, Of, QueryLogits, Question, Split, TokenIds, UserError
 from bench.api.protocol import FIXED
-from bench.data.splits import TaskSplit
 from bench.engine.local_processes import Processes
 from bench.engine.pool import Pool
 from bench.model import folder
@@ -35,6 +32,7 @@ from bench.signals.worker import ShardTask, TaskResult, Worker, WorkerSpec, _che
 from bench.store.disk_cache import Store, key_of
 from bench.store.locks import Timeout, file_lock
 from tests.fixtures.rivers import Rivers
+from tests.kit import passes, splits
 
 SIGNALS = frozenset({Hidden(1.0, At.PROMPT_END), QueryLogits(), TokenIds(Of.GOLD)})
 N = 4
@@ -45,9 +43,7 @@ class Few(Rivers):
 
     def questions(self, split: Split) -> Iterator[Question]:
         for i in range(2 if split == "dev" else N):
-            yield Question(
-                f"{split}/{i}", f"s{i}", f"Where does river {i} end?", ("Tove", "Kiru", "Bamo", "Lun"), i % 4
-            )
+            yield Question(f"{split}/{i}", f"s{i}", f"Where does river {i} end?", ("Tove", "Kiru", "Bamo"), i % 3)
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +53,13 @@ def a_shard_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reader(small_model: Path, tmp_path: Path) -> Reader:
-    lm = LanguageModel(ModelSpec("small", str(small_model), local=True), LoadOptions(device="cpu"))
     store = Store(tmp_path / "cache")
     store.prepare()
-    return Reader(lm, store, FIXED, 1024, Silent())
+    return Reader(passes.load(small_model), store, FIXED, 1024, Silent())
 
 
 def opened(reader: Reader) -> SplitData:
-    task = Few(None)  # type: ignore[arg-type]
-    return reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
+    return splits.opened(reader, Few)
 
 
 def tasks_of(reader: Reader) -> list[ShardTask]:
@@ -102,50 +96,24 @@ def sent(given: Any) -> Any:
     return Elsewhere(io.BytesIO(pickle.dumps(given))).load()
 
 
-def assert_done(reader: Reader, noted: Store) -> None:
-    assert files(reader.store) == files(noted)
-    again = reader.read(opened(reader), SIGNALS)
-    assert reader.forward_tokens == 0
-    assert len(again.bundles) == N
-
-
-def test_a_task_is_done_elsewhere_from_its_pickle_alone(reader: Reader, tmp_path: Path) -> None:
+def test_task_is_done_from_its_pickle_alone(reader: Reader, tmp_path: Path) -> None:
     """Neither the task's class nor the folder of its data is there."""
     spec, tasks = sent((WorkerSpec.of(reader.lm, reader.store, 1), tasks_of(reader)))
     assert len(tasks) == N
     worker = spec.build_worker()
     assert all(worker.do_for_remote(task, wait=True).forward_tokens for task in tasks)
-    assert_done(reader, Store(tmp_path / "noted"))
+    assert files(reader.store) == files(Store(tmp_path / "noted"))
+    again = reader.read(opened(reader), SIGNALS)
+    assert (reader.forward_tokens, len(again.bundles)) == (0, N)
 
 
-@pytest.mark.slow
-def test_a_task_is_done_in_a_process_without_plugins(reader: Reader, tmp_path: Path) -> None:
-    tasks = tasks_of(reader)
-    spec = WorkerSpec.of(reader.lm, reader.store, 1)
-    (tmp_path / "sent").write_bytes(pickle.dumps((spec, tasks)))
-    program = """
-import pickle, sys
-spec, tasks = pickle.load(open(sys.argv[1], "rb"))
-assert not {"tests", "tasks", "methods"} & set(sys.modules)
-worker = spec.build_worker()
-for task in tasks:
-    assert worker.do_for_remote(task, wait=True).forward_tokens
-"""
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "sent")], check=True)
-    assert_done(reader, Store(tmp_path / "noted"))
+def test_task_done_meanwhile_is_not_computed_again(reader: Reader) -> None:
+    (task, *_), worker = tasks_of(reader), Worker(reader.lm, reader.store)
+    first, late = (worker.do(task, wait=True) for _ in range(2))
+    assert (first.key is not None, first.forward_tokens > 0, late.key, late.forward_tokens) == (True, True, None, 0)
 
 
-def test_what_others_put_meanwhile_is_not_computed_again(reader: Reader) -> None:
-    tasks = tasks_of(reader)
-    worker = Worker(reader.lm, reader.store)
-    first = worker.do(tasks[0], wait=True)
-    assert first.key
-    assert first.forward_tokens > 0
-    late = worker.do(tasks[0], wait=True)
-    assert (late.key, late.forward_tokens) == (None, 0)
-
-
-def test_a_read_looks_again_where_others_were_quicker(reader: Reader) -> None:
+def test_read_looks_again_where_others_were_quicker(reader: Reader) -> None:
     class Late(Worker):
         """Finds that somebody has done each task just before."""
 
@@ -162,7 +130,7 @@ def test_a_read_looks_again_where_others_were_quicker(reader: Reader) -> None:
     }
 
 
-def test_a_shard_that_another_run_computes_comes_last_and_is_waited_for(reader: Reader) -> None:
+def test_shard_of_another_run_is_waited_for_last(reader: Reader) -> None:
     tasks = tasks_of(reader)
     said: list[str] = []
     order: list[int] = []
@@ -208,9 +176,7 @@ def _lock(reader: Reader, task: ShardTask) -> Path:
     return reader.store.root / "claims" / f"shard-{key_of({'shard': task.kind})[:32]}.lock"
 
 
-def test_workers_read_the_commit_that_the_run_found(
-    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_reads_the_commit_of_the_run(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The main branch may move before they look it up."""
     snapshot = tmp_path / "snapshots" / ("c" * 40)
     snapshot.parent.mkdir()
@@ -221,10 +187,7 @@ def test_workers_read_the_commit_that_the_run_found(
     assert (spec.model.source, spec.model.revision) == ("org/small", "c" * 40)
 
 
-# --- where it is another one ------------------------------------------------------------------------------------------
-
-
-def test_a_worker_refuses_what_is_not_as_where_the_run_was_started(reader: Reader, tmp_path: Path) -> None:
+def test_worker_refuses_what_differs_from_the_run(reader: Reader, tmp_path: Path) -> None:
     spec = WorkerSpec.of(reader.lm, reader.store, 1)
     told = {name: {**spec.expected, name: "another"} for name in spec.expected}
     for name, expected in told.items():
@@ -236,14 +199,11 @@ def test_a_worker_refuses_what_is_not_as_where_the_run_was_started(reader: Reade
         replace(spec, cache=tmp_path / "other", witness="seen").build_worker()
     with pytest.raises(UserError, match=r"expected config\.json in it, found none"):
         replace(spec, model=replace(spec.model, source=str(tmp_path / "none"))).build_worker()
-
-
-def test_digests_are_cut_in_sentences() -> None:
     with pytest.raises(UserError, match=r"expected model a{12} as .+, found b{12}\."):
         _check({"model": "a" * 64}, {"model": "b" * 64})
 
 
-def test_a_relative_model_and_cache_are_found_from_everywhere(
+def test_worker_finds_relative_model_and_cache(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small_model.parent)
@@ -254,9 +214,6 @@ def test_a_relative_model_and_cache_are_found_from_everywhere(
     assert worker.lm.fingerprint == lm.fingerprint
     assert worker.store.root == small_model.parent.resolve() / "cache"
     assert np.dtype("float32").name in str(worker.lm.dtype)
-
-
-# --- adapters ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -291,7 +248,7 @@ class Far:
 @pytest.mark.parametrize(
     "engine", [Far, pytest.param(lambda spec: Pool(Processes(spec, ["cpu"])), id="process", marks=pytest.mark.slow)]
 )
-def test_an_adapter_is_switched_on_elsewhere_too_and_off_again(
+def test_adapter_is_switched_on_elsewhere_and_off(
     reader: Reader, adapter: AdapterRef, tmp_path: Path, engine: Callable[[WorkerSpec], Far | Pool]
 ) -> None:
     store = Store(tmp_path / "elsewhere")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def write(folder: Path) -> None:
     (folder / "other.bin").write_bytes(b"other")
 
 
-def test_a_digest_knows_values_order_and_where_an_array_ends() -> None:
+def test_digest_knows_values_order_and_ends() -> None:
     ids = [np.arange(3, dtype=np.int32), np.arange(2, dtype=np.int32)]
     # the keys of all stored readings are made of it
     known = "58ab31047e84ad922e84cdca6072d3fd6afac50f150580766a54842583249627"
@@ -62,7 +63,7 @@ def get(store: Store) -> Entry | None:
     return store.get("signals", key_of(FIELDS))
 
 
-def test_what_is_put_comes_back_with_its_bytes_and_fields(store: Store) -> None:
+def test_entry_comes_back_with_bytes_and_fields(store: Store) -> None:
     put(store)
     entry = get(Store(store.root))
     assert entry is not None
@@ -70,16 +71,12 @@ def test_what_is_put_comes_back_with_its_bytes_and_fields(store: Store) -> None:
     assert entry.manifest["fields"] == FIELDS
     assert entry.manifest["seconds"] == 1.5
     assert store.notes == []
-
-
-def test_unknown_key_and_unknown_kind_are_absent(store: Store) -> None:
-    put(store)
     assert store.get("signals", key_of({"weights": "abd"})) is None
     assert store.get("fits", key_of(FIELDS)) is None
     assert store.entries("fits") == []
 
 
-def test_entries_come_in_one_order_whatever_the_order_of_writing(tmp_path: Path) -> None:
+def test_entries_come_in_one_order(tmp_path: Path) -> None:
     orders = []
     for name, numbers in (("up", range(6)), ("down", range(5, -1, -1))):
         made = Store(tmp_path / name)
@@ -91,67 +88,40 @@ def test_entries_come_in_one_order_whatever_the_order_of_writing(tmp_path: Path)
     assert sorted(orders[0]) == list(range(6))
 
 
-def truncated(folder: Path) -> None:
-    os.truncate(folder / "values.bin", len(CONTENT) // 2)
-
-
-def emptied(folder: Path) -> None:
-    os.truncate(folder / "values.bin", 0)
+def edit_manifest(folder: Path, **changes: object) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    (folder / MANIFEST).write_text(json.dumps(manifest | changes), encoding="utf-8")
 
 
 def altered(folder: Path) -> None:
-    changed = bytearray(CONTENT)
-    changed[1000] ^= 1
-    (folder / "values.bin").write_bytes(changed)
+    (folder / "values.bin").write_bytes(CONTENT[:1000] + b"?" + CONTENT[1001:])
 
 
-def deleted(folder: Path) -> None:
-    (folder / "values.bin").unlink()
+def overwritten(content: bytes, folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(content)
 
 
-def without_manifest(folder: Path) -> None:
-    (folder / MANIFEST).unlink()
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda folder: os.truncate(folder / "values.bin", len(CONTENT) // 2),
+    "emptied": lambda folder: os.truncate(folder / "values.bin", 0),
+    "altered": altered,
+    "deleted": lambda folder: (folder / "values.bin").unlink(),
+    "without manifest": lambda folder: (folder / MANIFEST).unlink(),
+    "cut manifest": lambda folder: os.truncate(folder / MANIFEST, 40),
+    "manifest that names no file": lambda folder: edit_manifest(folder, files={}),
+    "manifest with another number": lambda folder: edit_manifest(folder, seconds=2.5),
+    "manifest with another field": lambda folder: edit_manifest(folder, fields={"weights": "abd"}),
+    **{
+        repr(content[:20]): partial(overwritten, content)
+        for content in (
+            b"\xff\xfe\x00", b"[1, 2]", b"[" * 200_000, b'{"digest": 1e999}', b'{"files": {"\\ud800": 1}}'
+        )
+    },
+}  # fmt: skip
 
 
-def cut_manifest(folder: Path) -> None:
-    text = (folder / MANIFEST).read_bytes()
-    (folder / MANIFEST).write_bytes(text[: len(text) // 2])
-
-
-def binary_manifest(folder: Path) -> None:
-    (folder / MANIFEST).write_bytes(b"\xff\xfe\x00")
-
-
-def manifest_of_another_type(folder: Path) -> None:
-    (folder / MANIFEST).write_text("[1, 2]", encoding="utf-8")
-
-
-def edit_manifest(folder: Path, edit: Callable[[dict[str, object]], object]) -> None:
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    edit(manifest)
-    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-
-
-def manifest_that_names_no_file(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m.update(files={}))
-
-
-def manifest_with_another_number(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m.update(seconds=2.5))
-
-
-def manifest_with_another_field(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m.update(fields={"weights": "abd"}))
-
-
-DAMAGES = [
-    truncated, emptied, altered, deleted, without_manifest, cut_manifest, binary_manifest, manifest_of_another_type,
-    manifest_that_names_no_file, manifest_with_another_number, manifest_with_another_field,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
-def test_damage_is_found_noted_once_and_gone_after_a_new_put(store: Store, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_noted_once_and_put_right(store: Store, damage: Callable[[Path], None]) -> None:
     damage(put(store).folder)
     assert get(store) is None
     assert len(store.notes) == 1
@@ -164,9 +134,7 @@ def test_damage_is_found_noted_once_and_gone_after_a_new_put(store: Store, damag
     assert get(store) is not None
 
 
-def test_bytes_are_hashed_once_a_start_and_again_where_a_file_was_touched(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_hashed_once_unless_touched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = put(store)
     hashed: list[str] = []
 
@@ -191,7 +159,7 @@ def test_bytes_are_hashed_once_a_start_and_again_where_a_file_was_touched(
     assert again.get("signals", entry.folder.name) is None
 
 
-def test_an_entry_moved_to_another_key_is_damage(store: Store) -> None:
+def test_entry_under_another_key_is_damage(store: Store) -> None:
     folder = put(store).folder
     other = key_of({"weights": "other"})
     target = store.root / "signals" / other[:2] / other
@@ -201,7 +169,7 @@ def test_an_entry_moved_to_another_key_is_damage(store: Store) -> None:
     assert len(store.notes) == 1
 
 
-def test_a_second_put_leaves_the_files_that_another_process_may_be_reading(store: Store) -> None:
+def test_entry_is_not_written_a_second_time(store: Store) -> None:
     first = put(store)
     with (first.folder / "values.bin").open("rb") as file:
         before = os.fstat(file.fileno()).st_ino
@@ -211,8 +179,9 @@ def test_a_second_put_leaves_the_files_that_another_process_may_be_reading(store
     assert second.manifest["seconds"] == 1.5
 
 
-def test_a_failed_write_leaves_nothing(store: Store) -> None:
+def test_write_that_fails_leaves_nothing(store: Store) -> None:
     def fail(folder: Path) -> None:
+        assert folder.name.startswith(f"tmp-{machine_id()}-{os.getpid()}-")
         (folder / "half.bin").write_bytes(b"half")
         raise RuntimeError("no")
 
@@ -222,7 +191,7 @@ def test_a_failed_write_leaves_nothing(store: Store) -> None:
     assert [path.name for path in store.root.iterdir()] == [".writable"]
 
 
-def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_days(store: Store) -> None:
+def test_leftovers_of_dead_processes_go(store: Store) -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
     host, week = machine_id(), 8 * 86_400
@@ -243,16 +212,9 @@ def test_leftovers_of_this_machines_dead_processes_go_and_all_others_stay_for_da
     assert sorted(path.name for path in store.root.glob("tmp-*")) == sorted(stay)
 
 
-def test_what_is_being_written_names_machine_and_process(store: Store) -> None:
-    def look(folder: Path) -> None:
-        assert folder.name.startswith(f"tmp-{machine_id()}-{os.getpid()}-")
-
-    store.put("signals", key_of(FIELDS), FIELDS, look)
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ENOMEM])
 @pytest.mark.parametrize("name", [MANIFEST, "values.bin"])
-def test_what_cannot_be_read_for_the_moment_is_said_and_stays(
+def test_entry_unreadable_for_the_moment_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch, number: int, name: str
 ) -> None:
     folder = put(store).folder
@@ -272,7 +234,7 @@ def test_what_cannot_be_read_for_the_moment_is_said_and_stays(
     assert get(store) is not None
 
 
-def test_a_damaged_entry_goes_at_once_for_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_entry_goes_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are removed under another name, so that nobody finds half of them."""
     folder = put(store).folder
     altered(folder)
@@ -283,14 +245,7 @@ def test_a_damaged_entry_goes_at_once_for_others(store: Store, monkeypatch: pyte
     assert [path.name.startswith("tmp-") for path in seen] == [True]
 
 
-@pytest.mark.parametrize("content", ["[" * 200_000, '{"digest": 1e999}', '{"files": {"\\ud800": 1}}'])
-def test_absurd_manifests_are_damage(store: Store, content: str) -> None:
-    (put(store).folder / MANIFEST).write_text(content, encoding="utf-8")
-    assert get(store) is None
-    assert "was damaged" in store.notes[0]
-
-
-def test_a_full_disk_in_the_writer_of_safetensors_is_a_user_error(store: Store) -> None:
+def test_full_disk_in_safetensors_is_a_user_error(store: Store) -> None:
     """Done in a child, with a real limit: safetensors raises an error of its own."""
     pid = os.fork()
     if not pid:
@@ -307,7 +262,7 @@ def test_a_full_disk_in_the_writer_of_safetensors_is_a_user_error(store: Store) 
     assert [path.name for path in store.root.iterdir()] == [".writable"]
 
 
-def test_a_store_that_only_looks_says_what_is_damaged_and_takes_nothing_away(store: Store) -> None:
+def test_store_that_looks_takes_nothing_away(store: Store) -> None:
     altered(put(store).folder)
     looking = Store(store.root, keep_damaged=True)
     files = sorted(store.root.rglob("*"))
@@ -326,13 +281,11 @@ def test_looking_makes_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_folder_that_can_not_be_made_is_a_user_error(tmp_path: Path) -> None:
+def test_folder_not_written_is_a_user_error(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     with pytest.raises(UserError, match=r"cache folder can't be written.*CONFBENCH_CACHE"):
         Store(tmp_path / "file" / "cache").prepare()
 
-
-def test_a_write_that_the_disk_refuses_is_a_user_error(store: Store) -> None:
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
@@ -348,24 +301,22 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
-def test_a_key_survives_a_round_trip_and_another_order(fields: dict[str, object]) -> None:
+def test_key_survives_json_and_another_order(fields: dict[str, object]) -> None:
     assert key_of(json.loads(json.dumps(fields))) == key_of(fields)
     assert key_of(dict(reversed(list(fields.items())))) == key_of(fields)
 
 
 @given(st.dictionaries(st.text(), st.integers(), max_size=4), st.dictionaries(st.text(), st.integers(), max_size=4))
-def test_two_keys_are_equal_exactly_where_the_fields_are(a: dict[str, int], b: dict[str, int]) -> None:
+def test_keys_are_equal_where_fields_are(a: dict[str, int], b: dict[str, int]) -> None:
     assert (key_of(a) == key_of(b)) == (a == b)
 
 
-def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
+def test_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")
     assert digest_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_a_whole_entry_that_another_process_has_just_put_there_stays(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_that_others_just_put_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = put(store)
     (entry.folder / "values.bin").write_bytes(b"damaged")
     real = disk_cache.verify_folder

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from bench.store.files import write_atomic
 from bench.store.processes import machine_id
 
 
-def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
+def test_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a.txt"
     write_atomic(path, b"first\n")
     write_atomic(path, b"second\r\n")
@@ -24,7 +24,7 @@ def test_a_file_is_written_below_new_folders_and_replaced(tmp_path: Path) -> Non
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_others_may_read_it_as_the_users_mask_says(tmp_path: Path) -> None:
+def test_file_has_the_mode_of_the_mask(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
         write_atomic(tmp_path / "a", b"")
@@ -35,7 +35,7 @@ def test_others_may_read_it_as_the_users_mask_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_the_older_file_stays_and_nothing_else_where_writing_fails(
+def test_file_stays_as_it_was_where_writing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
     path = tmp_path / "a"
@@ -56,19 +56,16 @@ def test_the_older_file_stays_and_nothing_else_where_writing_fails(
     assert path.read_bytes() == b"old"
 
 
-def test_a_long_name_leaves_room_for_the_temporary_one(tmp_path: Path) -> None:
+def test_file_may_have_a_long_name(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
     write_atomic(path, b"whole")
     assert path.read_bytes() == b"whole"
-
-
-def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         write_atomic(tmp_path / "file" / "a", b"")
 
 
-def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_next_file(tmp_path: Path) -> None:
+def test_file_of_a_killed_process_goes_later(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     left = tmp_path / f".a.parquet.{machine_id()}.{gone.pid}.tmp"
@@ -83,20 +80,13 @@ def test_what_a_killed_process_of_this_machine_left_half_written_goes_with_the_n
     assert set(tmp_path.iterdir()) == others | {tmp_path / "b.json"}
 
 
-def test_threads_that_write_one_file_write_it_whole(tmp_path: Path) -> None:
-    failures = []
+def test_file_of_two_threads_is_whole(tmp_path: Path) -> None:
+    def write(byte: bytes) -> set[int]:
+        found: set[int] = set()
+        for _ in range(50):
+            write_atomic(tmp_path / "a", byte * 100_000)
+            found.add(len(set((tmp_path / "a").read_bytes())))
+        return found
 
-    def write(byte: bytes) -> None:
-        try:
-            for _ in range(50):
-                write_atomic(tmp_path / "a", byte * 100_000)
-                assert len(set((tmp_path / "a").read_bytes())) == 1
-        except (OSError, AssertionError) as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(byte,)) for byte in (b"a", b"b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(write, (b"a", b"b"))) == [{1}, {1}]

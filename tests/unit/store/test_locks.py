@@ -18,7 +18,6 @@ import pytest
 from bench.store import locks
 from bench.store.locks import file_lock, folder_lock
 
-ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -27,7 +26,8 @@ if sys.argv[2] == "soft":
     def none(*_, **__):
         raise OSError(37, "No locks available")
     locks.FileLock = none
-with locks.file_lock(Path(sys.argv[1]), print):
+path = Path(sys.argv[1])
+with locks.folder_lock(path) if sys.argv[2] == "folder" else locks.file_lock(path, print):
     print("holds", flush=True)
     time.sleep(60)
 """
@@ -35,9 +35,8 @@ with locks.file_lock(Path(sys.argv[1]), print):
 
 def holder(path: Path, kind: str) -> subprocess.Popen[str]:
     """A process that holds the path."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path), kind], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    command, root = [sys.executable, "-c", HOLDER, str(path), kind], Path(__file__).parents[3]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
     assert process.stdout is not None
     assert process.stdout.readline() == "holds\n"
     return process
@@ -51,9 +50,7 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["os", "soft"])
-def test_one_waits_and_says_for_whom_and_a_dead_owner_is_followed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_lock_of_a_dead_owner_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     path = tmp_path / "some" / "thing.lock"
     if kind == "soft":
         no_locks(monkeypatch)
@@ -77,9 +74,7 @@ def test_one_waits_and_says_for_whom_and_a_dead_owner_is_followed_at_once(
     assert not path.with_name("thing.lock.json").exists()
 
 
-def test_a_silent_owner_on_another_machine_is_followed_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_of_a_silent_machine_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_locks(monkeypatch)
     monkeypatch.setattr(locks, "LEASE", 0.5)
     path = tmp_path / "thing.lock"
@@ -93,29 +88,18 @@ def test_a_silent_owner_on_another_machine_is_followed_after_a_while(
     assert told == ["another process"]
 
 
-def test_what_is_free_is_had_without_a_word_again_and_again(tmp_path: Path) -> None:
+def test_lock_that_is_free_is_had_silently(tmp_path: Path) -> None:
     for _ in range(3):
         with file_lock(tmp_path / "thing.lock", pytest.fail) as killed:
             assert not killed
     assert filelock.FileLock(tmp_path / "thing.lock").acquire(blocking=False)
-
-
-def test_other_errors_are_not_hidden(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError), file_lock(tmp_path / "file" / "thing.lock", pytest.fail):  # noqa: PT011
         pass
 
 
-def test_a_folder_is_changed_by_one_at_a_time_and_has_no_file_of_the_lock(tmp_path: Path) -> None:
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom bench.store.locks import folder_lock\n"
-        "with folder_lock(Path(sys.argv[1])):\n    print('holds', flush=True)\n    time.sleep(60)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "holds\n"
+def test_lock_of_a_folder_leaves_no_file(tmp_path: Path) -> None:
+    process = holder(tmp_path, "folder")
     dead: list[bool] = []
 
     def kill() -> None:

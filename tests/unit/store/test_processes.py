@@ -39,7 +39,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("grace", [0.0, 2.0])
-def test_nothing_is_left_of_a_group(grace: float) -> None:
+def test_process_group_ends_whole(grace: float) -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True) as leader:
         assert leader.stdout is not None
         other = int(leader.stdout.readline())
@@ -50,7 +50,7 @@ def test_nothing_is_left_of_a_group(grace: float) -> None:
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_a_child_ends_with_its_parent(platform: str) -> None:
+def test_process_ends_with_its_parent(platform: str) -> None:
     if platform == "linux" != sys.platform:
         pytest.skip("asks Linux")
     reading, writing = os.pipe()

@@ -18,7 +18,7 @@ from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_mode
 from bench.store.pruning import PruneResult, prune, select_entries
 from bench.store.usage import UsageRow, format_size, list_usage
 
-ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 SHARD = "readings/" + "a" * 64
 
 
@@ -38,17 +38,17 @@ def held_elsewhere(root: Path, program: str) -> Iterator[None]:
     """Within the context another process is in the `with` of this program."""
     lines = f"from pathlib import Path\nfrom bench.store.locks import *\nroot = Path({str(root)!r})\n{program}"
     lines += ":\n    print(flush=True)\n    input()"
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        [sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", lines], stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield
         process.communicate("\n")
 
 
-def test_what_lies_there_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
+def test_usage_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
     reading = put(tmp_path, SHARD, "one", "llama", "mmlu/test")
     fit = put(tmp_path, "fits", "two", "", "")
     (tmp_path / "logs").mkdir()
@@ -59,9 +59,11 @@ def test_what_lies_there_is_told_by_kind_model_and_task(tmp_path: Path) -> None:
     assert (fit.model, fit.corpus, fit.answers) == ("", "", 0)
     assert {use.kind: use.bytes for use in list_usage(tmp_path)}["logs"] == 5
     assert list_usage(tmp_path / "nowhere") == []
+    sizes = {999: "999 B", 1000: "1.0 kB", 2_930_000: "2.9 MB", 1.2e16: "12000.0 TB"}
+    assert {n: format_size(n) for n in sizes} == sizes
 
 
-def test_a_damaged_manifest_is_still_counted_and_can_go(tmp_path: Path) -> None:
+def test_damaged_entries_are_counted_and_can_go(tmp_path: Path) -> None:
     use = put(tmp_path, "fits", "one")
     (use.path / "manifest.json").write_text("{", encoding="utf-8")
     (found,) = select_entries(tmp_path, list_usage(tmp_path)).gone
@@ -70,7 +72,7 @@ def test_a_damaged_manifest_is_still_counted_and_can_go(tmp_path: Path) -> None:
     assert not use.path.exists()
 
 
-def test_wishes(tmp_path: Path) -> None:
+def test_entries_are_selected_as_wished(tmp_path: Path) -> None:
     made = [put(tmp_path, SHARD, "r", "tiny"), put(tmp_path, "fits", "f", "llama"), put(tmp_path, "adapters", "a")]
     old = time.time() - 10 * 86_400
     os.utime(made[1].path, (old, old))
@@ -83,11 +85,6 @@ def test_wishes(tmp_path: Path) -> None:
     assert kinds(kinds=("fits", "adapters")) == {"fits", "adapters"}
     assert kinds(seconds=9 * 86_400) == {"fits"}
     assert kinds(seconds=11 * 86_400) == set()
-
-
-def test_sizes_have_the_largest_unit_below_them() -> None:
-    sizes = {999: "999 B", 1000: "1.0 kB", 2_930_000: "2.9 MB", 1.2e16: "12000.0 TB"}
-    assert {n: format_size(n) for n in sizes} == sizes
 
 
 def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
@@ -110,7 +107,7 @@ def test_entry_that_cannot_be_removed_is_held(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", [SHARD, "adapters"])
-def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
+def test_entries_that_are_claimed_stay(tmp_path: Path, kind: str) -> None:
     use = put(tmp_path, kind, "one")
     path = shard_claim(tmp_path, kind) if kind == SHARD else adapter_claim(tmp_path, use.path.name)
     with held_elsewhere(tmp_path, f"with file_lock(Path({str(path)!r}), None)"):
@@ -121,7 +118,7 @@ def test_what_a_process_claims_stays(tmp_path: Path, kind: str) -> None:
     assert prune(tmp_path, [use]).gone == [use]
 
 
-def test_what_a_run_reads_stays(tmp_path: Path) -> None:
+def test_entries_that_a_run_reads_stay(tmp_path: Path) -> None:
     mine, other, unnamed = (put(tmp_path, "fits", name, name) for name in ("llama", "qwen", ""))
     with held_elsewhere(tmp_path, "with mark_in_use(root, 'llama')"):
         choice = select_entries(tmp_path, [mine, other, unnamed])
@@ -130,18 +127,20 @@ def test_what_a_run_reads_stays(tmp_path: Path) -> None:
     assert prune(tmp_path, [mine]).gone == [mine]
 
 
-def test_a_run_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    program = (
-        "import os\nfrom pathlib import Path\nfrom bench.store.locks import mark_in_use\n"
-        f"with mark_in_use(Path({str(tmp_path)!r}), 'm'): os._exit(1)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+def run(root: Path, program: str) -> int:
+    """Exit code of a process with this program."""
+    lines = f"import os, shutil\nfrom pathlib import Path\nroot = Path({str(root)!r})\n{program}"
+    return subprocess.run([sys.executable, "-c", lines], check=False, env=ENVIRONMENT).returncode
+
+
+def test_runs_that_were_killed_hold_nothing(tmp_path: Path) -> None:
+    assert run(tmp_path, "from bench.store.locks import *\nwith mark_in_use(root, 'm'): os._exit(9)") == 9
     assert list((tmp_path / "claims").glob("run-*.lock"))
     assert not used_models(tmp_path)("m")
     assert not list((tmp_path / "claims").glob("run-*.lock"))
 
 
-def test_a_run_leaves_no_claim_behind_and_needs_no_folder_that_can_be_written(tmp_path: Path) -> None:
+def test_runs_leave_no_claim_and_need_no_folder(tmp_path: Path) -> None:
     with mark_in_use(tmp_path, "m"):
         assert list((tmp_path / "claims").iterdir())
     assert not [path for path in (tmp_path / "claims").iterdir() if path.name.startswith("run-")]
@@ -165,22 +164,20 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert (use.path / "manifest.json").exists()
 
 
-def test_folders_of_somebody_else_are_no_entries(tmp_path: Path) -> None:
+def test_folders_of_others_are_no_entries(tmp_path: Path) -> None:
     for name in ("fits/ab/suit", "readings/old/ab/novel"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "mine.txt").write_text("mine", encoding="utf-8")
     assert select_entries(tmp_path, list_usage(tmp_path)).gone == []
 
 
-def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(tmp_path: Path) -> None:
+def test_pruning_that_was_killed_leaves_whole_entries(tmp_path: Path) -> None:
     uses = [put(tmp_path, "fits", str(number)) for number in range(3)]
     program = (
-        "import os, shutil\nfrom pathlib import Path\nfrom bench.store.pruning import prune\n"
-        "from bench.store.usage import list_usage\nshutil.rmtree = lambda *a, **k: os._exit(9)\n"
-        f"prune(Path({str(tmp_path)!r}), list_usage(Path({str(tmp_path)!r})))"
+        "from bench.store.pruning import prune\nfrom bench.store.usage import list_usage\n"
+        "shutil.rmtree = lambda *a, **k: os._exit(9)\nprune(root, list_usage(root))"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 9
+    assert run(tmp_path, program) == 9
     store = Store(tmp_path)
     assert len(store.entries("fits")) == len(store.keys("fits")) == len(uses) - 1
     assert list(tmp_path.glob("tmp-*"))
@@ -188,7 +185,7 @@ def test_being_killed_leaves_whole_entries_and_a_rest_that_the_next_one_removes(
     assert not list(tmp_path.glob("tmp-*"))
 
 
-def test_what_a_run_reads_under_another_name_stays(tmp_path: Path) -> None:
+def test_entries_read_under_another_name_stay(tmp_path: Path) -> None:
     """A copy of a model, or its Hub id beside its alias, has the same weights, so that the same entries are read."""
     use, other = put(tmp_path, "fits", "one", "alias"), put(tmp_path, "fits", "two", "elsewhere")
     program = (

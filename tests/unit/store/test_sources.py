@@ -27,7 +27,7 @@ class TypedIn(ConfidenceMethod):
 """
 
 
-def test_names_and_contents_of_files_count_and_their_place_does_not(tmp_path: Path) -> None:
+def test_digest_is_of_names_and_contents(tmp_path: Path) -> None:
     def digest(folder: str, files: dict[str, str]) -> str:
         for name, text in files.items():
             path = tmp_path / folder / "package" / name
@@ -43,9 +43,7 @@ def test_names_and_contents_of_files_count_and_their_place_does_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("plugin", "own"), [(PTrue, "ptrue.py"), (Ccps, "ccps")])
-def test_a_built_in_method_is_its_own_files_and_the_shared_ones(
-    monkeypatch: pytest.MonkeyPatch, plugin: type, own: str
-) -> None:
+def test_digest_of_built_in_methods_has_shared_files(monkeypatch: pytest.MonkeyPatch, plugin: type, own: str) -> None:
     scopes: list[list[Path]] = []
 
     def seen(paths: Iterable[Path]) -> str:
@@ -58,12 +56,9 @@ def test_a_built_in_method_is_its_own_files_and_the_shared_ones(
     assert scopes == [[root / own, root / "_shared"]]
 
 
-def test_a_class_without_a_file_has_no_digest() -> None:
+def test_digest_of_methods_needs_a_file() -> None:
     with Notebook() as notebook:
         assert plugin_digest(notebook.cell(CELL)["TypedIn"]) is None
-
-
-def test_a_guarded_class_has_the_digest_of_the_method() -> None:
     assert plugin_digest(isolated_class(PTrue, Isolation(), None)) == plugin_digest(PTrue)
 
 
@@ -79,9 +74,7 @@ def module(name: str, body: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     return importlib.import_module(name)
 
 
-def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digest_of_a_package_has_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = module("digestpack.inner.method", "class A: pass\n", tmp_path, monkeypatch)
     before = plugin_digest(own.A)
     assert plugin_digest(own.A) == before
@@ -89,28 +82,17 @@ def test_the_digest_of_a_package_member_changes_with_any_file_of_its_package(
     assert plugin_digest(own.A) != before
 
 
-def test_the_digest_of_a_file_changes_with_what_it_imports_even_inside_a_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digest_of_a_file_has_its_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "digesthelp").mkdir()
     for helper in ("digesthelp/__init__.py", "digesthelp/deep.py", "digestmore.py"):
         (tmp_path / helper).write_text("import digestuser\nx = 1\n", encoding="utf-8")
     body = "import numpy\nimport digestmore\nclass A:\n    def fit(self):\n        from digesthelp.deep import x\n"
     own = module("digestuser", body, tmp_path, monkeypatch)
     seen = [plugin_digest(own.A)]
+    (tmp_path / "neighbour.py").write_text("x = 1\n", encoding="utf-8")
+    assert plugin_digest(own.A) == seen[0]
     for helper in ("digesthelp/deep.py", "digestmore.py", "digestuser.py"):
         with (tmp_path / helper).open("a", encoding="utf-8") as file:
             file.write("y = 2\n")
         seen.append(plugin_digest(own.A))
     assert len(set(seen)) == len(seen)
-
-
-def test_the_digest_of_a_single_file_knows_nothing_of_its_neighbours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = module("digestsingle", "class A: pass\n", tmp_path, monkeypatch)
-    before = plugin_digest(own.A)
-    (tmp_path / "neighbour.py").write_text("x = 1\n", encoding="utf-8")
-    assert plugin_digest(own.A) == before
-    (tmp_path / "digestsingle.py").write_text("class A: x = 1\n", encoding="utf-8")
-    assert plugin_digest(own.A) != before

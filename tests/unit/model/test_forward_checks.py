@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,10 @@ from bench.api import OutputHead, UserError
 from bench.model import forward_checks
 from bench.model.continuation_tree import AttentionMask
 from bench.model.forward_checks import Probe
-from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.memory import is_out_of_memory
 from bench.model.prefix_tree import Pack
 from bench.model.session import Session
-from bench.model.specs import ModelSpec
-from tests.fixtures import models
+from tests.kit import passes
 
 KINDS = ("llama", "qwen2", "mistral", "gemma2", "gpt2", "cohere")
 LOGITS_STD = 2.5
@@ -28,21 +27,14 @@ LOGITS_STD = 2.5
 
 
 def configuration(kind: str, layers: int, init: float) -> Any:
-    shape = {
-        "vocab_size": 4096, "hidden_size": 256, "num_hidden_layers": layers, "num_attention_heads": 4,
-        "intermediate_size": 384, "max_position_embeddings": 512, "initializer_range": init,
-    }  # fmt: skip
-    shared = shape | {"num_key_value_heads": 2}
-    return {
-        "llama": lambda: transformers.LlamaConfig(**shared),
-        "qwen2": lambda: transformers.Qwen2Config(**shared),
-        "mistral": lambda: transformers.MistralConfig(**shared, sliding_window=16),
-        "gemma2": lambda: transformers.Gemma2Config(**shared, head_dim=64, sliding_window=16),
-        "gpt2": lambda: transformers.GPT2Config(
-            vocab_size=4096, n_embd=256, n_layer=layers, n_head=4, n_positions=512, initializer_range=init
-        ),
-        "cohere": lambda: transformers.CohereConfig(**shared, logit_scale=0.25),
-    }[kind]()
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+    if kind == "gpt2":
+        names = ("n_embd", "n_layer", "n_head", "n_positions")
+    shape = {"vocab_size": 4096, "initializer_range": init, **dict(zip(names, (256, layers, 4, 512), strict=True))}
+    if kind != "gpt2":
+        shape |= {"intermediate_size": 384, "num_key_value_heads": 2}
+    own = {"mistral": {"sliding_window": 16}, "gemma2": {"sliding_window": 16, "head_dim": 64}}
+    return transformers.AutoConfig.for_model(kind, **shape, **own.get(kind, {}))
 
 
 def probe(kind: str, layers: int, dtype: torch.dtype, init: float = 0.06) -> Probe:
@@ -53,15 +45,20 @@ def probe(kind: str, layers: int, dtype: torch.dtype, init: float = 0.06) -> Pro
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(dtype).eval()
     model.requires_grad_(requires_grad=False)
     weight = model.get_output_embeddings().weight
-    head = OutputHead(weight, None, float(getattr(config, "logit_scale", 1.0)), config_cap(config))
+    head = OutputHead(
+        weight, None, float(getattr(config, "logit_scale", 1.0)), getattr(config, "final_logit_softcapping", None)
+    )
     found = Probe(Session(model, window=16 if kind in {"mistral", "gemma2"} else None), head, layers)
     with torch.inference_mode():
         weight.mul_(LOGITS_STD / float(found._plain().std()))
     return found
 
 
-def config_cap(config: Any) -> float | None:
-    return getattr(config, "final_logit_softcapping", None)
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def everything_before(attention_mask: AttentionMask, tokens: torch.Tensor) -> torch.Tensor:
@@ -90,7 +87,7 @@ FAST = {
 @pytest.mark.parametrize("init", [0.02, 0.06])
 @pytest.mark.parametrize(("layers", "dtype"), CASES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_rounding_is_no_reason_to_read_alone(kind: str, dtype: torch.dtype, layers: int, init: float) -> None:
+def test_packs_are_used_where_they_round(kind: str, dtype: torch.dtype, layers: int, init: float) -> None:
     found = probe(kind, layers, dtype, init)
     assert found.head_error() is None
     assert found.unsupported_reason() is None
@@ -104,7 +101,7 @@ def test_rounding_is_no_reason_to_read_alone(kind: str, dtype: torch.dtype, laye
         for case in CASES
     ],
 )
-def test_a_wrong_mask_or_position_is_seen_and_no_rounding(
+def test_packs_of_wrong_mask_or_position_are_refused(
     kind: str, layers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = probe(kind, layers, dtype)
@@ -118,7 +115,7 @@ def test_a_wrong_mask_or_position_is_seen_and_no_rounding(
     assert found.head_error() is None
 
 
-def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_that_changes_logits_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.bfloat16)
     monkeypatch.setattr(AttentionMask, "of", everything_before)
     monkeypatch.setattr(Probe, "_noise", lambda *_: 20.0)
@@ -127,7 +124,7 @@ def test_a_cache_of_the_models_own_that_changes_what_it_says_is_no_measure(monke
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("largest", [1.0, 100.0, 200.0])
-def test_a_head_that_only_rounds_is_right_and_another_is_not(dtype: torch.dtype, largest: float) -> None:
+def test_head_may_round_but_not_differ(dtype: torch.dtype, largest: float) -> None:
     """Between 64 and 128 neighbouring numbers of bfloat16 are 0.5 apart."""
     found = probe("llama", 2, dtype)
     with torch.inference_mode():
@@ -145,41 +142,26 @@ def test_a_head_that_only_rounds_is_right_and_another_is_not(dtype: torch.dtype,
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
-def test_lack_of_memory_is_no_reason_to_read_alone(
-    error: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_lacks_is_told(error: RuntimeError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_out_of_memory(error)
-    folder = models.save(tmp_path, models.llama())
-    lm = LanguageModel(ModelSpec("full", str(folder), local=True), LoadOptions(device="cpu"))
-
-    def full(*_: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(forward_checks, "read_pack", full)
+    lm = passes.load(passes.save(tmp_path))
+    monkeypatch.setattr(forward_checks, "read_pack", raising(error))
     with pytest.raises(UserError, match="leaves no memory on cpu"):
         _ = lm.uses_packs
 
 
-def test_a_device_that_fails_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any) -> Any:
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
+def test_packs_that_fail_are_named_not_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     found = probe("llama", 2, torch.float32)
-    monkeypatch.setattr(forward_checks, "read_pack", failing)
+    failed = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    monkeypatch.setattr(forward_checks, "read_pack", raising(failed))
     with pytest.raises(torch.AcceleratorError):
         found.unsupported_reason()
-
-
-def test_what_refuses_a_pack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: Any) -> Any:
-        raise TypeError("forward() got an unexpected keyword argument 'past_key_values'")
-
-    found = probe("llama", 2, torch.float32)
-    monkeypatch.setattr(forward_checks, "read_pack", refuses)
+    refused = TypeError("forward() got an unexpected keyword argument 'past_key_values'")
+    monkeypatch.setattr(forward_checks, "read_pack", raising(refused))
     assert found.unsupported_reason() == "it refuses the cache or the mask of a pack (TypeError)"
 
 
-def test_noise_is_judged_by_how_far_logits_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_judged_by_spread_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits of sixteen times the spread have sixteen times the noise, and mean the same packs."""
     found = probe("llama", 2, torch.bfloat16)
     with torch.inference_mode():

@@ -32,7 +32,7 @@ def drawn_singly(logits: np.ndarray, number: float, temperature: float, top_p: f
     temperature=st.floats(0.2, 3),
     top_p=st.sampled_from([0.5, 0.9, 1.0]),
 )
-def test_draws_are_those_of_the_definition(
+def test_draws_follow_the_definition(
     seed: int, shape: tuple[int, int], draws: int, temperature: float, top_p: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -46,12 +46,12 @@ def test_draws_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_number_just_below_one_takes_the_last_token_that_can_come(row: int) -> None:
+def test_draws_just_below_one_take_the_last_token(row: int) -> None:
     logits = torch.tensor([[0.0, 1.0, -torch.inf], [-torch.inf, 0.0, 2.0]])
     assert sample_tokens(logits, [row], [np.nextafter(1.0, 0)], 1.0, 1.0) == [1 + row]
 
 
-def test_a_questions_numbers_depend_on_nothing_else() -> None:
+def test_numbers_depend_on_seed_and_question() -> None:
     assert np.array_equal(uniform_numbers(0, "q", 10, 5)[:3], uniform_numbers(0, "q", 3, 5))
     assert not np.array_equal(uniform_numbers(0, "q", 1, 5), uniform_numbers(0, "r", 1, 5))
     assert not np.array_equal(uniform_numbers(0, "q", 1, 5), uniform_numbers(1, "q", 1, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from bench.model import upload_buffer
 from bench.model.upload_buffer import UploadBuffer, copy_to_host, copy_together
 
 
-def test_all_that_waits_goes_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_that_wait_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     copies, as_tensor = [], torch.as_tensor
 
     def counted(*args: object, **settings: object) -> torch.Tensor:
@@ -19,25 +21,23 @@ def test_all_that_waits_goes_up_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(upload_buffer.torch, "as_tensor", counted)
     there = UploadBuffer("cpu")
-    ids, table, numbers, nothing = (
-        there.add(array)
-        for array in (
-            np.asarray([3, 1], dtype=np.int32), [[1, 2, 3], [4, 5, 6]], np.asarray([[0.1], [1 / 3]]), np.zeros(0, int)
-        )
-    )  # fmt: skip
-    assert numbers.tensor.tolist() == [[0.1], [1 / 3]]
-    assert numbers.tensor.dtype == torch.float64
-    assert ids.tensor.tolist() == [3, 1]
-    assert ids.tensor.dtype == table.tensor.dtype == torch.int64
-    assert table.tensor.tolist() == [[1, 2, 3], [4, 5, 6]]
-    assert nothing.tensor.shape == (0,)
+    given: list[Any] = [
+        np.asarray([3, 1], dtype=np.int32),
+        [[1, 2, 3], [4, 5, 6]],
+        np.asarray([[0.1], [1 / 3]]),
+        np.zeros(0, int),
+    ]
+    uploads = [there.add(array) for array in given]
+    for upload, array, dtype in zip(uploads, given, ["int64", "int64", "float64", "int64"], strict=True):
+        assert upload.tensor.tolist() == np.asarray(array).tolist()
+        assert str(upload.tensor.dtype) == f"torch.{dtype}"
     assert len(copies) == 1
     later = there.add([7])
     assert later.tensor.tolist() == [7]
     assert len(copies) == 2
 
 
-def test_what_was_forgotten_goes_up_alone_when_it_is_needed() -> None:
+def test_uploads_forgotten_go_alone_when_needed() -> None:
     there = UploadBuffer("cpu")
     kept, other = there.add([1]), there.add([2])
     there.clear()
@@ -46,7 +46,7 @@ def test_what_was_forgotten_goes_up_alone_when_it_is_needed() -> None:
     assert other.tensor.tolist() == [2]
 
 
-def test_tensors_of_all_kinds_come_down_as_they_are() -> None:
+def test_tensors_of_all_kinds_come_down_unchanged() -> None:
     rng = np.random.default_rng(0)
     wide = torch.from_numpy(rng.normal(size=(5, 7)).astype(np.float32))
     tensors = [
@@ -66,7 +66,7 @@ def test_tensors_of_all_kinds_come_down_as_they_are() -> None:
     assert copy_together([]) == []
 
 
-def test_tensors_of_the_host_stay_what_they_are() -> None:
+def test_tensors_of_the_host_stay() -> None:
     here, there = torch.ones(2), torch.empty(0, 3, dtype=torch.bfloat16, device="meta")
     found = copy_to_host([here, there, here])
     assert found[0] is found[2] is here

@@ -1,0 +1,155 @@
+"""A language model: weights go straight to their devices, are released and loaded again, and its head is its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import weakref
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bench.api import UserError
+from bench.model import training_memory
+from bench.model.language_model import LanguageModel, LoadOptions, build_device_map
+from bench.model.session import blocks
+from tests.fixtures import models
+from tests.kit import passes
+
+SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    return passes.load(passes.save(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.mark.parametrize(("cuda", "mps", "best"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")])
+def test_device_is_the_best_of_the_machine(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool, best: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert LanguageModel(llama.spec, LoadOptions(dtype="float32")).device == best
+
+
+def test_depths_are_blocks(llama: LanguageModel) -> None:
+    assert [llama.block_of(depth) for depth in (0.25, 0.5, 0.75, 0.99, 1.0)] == [1, 2, 3, 3, 4]
+    with pytest.raises(UserError, match="depth"):
+        llama.block_of(0.1)
+
+
+def test_head_of_another_model_is_refused(tmp_path: Path) -> None:
+    lm = passes.load(passes.save(tmp_path))
+    lm.head.weight.mul_(1.5)
+    lm.model.lm_head = torch.nn.Linear(64, passes.VOCABULARY, bias=False)
+    with pytest.raises(UserError, match="differ from its logits"):
+        _ = lm.uses_packs
+
+
+@pytest.mark.parametrize("devices", [("cpu",), ("cuda",), ("cuda:1",), ("mps",), ("cuda:0", "cuda:2")], ids=repr)
+def test_weights_are_loaded_straight_to_their_devices(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...]
+) -> None:
+    """The CPU takes the accelerators' place: the same way in, and the same bits."""
+    load, asked = transformers.AutoModelForCausalLM.from_pretrained, []
+
+    def recorded(*args: Any, **settings: Any) -> Any:
+        asked.append(settings.get("device_map"))
+        return load(*args, **settings | ({"device_map": {"": "cpu"}} if "device_map" in settings else {}))
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", recorded)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=10))
+    placed = LanguageModel(llama.spec, llama.options)
+    placed.devices, placed.dtype = devices, torch.float32
+    there = placed._load("sdpa") if len(devices) == 1 else placed.model
+    (places,) = asked
+    if len(devices) > 1:
+        assert {str(device) for device in places.values()} == set(devices)
+        assert set(places) >= {"model.embed_tokens", "model.norm", "lm_head", *(f"model.layers.{k}" for k in range(4))}
+    else:
+        assert places == (None if devices == ("cpu",) else {"": torch.device(*devices)})
+    weights = llama.model.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in there.state_dict().items())
+    assert not any(hasattr(module, "_hf_hook") for module in there.modules())  # it moves to and fro as it did
+
+
+def test_weights_come_back_after_release(tmp_path: Path) -> None:
+    lm = passes.load(passes.save(tmp_path))
+    ids, read = np.arange(5, 30, dtype=np.int32), {lm.blocks: np.arange(25)}
+    assert lm.uses_packs
+    before = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
+    gone = [weakref.ref(lm.model), weakref.ref(lm.head.weight), weakref.ref(lm.session)]
+    layers = lm.layers
+    lm.release()
+    assert [each() for each in gone] == [None] * 3
+    assert (lm.uses_packs, lm.layers) == (True, layers)
+    assert "model" not in vars(lm)  # what is known of it needs no weights
+    after = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
+    assert torch.equal(before, after)
+
+
+def test_weights_that_changed_after_release_are_refused(tmp_path: Path) -> None:
+    lm = passes.load(passes.save(tmp_path))
+    lm.model  # noqa: B018 - loads it
+    lm.release()
+    file = tmp_path / "model.safetensors"
+    kept, stat = file.read_bytes(), file.stat()
+    file.write_bytes(kept[:-4] + bytes(4))
+    with pytest.raises(UserError, match=r"expected the files that were loaded before, found others .* what was comp"):
+        lm.model  # noqa: B018
+    file.unlink()
+    with pytest.raises(UserError, match=r"expected weights as \*.safetensors in its folder, found none"):
+        lm.model  # noqa: B018
+    file.write_bytes(kept)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert lm.model is not None
+
+
+@pytest.mark.slow
+def test_models_over_two_devices_are_as_on_one() -> None:
+    """In a process of its own, to which a second device is given: see `two_devices.py`."""
+    cases = Path(__file__).with_name("two_devices.py")
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(cases)]
+    done = subprocess.run(run, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 passed" in done.stdout
+
+
+@cache
+def likeness(name: str) -> Any:
+    return training_memory.build_on_meta(training_memory.config_from_settings(SETTINGS[name]), torch.bfloat16)
+
+
+@pytest.mark.parametrize("sizes", [(85, 85), (48, 24), (24, 24, 24, 24)])
+@pytest.mark.parametrize("name", ["llama8b", "mistral24b"])
+def test_cards_get_consecutive_blocks_by_size(name: str, sizes: tuple[int, ...]) -> None:
+    model = likeness(name)
+    devices = [f"cuda:{k}" for k in range(len(sizes))]
+    places = build_device_map(model, devices, sizes)
+    homes = [places[f"model.layers.{k}"] for k in range(len(blocks(model)))]
+    assert homes == sorted(homes)
+    assert (places["model.embed_tokens"], places["lm_head"]) == (devices[0], devices[-1])
+    held = dict.fromkeys(devices, 0)
+    for path, parameter in model.named_parameters():
+        (part,) = (part for part in places if path.startswith(f"{part}."))
+        held[places[part]] += parameter.nbytes
+    for device, size in zip(devices, sizes, strict=True):
+        assert held[device] / sum(held.values()) == pytest.approx(size / sum(sizes), abs=0.03)
+
+
+def test_head_that_is_the_embedding_lies_with_it(tmp_path: Path) -> None:
+    tied = models.llama(num_hidden_layers=4).to_diff_dict() | {"tie_word_embeddings": True}
+    model = passes.load(models.save(tmp_path, transformers.Qwen2Config(**tied))).model
+    places = build_device_map(model, ["cuda:0", "cuda:1"], [1, 1])
+    assert places["lm_head"] == places["model.embed_tokens"] == "cuda:0"
+    assert places["model.norm"] == "cuda:1"

@@ -1,0 +1,161 @@
+"""Every signal, on every architecture and in packs of any size, is that of a plain pass over the whole conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from bench.api import At, ChoiceLogits, Followup, Hidden, Of, QueryLogits, Samples, Signal, TokenScores, UserError
+from bench.model.continuation_specs import ModelInput
+from bench.model.devices import ALONE, BatchLimits
+from bench.model.language_model import LanguageModel
+from bench.model.session import Session, blocks
+from bench.model.token_sampling import uniform_numbers
+from bench.signals import token_scores
+from tests.kit import passes
+
+DRAWN, OTHERS = Samples(3, 0.8), Samples(2, 2.0)
+SIGNALS: list[Signal] = [
+    *(Hidden(depth, at) for at in (At.PROMPT_END, At.ANSWER_END, At.QUERY_END) for depth in (0.5, 1.0)),
+    Hidden(1.0, At.ANSWER_PREDICTING), Hidden(0.75, At.ANSWER_PREDICTING),
+    *(Hidden(0.5, at, "mean") for at in (At.ANSWER_PREDICTING, At.ANSWER_END)),
+    Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING),
+    *(Hidden(depth, At.SAMPLE_END, samples=DRAWN) for depth in (0.5, 1.0)),
+    ChoiceLogits(), QueryLogits(), DRAWN, OTHERS,
+    Followup(passes.HOW), Followup(passes.HOW, words=passes.WORDS), Followup(passes.HOW, say=4), Followup(say=2),
+    *(TokenScores(top=top) for top in (0, 3, passes.VOCABULARY)),
+    *(TokenScores(top=top, divergence=True) for top in (0, 3)),
+    TokenScores(Of.SAMPLES, top=2, samples=DRAWN), *(TokenScores(of) for of in (Of.GOLD, Of.WRONG, Of.OPTIONS)),
+]  # fmt: skip
+SHOWN = [4, 2, 3, 4, 4, 4, 2]
+GOLD = [[20, 21], [30], [40, 41, 42], [50], [20], [60, 61], [30]]
+WRONG = [[own[::-1], [33, 34, 35]] for own in GOLD]
+ANSWERS = [[20, 21], [30], [], [50], [60, 61], [70], [30]]
+ELSEWHERE = [[*p[:3], 40, *p[3:]] if len(p) % 2 else p[3:].tolist() for p in passes.prompts()]
+ROOM = 10**12
+
+
+class Case(NamedTuple):
+    """What is read: answers of at most `limit` tokens, or stored ones, in packs of at most `budget` tokens."""
+
+    limit: int
+    budget: int
+    answers: Sequence[Sequence[int]] | None = None
+    together: BatchLimits = ALONE
+    samples: list[list[int]] | None = None
+    """Stored ones of the first kind."""
+    before: Sequence[Sequence[int]] | None = None
+    """Conversations up to the answer that don't continue the prompts."""
+
+
+CASES = {
+    "letters": Case(1, 64),
+    "generated": Case(4, 64),
+    "generated side by side": Case(4, 30, None, BatchLimits(1000, ROOM)),
+    "letters side by side": Case(1, 30, None, BatchLimits(1000, ROOM)),
+    "stored, one by one": Case(4, 1, ANSWERS),
+    "stored, pairs": Case(4, 17, ANSWERS, BatchLimits(3, ROOM)),
+    "stored samples": Case(4, 4096, ANSWERS, samples=[[20], [21, 22], []]),
+    "asked elsewhere": Case(4, 64, ANSWERS, before=ELSEWHERE),
+}
+
+
+@pytest.fixture(scope="module", params=passes.distinct(passes.ARCHITECTURES))
+def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    return passes.load(passes.save(tmp_path_factory.mktemp("model") / request.param, request.param))
+
+
+def inputs(case: Case) -> list[ModelInput]:
+    more: dict[str, Any] = {} if case.before is None else {"query_prompt": passes.ids(*case.before)}
+    if case.samples is not None:
+        more["samples"] = [{DRAWN: passes.ids(*case.samples)}] * 7
+    return passes.items(
+        case.answers, options=SHOWN, gold=passes.ids(*GOLD), wrong=[tuple(passes.ids(*own)) for own in WRONG],
+        uniforms=[uniform_numbers(3, f"question {i}", 3, case.limit) for i in range(7)], **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_signals_are_those_of_plain_passes(lm: LanguageModel, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_scores, "CHUNK", 4)  # positions that are scored at once
+    given = inputs(case)
+    found = passes.extract(lm, SIGNALS, given, case.limit, case.budget, case.together)
+    for i, item in enumerate(given):
+        prompt, numbers = item.prompt.tolist(), item.uniforms
+        assert numbers is not None
+        answer = passes.say(lm, prompt, case.limit) if case.answers is None else case.answers[i]
+        assert found.answers[i].tolist() == answer
+        samples = {
+            each: [passes.say(lm, prompt, case.limit, row, each.temperature) for row in numbers[: each.n]]
+            for each in (DRAWN, OTHERS)
+        }
+        if case.samples is not None:
+            samples[DRAWN] = case.samples
+        asked = passes.Asked(
+            lm, passes.prompt_settings(case.limit), prompt, answer, SHOWN[i], GOLD[i], WRONG[i], samples=samples,
+            before=None if case.before is None else case.before[i],
+        )  # fmt: skip
+        for signal in SIGNALS:
+            if isinstance(signal, Samples):
+                assert passes.texts_of(found.columns[signal], i) == samples[signal]
+            else:
+                passes.assert_close(passes.question(found.columns[signal], i), asked.expected(signal), (signal, i))
+
+
+def test_head_gives_logits_also_of_inner_states(lm: LanguageModel) -> None:
+    captured: list[torch.Tensor] = []
+    handle = blocks(lm.model)[-1].register_forward_hook(
+        lambda _m, _i, out: captured.append(out[0] if isinstance(out, tuple) else out)
+    )
+    logits, states = passes.plain(lm, [*range(9, 50), 7])
+    handle.remove()
+    assert lm.norm is not None
+    for final in (states[-1], lm.norm(captured[0].reshape(-1, 64))):
+        torch.testing.assert_close(lm.head.logits(final), logits, **passes.CLOSE)
+    assert int(logits[-1].argmax()) == int(lm.head.logits(states[-1][-1:]).argmax())
+
+
+def test_packs_are_used_except_without_attention(lm: LanguageModel) -> None:
+    assert lm.uses_packs == (lm.spec.name not in passes.UNSHARED)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    return passes.load(passes.save(tmp_path_factory.mktemp("model") / "llama"))
+
+
+def test_signals_alone_are_as_beside_others(llama: LanguageModel) -> None:
+    given = inputs(CASES["stored samples"])
+    beside = passes.extract(llama, SIGNALS, given, 4).columns
+    for signal in SIGNALS:
+        alone = passes.extract(llama, [signal], given, 4).columns[signal]
+        assert alone.keys() == beside[signal].keys()
+        for name, column in alone.items():
+            torch.testing.assert_close(column, beside[signal][name], equal_nan=True, **passes.CLOSE)
+
+
+def test_token_scores_refuse_more_tokens_than_vocabulary(llama: LanguageModel) -> None:
+    with pytest.raises(UserError, match=r"TokenScores\(top=121\): expected at most 120 tokens"):
+        passes.extract(llama, [TokenScores(top=121)], passes.items(), 1)
+
+
+def test_bytes_of_tokens_are_known_before_reading(lm: LanguageModel) -> None:
+    if not lm.uses_packs:
+        pytest.skip("keeps no keys")
+    fresh = Session(lm.model)
+    size = fresh.measure_bytes_per_token()
+    assert (fresh.tokens, fresh.length) == (0, 0)
+    fresh = Session(lm.model)
+    fresh.forward(np.arange(3), np.arange(3), lambda: torch.ones(3, 3, dtype=torch.bool), {})
+    assert fresh.bytes_per_token == size > 0
+
+
+def test_divergence_is_of_possible_tokens() -> None:
+    logits = torch.full((1, 8), -torch.inf)
+    logits[0, :4] = torch.tensor([0.7, 0.1, 0.1, 0.1]).log()
+    found = token_scores._divergence(logits.log_softmax(-1))
+    assert found.item() == pytest.approx(-np.log(0.7 * 0.1**3) / 4 - np.log(4))
