@@ -68,6 +68,8 @@ class HeadSetting:
     """Run code that comes with the model."""
     plugins: tuple[Path, ...] = ()
     """Python files that define methods."""
+    tokenizer: str | None = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,8 +344,9 @@ def open_head(
         **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
     )  # fmt: skip
     options = LoadOptions(
-        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain
-    )
+        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain,
+        tokenizer=setting.tokenizer,
+    )  # fmt: skip
     lm = LanguageModel(specs.resolve(config.model), options)
     saved, other = card.backbone, ModelCard.of(lm, config.model)
     if same_model and (parts := saved.differences(other)):

@@ -220,7 +220,7 @@ def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cp
     reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     task = Lengths(None)  # type: ignore[arg-type]
     split_data = reader.open(TaskSplit("rivers", "test"), task, list(task.questions("test")))
-    return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_budget
+    return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_settings
 
 
 @pytest.fixture
