@@ -110,8 +110,8 @@ class GGUFFile(ModelFolder):
         fields = {"gguf": self.sha256, "dtype": str(dtype), "version": _VERSION}
         if (entry := self.store.get(MODELS, key_of(fields))) is not None:
             return entry.folder
-        header = _header(self.name, self.file)
-        size = sum(math.prod(tensor.shape) for tensor in header.tensors) * dtype.itemsize
+        tensors = _tensor_sizes(self.name, self.file)
+        size = sum(tensors.values()) * dtype.itemsize
         _check_room(self.name, size, self.store.root)
         DECISIONS.warning(  # shown without --verbose too
             "%s: dequantising to %s once, which takes %s of memory and %s of the cache",
@@ -123,7 +123,7 @@ class GGUFFile(ModelFolder):
                 model = transformers.AutoModelForCausalLM.from_pretrained(
                     self.file.parent, gguf_file=self.file.name, config=self.config(), dtype=dtype
                 )
-                _check_complete(model, {tensor.name: math.prod(tensor.shape) for tensor in header.tensors})
+                _check_complete(model, tensors)
             for name in ("config.json", "generation_config.json"):
                 shutil.copy(self.path / name, folder)
             # transformers refuses to save a model that was loaded from GGUF, even if it is dequantised
@@ -150,7 +150,7 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
     with _one_sentence(name):
         metadata = file_metadata(str(file), file_stats(file))
         _check_kind(name, metadata)
-        _header(name, file)
+        tensors = _tensor_sizes(name, file)
     sha256 = file_sha256(str(file), file_stats(file))
     digest = "" if tokenizer is None else tokenizer.tokenizer_digest()
     fields = {"gguf": sha256, "tokenizer": digest, "version": _VERSION, "transformers": transformers.__version__}
@@ -159,7 +159,8 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
         with _one_sentence(name):
             config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
             config.dtype = torch.bfloat16  # of the dequantised weights, unless --dtype says otherwise
-            _scale_rotary(name, config, file)
+            if _ROPE_FACTORS in tensors:
+                _scale_rotary(name, config, file)
             own = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
             plain = (
                 _mended_tokenizer(name, own, file) if tokenizer is None else _checked_tokenizer(name, tokenizer, file)
@@ -201,23 +202,30 @@ def _one_sentence(name: str) -> Iterator[None]:
 # --- checks before anything is allocated ------------------------------------------------------------------------------
 
 
-def _header(name: str, file: Path) -> Any:
-    """Return the header of the file (transformers' `GgufHeader`), after a check that all tensors are in the file.
+def _tensor_sizes(name: str, file: Path) -> dict[str, int]:
+    """Return the number of weights of each tensor, after a check that all tensors are in the file.
 
     Raises:
-        UserError: the file ends before its tensors do.
+        UserError: the file ends before its tensors do, or has weights of an unknown kind.
     """
-    from transformers.integrations.gguf.reader import GgufHeader
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+    from transformers.integrations.gguf import reader
 
-    with _one_sentence(name):
-        header = GgufHeader.from_file(str(file))
-    end = header.data_start + max((tensor.offset + tensor.nbytes for tensor in header.tensors), default=0)
-    if end > (size := file.stat().st_size):
+    with _one_sentence(name):  # transformers' own header refuses kinds of weights that its loader reads
+        blob = reader._mapped(str(file))  # noqa: SLF001
+        metadata, count, position = reader._read_metadata(blob, str(file))  # noqa: SLF001
+        tensors, end = reader._read_tensor_table(blob, count, position)  # noqa: SLF001
+        alignment = int(metadata.get("general.alignment", 32))
+        needed = -(-end // alignment) * alignment
+        for _, shape, kind, offset in tensors:
+            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+            needed = max(needed, -(-end // alignment) * alignment + offset + math.prod(shape) // block * size)
+    if needed > (found := file.stat().st_size):
         raise UserError(
-            f"Model {name!r}: expected {end:,} bytes of tensors and header, the file has {size:,}; it was cut, so fetch"
-            " it again."
+            f"Model {name!r}: expected {needed:,} bytes of tensors and header, the file has {found:,}; it was cut, so"
+            " fetch it again."
         )
-    return header
+    return {tensor: math.prod(shape) for tensor, shape, _, _ in tensors}
 
 
 def _check_kind(name: str, metadata: Mapping[str, Any]) -> None:
@@ -311,8 +319,6 @@ def _scale_rotary(name: str, config: Any, file: Path) -> None:
     from gguf import GGUFReader
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    if _ROPE_FACTORS not in _header(name, file).ggml_types:
-        return
     (stored,) = (tensor.data for tensor in GGUFReader(file).tensors if tensor.name == _ROPE_FACTORS)
     theta = config.rope_parameters["rope_theta"]
     plain = dict(config.rope_parameters)
