@@ -91,7 +91,7 @@ def is_gguf(path: str | Path) -> bool:
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
+    except (OSError, ValueError):  # a name with a NUL character
         return False
 
 

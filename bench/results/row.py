@@ -10,7 +10,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
 from bench.model.cost import StageTokens
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of the JSON form of `ResultRow`. Every change of the fields must raise it, which a test checks."""
 
 

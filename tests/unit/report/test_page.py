@@ -307,9 +307,9 @@ def test_settings_that_differ_make_lines_of_their_own_with_a_note():
 def test_settings_that_all_share_are_said_once():
     world = World()
     for method in ("ccps", "ptrue"):
-        world.add(records_like(seed=len(method)), method, config={"dtype": "float16"})
+        world.add(records_like(seed=len(method)), method, config={"token_budget": 64})
     block = world.page()["blocks"][0]
-    assert "Settings: dtype float16." in block["facts"]
+    assert "Settings: token_budget 64." in block["facts"]
     assert [line["variant"] for line in block["lines"]] == ["", ""]
 
 

@@ -483,6 +483,7 @@ def test_caption_says_what_the_numbers_rest_on():
     (table,) = build(
         [
             cell(
+                dtype="bfloat16",
                 judge="openai",
                 n_shots_dropped=12,
                 answers_source="released",
@@ -495,6 +496,7 @@ def test_caption_says_what_the_numbers_rest_on():
     assert table.facts == (
         "tiny on atlas-choice",
         "The preset is demo.",
+        "The model's weights are in bfloat16; of some results the dtype is not recorded.",
         "n = 1,200 questions in 8 subjects; the model answers 67.2 % of them right.",
         "3 answers could not be read.",
         "1 answer was empty.",
@@ -651,9 +653,9 @@ def test_deviating_rows_stand_beside_the_others_with_a_footnote_when_asked_for()
 
 def test_what_all_rows_deviate_in_is_said_in_the_caption():
     changed = {"protocol.shots": 0}
-    rows = [cell(method, config={**changed, "dtype": "float32"}, deviations=changed) for method in ("ccps", "ptrue")]
+    rows = [cell(method, config={**changed, "token_budget": 64}, deviations=changed) for method in ("ccps", "ptrue")]
     (table,) = build(rows, deviations=True)
-    assert {"Overridden constants: protocol.shots=0.", "Settings: dtype float32."} <= set(table.facts)
+    assert {"Overridden constants: protocol.shots=0.", "Settings: token_budget 64."} <= set(table.facts)
     assert footnotes(table) == ()
 
 
@@ -689,7 +691,7 @@ def test_nothing_to_show_says_what_to_run():
     [
         ({"preset": "fixed"}, "presets demo, fixed, .* choose one with --preset"),
         ({"task_version": 2}, "task versions 1, 2, .* run them again"),
-        ({"schema_version": 1}, "schema versions 1, 5, "),
+        ({"schema_version": 1}, "schema versions 1, 6, "),
         ({"protocol": "beef"}, "protocols 0123456789abcdef, beef, "),
         ({"method": "ccps"}, "two results of ccps have one seed"),
     ],

@@ -91,6 +91,8 @@ def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None
         "train_on": "t:dev", "ccps.steps": 7, "protocol.drop_contaminated": False, "shots": 0,
     }  # fmt: skip
     deviations = {key: value for key, value in config.items() if "." in key or key == "shots"}
+    row = replace(ROW, dtype="float32")
+    assert rerun._config(row, tmp_path, None).dtype == "float32"  # whatever is usual on this machine
     path = put(
         tmp_path, "ccps+isotonic", seed=3, config=config, deviations=deviations, limit=200, answers_source="released@ab"
     )
@@ -107,7 +109,8 @@ def test_a_cell_is_run_with_its_own_settings(tmp_path: Path, runs: Fake) -> None
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"seed": 3, "limit": 200, "recalibrate": ("isotonic",), "dtype": "bfloat16"},
+    {"seed": 3, "limit": 200, "recalibrate": ("isotonic",)},
+    {"tokenizer": "org/model"},
     {"limit": 20, "scale_training": True},
     {"tune": 3},
     {"overrides": ("pik.steps=7", "protocol.shots=2")},
@@ -148,6 +151,7 @@ def test_settings_of_runs_are_kept_or_neutral() -> None:
         "answers",
         "token_budget",
         "exemplar_sets",
+        "dtype",
         *(name for each in SETTINGS for name in each),
     }
     assert {field.name for field in fields(RunConfig)} - kept == NOT_KEPT

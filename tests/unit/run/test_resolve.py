@@ -314,8 +314,8 @@ def test_another_task_may_be_learned_on_with_its_test_split() -> None:
     assert set(run.tasks) == {"mmlu-choice", "atlas-choice"}
 
 
-def test_a_dtype_that_was_asked_for_marks_the_result() -> None:
-    assert resolved(dtype="bfloat16").config_of("ptrue", "atlas-choice") == {"dtype": "bfloat16"}
+def test_tokenizer_and_training_budget_mark_the_result() -> None:
+    assert resolved(tokenizer="org/x").config_of("ptrue", "atlas-choice") == {"tokenizer": "org/x"}
     fewer = resolved(("ct", "ptrue"), tasks=("atlas-choice",), training_budget=512)
     assert fewer.config_of("ct", "atlas-choice") == {"training_budget": 512}
     assert fewer.config_of("ptrue", "atlas-choice") == {}

@@ -262,9 +262,10 @@ def test_in_float32_neither_matters(small_model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cards")
 def test_a_budget_is_told_where_it_can_matter_and_is_not_the_devices_own(small_model: Path, tmp_path: Path) -> None:
-    assert key(small_model, tmp_path, 1024, "bfloat16")[1] == {}
+    half = {"dtype": "bfloat16"}
+    assert key(small_model, tmp_path, 1024, "bfloat16")[1] == half
     assert key(small_model, tmp_path, 64, "float32")[1] == {}
-    assert key(small_model, tmp_path, 64, "bfloat16")[1] == {"token_budget": 64}
-    assert key(small_model, tmp_path, 8192, "bfloat16", "cuda")[1] == {}
-    assert key(small_model, tmp_path, 1024, "bfloat16", "cuda")[1] == {"token_budget": 1024}
+    assert key(small_model, tmp_path, 64, "bfloat16")[1] == {**half, "token_budget": 64}
+    assert key(small_model, tmp_path, 8192, "bfloat16", "cuda")[1] == half
+    assert key(small_model, tmp_path, 1024, "bfloat16", "cuda")[1] == {**half, "token_budget": 1024}
     assert [devices.default_budget(d) for d in ("cpu", "mps", "cuda", "cuda:1")] == [1024, 1024, 8192, 2048]
