@@ -149,7 +149,8 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
 def check(
     folder: Folder,
     model: Annotated[
-        str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")
+        str | None,
+        typer.Option(help="Model to check: alias, Hub id, folder or GGUF file. Default: the name of the head's run."),
     ] = None,
     dtype: Dtype = None,
     attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: the model's.")] = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import math
 import os
@@ -29,10 +30,8 @@ from bench.model.folder import ModelFolder
 from bench.model.specs import FileStats, file_label, file_metadata, file_sha256, file_stats
 from bench.progress import DECISIONS
 from bench.store.disk_cache import Store, cache_folder, key_of
-from bench.store.usage import format_size
+from bench.store.usage import MODELS, format_size
 
-MODELS = "models"
-"""Kind of the store's entries that hold converted models."""
 _VERSION = 1
 """Version of the conversion; a new one gives converted models new keys in the store."""
 _GPT2 = frozenset({"gpt-2", "gpt2"})
@@ -119,7 +118,8 @@ class GGUFFile(ModelFolder):
         )  # fmt: skip
 
         def write(folder: Path) -> None:
-            with self.wrap_errors("its weights can't be dequantised"):
+            # a progress bar of transformers goes to standard error, where a run shows its own
+            with self.wrap_errors("its weights can't be dequantised"), contextlib.redirect_stderr(io.StringIO()):
                 model = transformers.AutoModelForCausalLM.from_pretrained(
                     self.file.parent, gguf_file=self.file.name, config=self.config(), dtype=dtype
                 )

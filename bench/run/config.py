@@ -16,7 +16,7 @@ class RunConfig:
     methods: Annotated[Names, Heading("What is compared")]
     """Methods and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
-    """Alias (bench list models), Hub id, or folder."""
+    """Alias (bench list models), Hub id, folder, or GGUF file."""
     tasks: Names = ()
     """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()

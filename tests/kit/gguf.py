@@ -58,9 +58,10 @@ def write_gguf(
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             rows = array.reshape(heads, 2, -1, array.shape[1]).swapaxes(1, 2)
             array = np.ascontiguousarray(rows.reshape(array.shape))
+        renamed = name
         for old, new in _NAMES.items():
-            name = name.replace(old, new)
-        writer.add_tensor(name, array)
+            renamed = renamed.replace(old, new)
+        writer.add_tensor(renamed, array)
     for name, array in (tensors or {}).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()

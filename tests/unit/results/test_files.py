@@ -464,7 +464,10 @@ def nested(levels, kind):
         (lambda v: v.pop("seed"), "missing key 'seed'"),
         (lambda v: v["metrics"]["ece"].pop("std"), "missing metrics.ece 'std'"),
         (lambda v: v.update(speed=3), "unknown key 'speed'"),
-        (lambda v: v.update(schema_version=SCHEMA_VERSION + 1), f"schema version {SCHEMA_VERSION + 1}; this program reads versions 5 and 6"),
+        (
+            lambda v: v.update(schema_version=SCHEMA_VERSION + 1),
+            f"schema version {SCHEMA_VERSION + 1}; this program reads versions 5 and 6",
+        ),
         (lambda v: v.pop("schema_version"), "schema version None"),
         (lambda v: v.update(status="canceled"), "status: expected ok or skipped or failed, got 'canceled'"),
         (lambda v: v.update(n="3"), "n: expected int, got '3'"),
