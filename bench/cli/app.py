@@ -122,7 +122,9 @@ def show(
 
 @app.command()
 def params(
-    model: Annotated[list[str], typer.Option(help="Alias, Hub id or folder; may be repeated.", autocompletion=MODEL)],
+    model: Annotated[
+        list[str], typer.Option(help="Alias, Hub id, folder or GGUF file; may be repeated.", autocompletion=MODEL)
+    ],
     plugin: Plugins = None,
     *,
     memory: Annotated[

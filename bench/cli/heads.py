@@ -30,10 +30,14 @@ class Attention(StrEnum):
 _FOLDER = "Folder of a head, which bench run --save-heads wrote."
 Folder = Annotated[Path, typer.Argument(help=_FOLDER)]
 Model = Annotated[
-    str | None, typer.Option(help="The head's model: alias, Hub id or folder. Default: the name of the head's run.")
+    str | None,
+    typer.Option(help="The head's model: alias, Hub id, folder or GGUF file. Default: the name of the head's run."),
 ]
 Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the first of these that there is.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16. Default: that of the head.")]
+Tokenizer = Annotated[
+    str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder. Default: the file's own.")
+]
 Budget = Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass. Default: the device's.")]
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
@@ -57,6 +61,7 @@ def score(
     out: Annotated[Path, typer.Option(help="File to write; - is standard output.")] = Path("-"),
     device: Device = None,
     dtype: Dtype = None,
+    tokenizer: Tokenizer = None,
     token_budget: Budget = None,
     plugin: Plugins = None,
     *,
@@ -82,7 +87,16 @@ def score(
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     files = tuple(plugin or ())
-    setting = HeadSetting(model, device, dtype, None, token_budget, trust_remote_code=trust_remote_code, plugins=files)
+    setting = HeadSetting(
+        model,
+        device,
+        dtype,
+        None,
+        token_budget,
+        trust_remote_code=trust_remote_code,
+        plugins=files,
+        tokenizer=tokenizer,
+    )
     report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
@@ -135,11 +149,13 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
 def check(
     folder: Folder,
     model: Annotated[
-        str | None, typer.Option(help="Model to check: alias, Hub id or folder. Default: the name of the head's run.")
+        str | None,
+        typer.Option(help="Model to check: alias, Hub id, folder or GGUF file. Default: the name of the head's run."),
     ] = None,
     dtype: Dtype = None,
     attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: the model's.")] = None,
     device: Device = None,
+    tokenizer: Tokenizer = None,
     token_budget: Budget = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that passes.")] = 0.02,
     state_tolerance: Annotated[
@@ -165,7 +181,9 @@ def check(
 
     attention_name = None if attention is None else attention.value
     files = tuple(plugin or ())
-    setting = HeadSetting(model, device, dtype, attention_name, token_budget, plain, trust_remote_code, files)
+    setting = HeadSetting(
+        model, device, dtype, attention_name, token_budget, plain, trust_remote_code, files, tokenizer
+    )
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(report))

@@ -34,7 +34,7 @@ class JudgeOptions:
     device: str | None = None
     """Device of a local model; None for the first that this machine has of cuda, mps and cpu."""
     dtype: str | None = None
-    """Dtype of a local model. None for the model's own on an accelerator, and float32 on the CPU."""
+    """Dtype of a local model. None: as for the run's model (`LoadOptions.dtype`)."""
     trust_remote_code: bool = False
     """Whether Python code of a local model is run."""
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
@@ -73,12 +74,17 @@ class ModelFolder:
     @cached_property
     def fingerprint(self) -> str:
         """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens and model code."""
-        if self.commit is not None:
-            return self.weights
+        return self.weights if self.commit is not None else self._digest_texts(self.weights)
+
+    def tokenizer_digest(self) -> str:
+        """Return the identity of the files besides the weights: the Hub commit, or a digest of tokenizer and texts."""
+        return f"{self.source}@{self.commit}" if self.commit is not None else self._digest_texts("")
+
+    def _digest_texts(self, begin: str) -> str:
         paths = {path for pattern in _TEXT_FILES for path in self.path.glob(pattern) if path.is_file()}
         if self.trust_remote_code:
             paths.update(self.path.rglob(_CODE))
-        digest = hashlib.sha256(self.weights.encode())
+        digest = hashlib.sha256(begin.encode())
         for path in sorted(paths):
             name = str(path.relative_to(self.path)).encode("utf-8", "surrogateescape")
             digest.update(name + b"\0" + bytes.fromhex(digest_file(path)))
@@ -143,6 +149,16 @@ class ModelFolder:
         with self.wrap_errors("its tokenizer can't be loaded"):
             return transformers.AutoTokenizer.from_pretrained(self.path, trust_remote_code=self.trust_remote_code)
 
+    def description(self, dtype: str) -> str:
+        """Return a note on the model's files for readers of results; empty if there is nothing to say."""
+        del dtype
+        return ""
+
+    def weights_folder(self, dtype: torch.dtype) -> Path:
+        """Return a folder with configuration and weights, which transformers loads in the given dtype."""
+        del dtype
+        return self.path
+
     def check_weights(self) -> None:
         """Check that there are weight files, and that their index, if any, names only files in the model's folder.
 
@@ -197,11 +213,25 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
         if not (folder / "config.json").is_file():
             raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
         return ModelFolder(spec.name, folder, None, spec.source, trust_remote_code)
-    allowed = [*_FILES, _CODE] if trust_remote_code else _FILES
+    return _download(spec, [*_FILES, _CODE] if trust_remote_code else _FILES, trust_remote_code=trust_remote_code)
+
+
+def find_tokenizer_folder(name: str) -> ModelFolder:
+    """Find the folder with the tokenizer that `--tokenizer` names: a folder, or a Hub id, from which only it is taken.
+
+    Raises:
+        UserError: the folder has no tokenizer, or the repository can't be found or downloaded.
+    """
+    if Path(name).is_dir():
+        return ModelFolder(Path(name).resolve().name, Path(name), None, name)
+    return _download(ModelSpec(name, name, local=False), [pattern for pattern in _FILES if pattern != _WEIGHTS])
+
+
+def _download(spec: ModelSpec, allowed: Sequence[str], *, trust_remote_code: bool = False) -> ModelFolder:
     try:
         folder = Path(
             snapshot_download(
-                spec.source, revision=spec.revision, allow_patterns=allowed, ignore_patterns=_OTHER_COPIES
+                spec.source, revision=spec.revision, allow_patterns=list(allowed), ignore_patterns=_OTHER_COPIES
             )
         )
     except GatedRepoError as error:

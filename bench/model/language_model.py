@@ -7,6 +7,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,15 +17,16 @@ from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm
 from bench.model import linear_layers
 from bench.model.devices import device_kind
-from bench.model.folder import find_model_folder, first_line
+from bench.model.folder import ModelFolder, find_model_folder, find_tokenizer_folder, first_line
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
 from bench.model.session import Session, blocks
-from bench.model.specs import ModelSpec
+from bench.model.specs import ModelSpec, is_gguf
 from bench.model.speed import Speed, cached_speed
 from bench.model.training_memory import config_from_settings
 from bench.prompts.chat import Chat
+from bench.store.disk_cache import Store, cache_folder
 
 _DEVICES = ("cuda", "mps", "cpu")
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
@@ -40,7 +42,8 @@ class LoadOptions:
     device: str | None = None
     """Device of the model; by default the first that this machine has of cuda, mps and cpu."""
     dtype: str | None = None
-    """Dtype of the weights. By default the model's own on an accelerator, and float32 on the CPU."""
+    """Dtype of the weights. By default the model's own; but on the CPU float32, unless the model's own is bfloat16 and
+    the CPU multiplies bfloat16 natively."""
     trust_remote_code: bool = False
     """Whether Python code that comes with the model may be run."""
     devices: tuple[str, ...] = ()
@@ -49,6 +52,10 @@ class LoadOptions:
     """Attention implementation, sdpa or eager; None for sdpa. Models that do not support sdpa always get eager."""
     plain: bool = False
     """Whether each question is read alone, without a KV cache, even if the model supports packs."""
+    tokenizer: str | None = None
+    """Hub id or folder of the tokenizer of a GGUF file; None for the file's own."""
+    cache: str | None = None
+    """Folder of the store in which a GGUF file is converted; None for the default one."""
 
 
 class LanguageModel:
@@ -58,7 +65,7 @@ class LanguageModel:
         self.spec = spec
         self.options = options
         self.devices = gpu_devices(options.devices, options.device) or (_device(options.device),)
-        self.files = find_model_folder(spec, trust_remote_code=options.trust_remote_code)
+        self.files = _open_files(spec, options)
         self.folder = self.files.path
         self.config = self.files.config()
         text = self.config.get_text_config()
@@ -81,13 +88,22 @@ class LanguageModel:
     @cached_property
     def dtype(self) -> torch.dtype:
         """Dtype of weights and hidden states."""
-        name = self.options.dtype or ("float32" if self.device == "cpu" else self.spec.dtype)
-        if name == "auto":
-            name = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
+        own = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
+        name = self.options.dtype or self.spec.dtype
+        if self.device == "cpu" and not self.options.dtype:
+            name = own if own == "bfloat16" and has_native_bfloat16() else "float32"
+        elif name == "auto":
+            name = own
         dtype = getattr(torch, name, None)
         if dtype not in DTYPES:
             raise UserError(f"Unknown dtype {name!r}: expected float32, bfloat16 or float16.")
         return dtype  # type: ignore[no-any-return]
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for readers of results: how the model's files were converted, and how prompts were made."""
+        description = self.files.description(self.dtype_name)
+        return [description, *self.chat.notes] if description else self.chat.notes
 
     @property
     def dtype_name(self) -> str:
@@ -155,7 +171,7 @@ class LanguageModel:
             place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}
         try:
             model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
-                self.folder,
+                self.files.weights_folder(self.dtype),
                 **place,
                 dtype=self.dtype,
                 attn_implementation=attention,
@@ -274,6 +290,31 @@ class LanguageModel:
         if block != self.blocks:
             blocks(self.model)
         return block
+
+
+def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
+    """Find the model's files; a GGUF file is converted.
+
+    Raises:
+        UserError: they can't be found or used; or `--tokenizer` is given for a folder, which has its own.
+    """
+    if spec.local and is_gguf(spec.source):
+        from bench.model.gguf import open_gguf
+
+        store = Store(Path(options.cache) if options.cache else cache_folder())
+        tokenizer = None if options.tokenizer is None else find_tokenizer_folder(options.tokenizer)
+        return open_gguf(spec.name, Path(spec.source), store, tokenizer)
+    if options.tokenizer is not None:
+        raise UserError(
+            f"--tokenizer {options.tokenizer}: expected a GGUF file as model, {spec.name!r} has a tokenizer of its own;"
+            " leave the option out."
+        )
+    return find_model_folder(spec, trust_remote_code=options.trust_remote_code)
+
+
+def has_native_bfloat16() -> bool:
+    """Return whether this machine's CPU multiplies bfloat16 in hardware, according to torch."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
 
 
 @torch.inference_mode()

@@ -1,21 +1,30 @@
-"""Model names of the command line: an alias of models.toml, a Hub id, or a local folder."""
+"""Model names of the command line: an alias of models.toml, a Hub id, a local folder, or a GGUF file."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
+from bench.store.disk_cache import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
 """Pattern of names that are safe in a path: no separator, no `--`, no leading dot, at most 80 characters."""
+
+
+FileStats = tuple[str, int, int]
+_MAGIC = b"GGUF"
+_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -23,11 +32,11 @@ class ModelSpec:
     """A model of the command line: where its files come from, and the defaults of runs with it. Nothing is loaded."""
 
     name: str
-    """Name as requested: an alias or a Hub id; or the last part of a local folder's path."""
+    """Name as requested: an alias or a Hub id; or the last part of a local path."""
     source: str
-    """Hub id, or path of a local folder."""
+    """Hub id, or path of a local folder or GGUF file."""
     local: bool
-    """Whether the source is a folder on this machine."""
+    """Whether the source is a folder or file on this machine."""
     revision: str | None = None
     """Commit on the Hub; None for the latest commit of the main branch. A run records the commit that it loaded."""
     dtype: str = "auto"
@@ -59,24 +68,69 @@ def resolve(name: str) -> ModelSpec:
     """Return the model that a name on the command line stands for.
 
     Raises:
-        UserError: the name is neither an alias, nor an existing folder, nor of the form `organisation/model`.
+        UserError: the name is no alias, no existing folder or GGUF file, and not of the form `organisation/model`.
     """
     if name in aliases():
         return aliases()[name]
-    if name and Path(name).is_dir():
+    if name and (Path(name).is_dir() or is_gguf(name)):
         return ModelSpec(Path(name).resolve().name, name, local=True)
+    if Path(name).is_file():
+        raise UserError(f"Model {name!r}: expected a folder or a GGUF file, got a file that doesn't begin with GGUF.")
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if not looks_local:
         return ModelSpec(name, name, local=False)
     hint = did_you_mean(name, aliases())
     raise UserError(
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
-        f" folder.{hint} See: bench list models."
+        f" folder or GGUF file.{hint} See: bench list models."
     )
 
 
+def is_gguf(path: str | Path) -> bool:
+    """Return whether a path is a GGUF file, by its first bytes; its name may have no suffix, as Ollama's files."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except (OSError, ValueError):  # a name with a NUL character
+        return False
+
+
+def file_label(path: str) -> str:
+    """Return the name of a GGUF file in results, e.g. `smollm2-q4_1.gguf-b179c952`: with digits of its SHA-256.
+
+    A file without the suffix .gguf, such as those of Ollama, is named by the model's name in it.
+    """
+    name = Path(path).name
+    stem = name.removesuffix(".gguf")
+    if stem == name:
+        with contextlib.suppress(Exception):
+            stem = str(file_metadata(path, file_stats(path)).get("general.name") or "model")
+    words = re.findall(r"[A-Za-z0-9._]+", stem)
+    return f"{'-'.join(words)[:60].strip('._-') or 'model'}.gguf-{file_sha256(path, file_stats(path))[:_DIGITS]}"
+
+
+def file_stats(path: str | Path) -> FileStats:
+    """Return path, bytes and modification time of a file, by which a changed file is noticed."""
+    stat = os.stat(path)  # noqa: PTH116 - a string is the cache's key
+    return str(path), stat.st_size, stat.st_mtime_ns
+
+
+@cache
+def file_sha256(path: str, stats: FileStats) -> str:  # noqa: ARG001 - part of the cache's key
+    """Return the SHA-256 of a file; computed once in a process, unless its `file_stats` change."""
+    return digest_file(Path(path))
+
+
+@cache
+def file_metadata(path: str, stats: FileStats) -> Mapping[str, Any]:  # noqa: ARG001
+    """Return the metadata of a GGUF file; of long arrays of texts only the length."""
+    from transformers.integrations.gguf import read_gguf_metadata
+
+    return dict(read_gguf_metadata(path)[0])
+
+
 def model_label(model: str) -> str:
-    """Return the name of a model in results: an alias or Hub id as it is, another path of a folder without its path.
+    """Return the name of a model in results: an alias or Hub id as it is, a folder or GGUF file without its path.
 
     A folder is named by the last part of its path and 8 hex digits of the hash of its absolute path. So folders that
     end alike have separate results, and results don't disclose paths. But a relative path that looks like an alias or
@@ -87,6 +141,8 @@ def model_label(model: str) -> str:
     >>> model_label("/data/models/my llama")[:-8]
     'my-llama-'
     """
+    if is_gguf(model):
+        return file_label(model)
     parts = model.split("/")
     if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - organisation/name
         return model

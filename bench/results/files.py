@@ -36,6 +36,8 @@ RECALIBRATED = "+"
 PARTIAL = "partial"
 ANALYSES = "analyses"
 """Name of the folder that `bench analyze` and `bench guard` write tables and figures to; results are not in it."""
+_BEFORE_DTYPE = 5
+"""Schema version of older results, which lack the field `dtype`."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Names of folders of `results/` that are not models."""
 
@@ -268,10 +270,15 @@ def _read_row(path: Path) -> ResultRow:
         values = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("expected a JSON object")  # noqa: TRY004 - one exception type for all invalid files
-        version = values.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
-        row = decode_record({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
+        version, fields = values.get("schema_version"), {**values}
+        fields.pop(DIGEST, None)
+        if version == _BEFORE_DTYPE:
+            fields |= {"schema_version": SCHEMA_VERSION, "dtype": None}
+        elif version != SCHEMA_VERSION:
+            raise ValueError(
+                f"schema version {version!r}; this program reads versions {_BEFORE_DTYPE} and {SCHEMA_VERSION}"
+            )
+        row = decode_record(fields, ResultRow)
         if not isinstance(row.provenance.get("code", {}), Mapping):
             raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
         for name in ("config", "deviations", "provenance"):

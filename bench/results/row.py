@@ -10,7 +10,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
 from bench.model.cost import StageTokens
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of the JSON form of `ResultRow`. Every change of the fields must raise it, which a test checks."""
 
 
@@ -102,6 +102,9 @@ class ResultRow:
     """Seed of training, recalibration folds, configurations of `--tune`, and sampling."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the task's defaults and can change a result, name -> value; empty for a default run."""
+    dtype: str | None = None
+    """Dtype of the model's weights, e.g. `bfloat16`; None in older results, which don't record it. `config` has it too
+    unless it is float32, so that results in two dtypes are two cells."""
     protocol: str
     """Digest of the protocol, the settings that all methods share (`Protocol.digest`)."""
     task_version: int

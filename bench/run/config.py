@@ -16,7 +16,7 @@ class RunConfig:
     methods: Annotated[Names, Heading("What is compared")]
     """Methods and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
-    """Alias (bench list models), Hub id, or folder."""
+    """Alias (bench list models), Hub id, folder, or GGUF file."""
     tasks: Names = ()
     """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
@@ -65,7 +65,10 @@ class RunConfig:
     devices: Annotated[Names, OptionName("--devices")] = ()
     """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
+    and the CPU multiplies it natively."""
+    tokenizer: str | None = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
     token_budget: int | None = None
     """Tokens of one forward pass. Default: 1,024; on cards 2,048, or 8,192 if they have at least 40 GB."""
     training_budget: int | None = None

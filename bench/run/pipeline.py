@@ -163,7 +163,7 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
-    notes = [*prepared.notes, *reader.lm.chat.notes, *(reader.store.notes if config.dry_run else ())]
+    notes = [*prepared.notes, *reader.lm.notes, *(reader.store.notes if config.dry_run else ())]
     report = RunReport(
         [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
     )

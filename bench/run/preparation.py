@@ -113,7 +113,10 @@ def open_resources(
     for name, task in resolved.tasks.items():
         with plugin_errors(f"task {name!r}"):
             tasks[name] = task(source, resolved.protocol)
-    options = LoadOptions(config.device, config.dtype, config.trust_remote_code, config.devices)
+    options = LoadOptions(
+        config.device, config.dtype, config.trust_remote_code, config.devices,
+        tokenizer=config.tokenizer, cache=str(resolved.cache),
+    )  # fmt: skip
     opened = opened or ModelHandle()
     lm = opened.lm = opened.lm or LanguageModel(resolved.model, options)
     store = Store(resolved.cache, keep_damaged=config.dry_run)

@@ -130,8 +130,10 @@ def _read_cell(path: Path) -> SubmittedCell:
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     """Return the configuration of a run that computes a cell again: with the method and settings in the cell's row."""
     method, _, kind = row.method.partition(RECALIBRATED)
-    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "dtype")
+    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "tokenizer")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
+    dtype = row.dtype or row.config.get("dtype")
+    options |= {} if dtype is None else {"dtype": str(dtype)}
     number_options = ("tune", "token_budget", "training_budget")
     options |= {name: row.config[name] for name in number_options if isinstance(row.config.get(name), int)}
     return RunConfig(

@@ -219,7 +219,7 @@ def resolve(
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
         unusual={
-            **({"dtype": config.dtype} if config.dtype else {}),
+            **({"tokenizer": model_label(config.tokenizer)} if config.tokenizer else {}),
             **({"answers": answers} if answers != RunConfig.answers else {}),
         },
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),

@@ -159,7 +159,8 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **self.reader.nondefault_budget, **unusual},
+            config={**self.resolved.config_of(name, test.where.task), **self.reader.nondefault_settings, **unusual},
+            dtype=self.reader.lm.dtype_name,
             protocol=protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(name), **unusual},
@@ -228,7 +229,7 @@ class RowBuilder:
             definition(signal).note(split_data) for signal, split_data in sorted(read, key=lambda pair: repr(pair[0]))
         )
         signal_notes = dict.fromkeys(filter(None, notes))
-        return [*self.reader.lm.chat.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
+        return [*self.reader.lm.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
         """Count the tokens that a method needs when it is the only method of a run.

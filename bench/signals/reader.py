@@ -86,13 +86,15 @@ class Reader:
         return {"device": device_class(*self.lm.devices), "token_budget": self.budget, **batch_limits}
 
     @property
-    def nondefault_budget(self) -> dict[str, object]:
-        """The maximum number of tokens of a forward pass, as a dict.
+    def nondefault_settings(self) -> dict[str, object]:
+        """The dtype unless it is float32, and the token budget of a forward pass unless it is the device's default.
 
-        It is empty if this is the device's default, or in float32, where answers don't depend on it.
+        In float32, where answers don't depend on the budget, it is left out.
         """
-        is_usual = not self.arithmetic or self.budget == default_budget(*self.lm.devices)
-        return {} if is_usual else {"token_budget": self.budget}
+        if not self.arithmetic:
+            return {}
+        is_usual = self.budget == default_budget(*self.lm.devices)
+        return {"dtype": self.lm.dtype_name, **({} if is_usual else {"token_budget": self.budget})}
 
     @cached_property
     def prompts(self) -> PromptTokeniser:

@@ -15,9 +15,10 @@ from typing import Any
 
 from bench.store.disk_cache import MANIFEST
 
-READINGS, FITS, ADAPTERS = "readings", "fits", "adapters"
-ENTRIES = (READINGS, FITS, ADAPTERS)
-"""Top-level folders of the store whose entries can be computed again; `readings` has answers and signals."""
+READINGS, FITS, ADAPTERS, MODELS = "readings", "fits", "adapters", "models"
+ENTRIES = (READINGS, FITS, ADAPTERS, MODELS)
+"""Top-level folders of the store whose entries can be computed again; `readings` has answers and signals, `models`
+converted GGUF files."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0

@@ -192,6 +192,8 @@ class AdapterTrainer:
                 "dtype": self.lm.dtype_name,
                 "trust_remote_code": options.trust_remote_code,
                 "devices": [str(number) for number in range(len(self.lm.options.devices))],
+                "tokenizer": options.tokenizer,
+                "cache": options.cache,
             },
             loss=loss,
             settings=values,

@@ -59,7 +59,9 @@ def test_the_model_gets_its_options_and_the_cluster_its_own(monkeypatch: pytest.
     reach(monkeypatch, language_model, "LanguageModel")
     with pytest.raises(ReachedError) as found:
         open_resources(options, resolved, Silent())
-    assert found.value.args[0][1] == language_model.LoadOptions("cpu", "bfloat16", trust_remote_code=True)
+    assert found.value.args[0][1] == language_model.LoadOptions(
+        "cpu", "bfloat16", trust_remote_code=True, cache=str(tmp_path)
+    )
     reach(monkeypatch, engines, "EngineOptions")
     with pytest.raises(ReachedError) as found:
         open_resources(config(engine="ray", workers=3, address="10.0.0.1:6379"), resolved, Silent())

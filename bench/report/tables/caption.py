@@ -54,6 +54,15 @@ def limit_sentence(row: ResultRow) -> str:
     return f"Results are partial (--limit {row.limit})."
 
 
+def dtype_sentence(rows: Iterable[ResultRow]) -> str:
+    """Return the sentence that names the dtypes of the model's weights; empty if no row has numbers."""
+    dtypes = {row.dtype or row.config.get("dtype") or "" for row in rows if row.status == "ok"}
+    known = f"The model's weights are in {join(dtypes - {''})}" if dtypes - {""} else ""
+    if "" not in dtypes:
+        return known and f"{known}."
+    return f"{known}; of some results the dtype is not recorded." if known else "The dtype is not recorded."
+
+
 def distinguishing_labels(rows: Sequence[ResultRow]) -> list[str]:
     """Return for each table a text that distinguishes it from other tables of its model and task, e.g. its limit.
 
@@ -90,6 +99,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield from (f"Not tuned: {join(names)} ({reason})." for reason, names in sorted(reasons.items()))
     if first_row.limit is not None:
         yield limit_sentence(first_row)
+    yield dtype_sentence(rows)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
     in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
@@ -107,7 +117,9 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield origins.judge_sentence
     train_sets = join(row.train_on for row in rows if row.train_on is not None)
     yield f"Methods learned from {train_sets}." if train_sets else "No method learned from labels."
-    shown_elsewhere = {"train_on", "tune", "judge", "judge_model", "judge_url", "answers", *first_row.deviations}
+    shown_elsewhere = {
+        "train_on", "tune", "judge", "judge_model", "judge_url", "answers", "dtype", *first_row.deviations
+    }  # fmt: skip
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in shown_elsewhere]
     if settings:
         yield f"Settings: {', '.join(settings)}."

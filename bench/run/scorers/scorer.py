@@ -53,7 +53,7 @@ class HeadSetting:
     """The model with which a head is loaded, how the model is run, and the plugin files."""
 
     model: str | None = None
-    """Alias, Hub id or folder. Default: the model of the run that made the head."""
+    """Alias, Hub id, folder or GGUF file. Default: the model of the run that made the head."""
     device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
@@ -68,6 +68,8 @@ class HeadSetting:
     """Run code that comes with the model."""
     plugins: tuple[Path, ...] = ()
     """Python files that define methods."""
+    tokenizer: str | None = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +276,7 @@ def load_head(
 
     Args:
         folder: folder of the head.
-        model: alias, Hub id or folder of the head's model; by default its name in the run that made the head.
+        model: alias, Hub id, folder or GGUF file of the head's model; by default its name in the head's run.
         device: cuda, mps or cpu; by default the first of these that there is.
         dtype: float32, bfloat16 or float16; by default that of the run that made the head.
         plugins: Python files that define the method, if it is neither built in nor installed.
@@ -342,8 +344,9 @@ def open_head(
         **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
     )  # fmt: skip
     options = LoadOptions(
-        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain
-    )
+        setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain,
+        tokenizer=setting.tokenizer,
+    )  # fmt: skip
     lm = LanguageModel(specs.resolve(config.model), options)
     saved, other = card.backbone, ModelCard.of(lm, config.model)
     if same_model and (parts := saved.differences(other)):

@@ -1,0 +1,233 @@
+"""GGUF files as models: the weights and ids of the original, and one sentence for what can't be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import pre_tokenizers
+
+from bench.api import UserError
+from bench.model import gguf, language_model
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import is_gguf, model_label, resolve
+from bench.store.disk_cache import digest_file
+from tests.fixtures import models
+from tests.kit.gguf import write_gguf
+
+REAL = Path(os.environ.get("CONFBENCH_GGUF", ""))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with an untied head and grouped heads."""
+    config = models.llama(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    return models.save(tmp_path_factory.mktemp("llama"), config)
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a GGUF file."""
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "small.gguf", folder)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that keeps what is converted."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def opened(file: Path, cache: Path, **options: Any) -> LanguageModel:
+    """Open a file as --model does."""
+    return LanguageModel(resolve(str(file)), LoadOptions(device="cpu", cache=str(cache), **options))
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def test_gguf_has_the_weights_and_logits_of_its_folder(folder: Path, file: Path, cache: Path) -> None:
+    lm = opened(file, cache, dtype="float32")
+    original = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    expected, found = original.state_dict(), lm.model.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    ids = torch.tensor([[1, 80, 90, 500, 7000]])
+    assert torch.equal(lm.model(ids).logits, original(ids).logits)
+    assert lm.stops == {2}
+
+
+def test_gguf_is_converted_once_and_named_by_its_digest(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256 = digest_file(file)
+    lm = opened(file, cache, dtype="bfloat16")
+    assert lm.model.dtype == torch.bfloat16
+    assert model_label(str(file)) == f"small.gguf-{sha256[:8]}"
+    assert lm.files.weights == sha256
+    (note,) = lm.notes
+    assert note.startswith(f"the model is the file small.gguf (SHA-256 {sha256[:12]}…), F32, dequantised to bfloat16: ")
+    monkeypatch.setattr(gguf, "save_model", None)
+    monkeypatch.setattr(gguf, "_mended_tokenizer", None)
+    again = opened(file, cache, dtype="bfloat16")
+    assert again.fingerprint == lm.fingerprint
+    assert torch.equal(again.head.weight, lm.head.weight)
+
+
+def test_gguf_is_known_by_its_first_bytes(file: Path, tmp_path: Path) -> None:
+    blob = tmp_path / f"sha256-{'a' * 64}"  # as Ollama names its files
+    shutil.copy(file, blob)
+    assert is_gguf(blob)
+    assert model_label(str(blob)) == f"model.gguf-{digest_file(file)[:8]}"
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"PK\3\4")
+    with pytest.raises(UserError, match=r"expected a folder or a GGUF file, got a file that doesn't begin with GGUF"):
+        resolve(str(other))
+
+
+@pytest.mark.parametrize(
+    ("own", "native", "asked", "dtype"),
+    [("gguf", True, None, "bfloat16"), ("gguf", False, None, "float32"), ("gguf", True, "float32", "float32"),
+     ("float32", True, None, "float32"), ("bfloat16", True, None, "bfloat16"), ("bfloat16", False, None, "float32"),
+     ("float16", True, None, "float32")],
+)  # fmt: skip
+def test_dtype_on_a_cpu_is_bfloat16_where_model_and_cpu_have_it(
+    folder: Path, file: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    own: str, native: bool, asked: str | None, dtype: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(language_model, "has_native_bfloat16", lambda: native)
+    source = file
+    if own != "gguf":
+        source = tmp_path / "copy"
+        shutil.copytree(folder, source)
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        (source / "config.json").write_text(json.dumps({**config, "dtype": own}), encoding="utf-8")
+    assert opened(source, cache, dtype=asked).dtype_name == dtype
+
+
+# --- tokenizers -------------------------------------------------------------------------------------------------------
+
+TEXT = "Digits: x  2 and y½\n\n1. A\u0301 <|end|> 12345"
+
+
+def test_smollm_splits_digits_first(folder: Path, file: Path, cache: Path) -> None:
+    expected = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    expected.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    chat = opened(file, cache).chat
+    assert chat.tokenizer(TEXT)["input_ids"] == expected(TEXT)["input_ids"]
+    assert chat.template is None  # that of the file
+
+
+def test_qwen_normalises_to_nfc(folder: Path, cache: Path, tmp_path: Path) -> None:
+    tokenizer = opened(write_gguf(tmp_path / "m.gguf", folder, pre="qwen2"), cache).chat.tokenizer
+    assert tokenizer("A\u0301")["input_ids"] == tokenizer("\u00c1")["input_ids"]
+
+
+def test_unknown_splitting_needs_a_tokenizer(folder: Path, cache: Path, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", folder, pre="viking")
+    with pytest.raises(
+        UserError, match=r"pre-tokenizer 'viking'\) splits words in a way that is unknown here.*--tokenizer"
+    ):
+        opened(file, cache)
+    lm = opened(file, cache, tokenizer=str(folder))
+    original = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    assert lm.chat.tokenizer(TEXT)["input_ids"] == original(TEXT)["input_ids"]
+    assert lm.fingerprint != opened(write_gguf(tmp_path / "n.gguf", folder), cache).fingerprint
+
+
+def test_tokenizer_of_another_vocabulary_is_refused(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
+    models.words(100).save_pretrained(tmp_path)
+    with pytest.raises(
+        UserError,
+        match=r"\(8,192 tokens\), got another one of 100: token 0 is 'w0', not '<\|pad\|>'",
+    ):
+        opened(file, cache, tokenizer=str(tmp_path))
+    with pytest.raises(UserError, match=r"has a tokenizer of its own; leave the option out"):
+        opened(folder, cache, tokenizer=str(folder))
+
+
+# --- files that can't be used -----------------------------------------------------------------------------------------
+
+
+def test_llama3_rotary_factors_are_restored(folder: Path, cache: Path, tmp_path: Path) -> None:
+    scaled = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}  # fmt: skip
+    source = models.save(tmp_path / "llama3", models.llama(rope_parameters=scaled))
+    original = transformers.AutoModelForCausalLM.from_pretrained(source)
+    inverse = original.model.rotary_emb.inv_freq
+    plain = 1.0 / 500000.0 ** (torch.arange(0, 16, 2) / 16)
+    factors = {"rope_freqs.weight": (plain / inverse).numpy()}
+    lm = opened(write_gguf(tmp_path / "m.gguf", source, tensors=factors), cache, dtype="float32")
+    assert torch.equal(lm.model.model.rotary_emb.inv_freq, inverse)
+    factors = {"rope_freqs.weight": np.linspace(1, 2, 8, dtype=np.float32)}
+    with pytest.raises(UserError, match="scaled by factors that are unknown here"):
+        opened(write_gguf(tmp_path / "n.gguf", source, tensors=factors), cache)
+
+
+def _cut(file: Path, path: Path) -> None:
+    path.write_bytes(file.read_bytes()[:-50])
+
+
+def _damaged(file: Path, path: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[40:60] = b"\xff" * 20
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (_cut, r"bytes of tensors and header, the file has [\d,]+; it was cut, so fetch it again"),
+        (lambda file, path: path.write_bytes(file.read_bytes()[:300]), r"expected a whole GGUF file, its header can't"),
+        (_damaged, r"expected a whole GGUF file, its header can't be read"),
+        ({"fields": {"general.type": "mmproj"}}, r"expected a language model, the GGUF file holds a mmproj"),
+        ({"fields": {"split.count": 3}}, r"expected one file, this is one of 3 parts; join them"),
+        ({"arch": "bert"}, r"expected a causal language model of an architecture that transformers .* got 'bert'"),
+        ({"fields": {"llama.rope.scaling.type": "yarn"}}, r"would ignore its llama.rope.scaling.type = 'yarn'"),
+        ({"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}}, r"expected the [\d,]+ weights of its tensors"),
+    ],
+)  # fmt: skip
+def test_file_that_cannot_be_a_model_is_refused(
+    folder: Path, file: Path, cache: Path, tmp_path: Path, make: Callable[..., None] | dict[str, Any], sentence: str
+) -> None:
+    path = tmp_path / "bad.gguf"
+    if isinstance(make, dict):
+        write_gguf(path, folder, **make)
+    else:
+        make(file, path)
+    with pytest.raises(UserError, match=sentence):
+        _ = opened(path, cache).model
+    assert not list(cache.glob("tmp-*"))
+
+
+def test_file_that_was_replaced_is_refused(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    shutil.copy(file, path)
+    lm = opened(path, cache, dtype="float32")
+    write_gguf(path, folder, {"general.name": "other"})
+    with pytest.raises(UserError, match="expected the file that was opened before, found another one in its place"):
+        _ = lm.model
+
+
+def test_room_is_checked_before_anything_is_allocated(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("allocated"))
+    lm = opened(file, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sysconf", lambda _: 10)
+        with pytest.raises(UserError, match=r"dequantising takes .* of memory, this machine has 100 B"):
+            _ = lm.model
+    stat = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([*stat[:3], 0, 0, *stat[5:10]]))
+    with pytest.raises(UserError, match=r"of the cache, whose disk has 0 B left; free some, or set CONFBENCH_CACHE"):
+        _ = lm.model
