@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 import torch
@@ -39,9 +38,7 @@ class Witness:
         self.server = xllamacpp.Server(params)
 
     def post(self, path: str, **body: Any) -> Any:
-        request = urllib.request.Request(self.server.listening_address + path, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.load(answer)
+        return httpx2.post(self.server.listening_address + path, json=body, timeout=120).json()
 
 
 @pytest.fixture(params=NAMES)

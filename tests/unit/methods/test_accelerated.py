@@ -21,13 +21,13 @@ import bench
 import methods
 from bench.api import At, Batch, Context, Format, Hidden, ModelFacts, OutputHead, Signal, Unembedding
 from bench.signals.synthetic import make_batch, planted
+from benchmarks.cost_model.dry import Counter, Section, counted
+from benchmarks.cost_model.dry_model import configurations
 from methods.ccps import Ccps, features
 from methods.ccps.features import perturbation_features
 from methods.litcab import LitCab, networks
 from methods.litcab.networks import Layer, Objective, Targets, log_probabilities, train_layer, write_gradient
 from tests.kit.methods import unlabelled, with_column
-from benchmarks.cost_model.dry import Counter, Section, counted
-from benchmarks.cost_model.dry_model import configurations
 from tests.unit.methods.test_litcab import check_gradient
 
 MODELS = ("llama8b", "qwen14b", "mistral24b", "qwen32b")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bench import registry
-from benchmarks.performance.measure import NotMeasured
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.drawn import Statistics, draw
 from benchmarks.peers.table import BOUND, COMPARED, NOT_COMPARED, Compared, key, markdown

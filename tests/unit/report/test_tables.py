@@ -323,7 +323,7 @@ def test_groups_and_recalibrations_begin_blocks(models: bool) -> None:
         ([scored(), scored("ptrue", preset="fixed")], {}, "presets demo, fixed, .* choose one with --preset"),
         ([scored()], {"preset": "paper"}, "no result has preset 'paper'; there are demo"),
         ([scored(), scored("ptrue", task_version=2)], {}, "task versions 1, 2, .* run them again"),
-        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 5, "),
+        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 6, "),
         ([scored(), scored("ptrue", protocol="beef")], {}, "protocols 0123456789abcdef, beef, "),
         ([scored(), scored()], {}, "two results of ccps have one seed"),
     ],

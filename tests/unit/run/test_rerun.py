@@ -68,7 +68,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"seed": 3, "limit": 200, "recalibrate": ("isotonic",), "dtype": "bfloat16"},
+    {"seed": 3, "limit": 200, "recalibrate": ("isotonic",)},
+    {"dtype": "bfloat16"},
+    {"tokenizer": "org/model"},
     {"limit": 20, "scale_training": True},
     {"tune": 3},
     {"overrides": ("pik.steps=7", "protocol.shots=2")},
@@ -96,7 +98,7 @@ def test_settings_of_runs_come_back_from_cells(own: dict[str, Any]) -> None:
     by_reader = {} if config.token_budget is None else {"token_budget": config.token_budget}
     row = result_row(
         "+".join((method, *config.recalibrate)), task=task, seed=config.seed, limit=config.limit,
-        answers_source=config.answers, config=resolved.config_of(method, task) | by_reader,
+        dtype=config.dtype, answers_source=config.answers, config=resolved.config_of(method, task) | by_reader,
         deviations={**resolved.deviations_of(method), "answer_ids": "retokenised"},
     )  # fmt: skip
     assert rerun._config(row, config.out, None) == config

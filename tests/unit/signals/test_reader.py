@@ -153,7 +153,7 @@ def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cp
     lm.devices = (device,)
     reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     split_data = opened(reader, Lengths)
-    return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_budget
+    return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_settings
 
 
 @pytest.fixture
@@ -202,4 +202,6 @@ def test_budget_is_told_where_it_matters(small_model: Path, tmp_path: Path) -> N
         (8192, "bfloat16", "cuda", False),
         (1024, "bfloat16", "cuda", True),
     ]:
-        assert key(small_model, tmp_path, budget, dtype, device)[1] == ({"token_budget": budget} if told else {})
+        expected = {"dtype": dtype} if dtype != "float32" else {}
+        expected |= {"token_budget": budget} if told else {}
+        assert key(small_model, tmp_path, budget, dtype, device)[1] == expected
