@@ -748,6 +748,11 @@ def test_trainer_refuses(folder: Path, tmp_path: Path, changed: Any, error: type
         train(**{"loss": CT, "examples": examples(), "settings": SETTINGS, **changed})
 
 
+def test_target_modules_name_the_trained_layers(lm: LanguageModel, tmp_path: Path) -> None:
+    recipe = Recipe.of({**SETTINGS, "target_modules": "o_proj"})
+    assert trainer(lm, tmp_path)._targets(recipe) == [f"model.layers.{i}.self_attn.o_proj" for i in range(3)]
+
+
 def test_trainer_trusts_no_folder_that_others_write(lm: LanguageModel, tmp_path: Path) -> None:
     train, none = trainer(lm, tmp_path), Validation("", {})
     key = key_of(train._fields(train._job(CT, examples(), SETTINGS, none), examples(), none))

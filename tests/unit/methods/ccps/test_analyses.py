@@ -93,8 +93,8 @@ def test_columns_with_dropout_are_trained_one_by_one() -> None:
     assert np.array_equal(together, alone)
 
 
-def plant_columns(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Any], Any], tested: Any) -> None:
-    """Let the method see columns `(n, 75)` that are drawn for the labels of its answers."""
+def plant_columns(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Any], Any], tested: Callable[[Batch], Any]) -> None:
+    """Let the method see columns `(n, 75)` that are drawn for the labels of its answers, `tested` in the test."""
 
     def drawn(labels: Any) -> torch.Tensor:
         return torch.from_numpy(draw(np.asarray(labels)).astype(np.float32))
@@ -105,7 +105,7 @@ def plant_columns(monkeypatch: pytest.MonkeyPatch, draw: Callable[[Any], Any], t
         return Splits(*(Data(drawn(labels), torch.tensor(labels, dtype=torch.int64)) for labels in rows))
 
     monkeypatch.setattr(Ccps, "prepare_splits", prepared)
-    monkeypatch.setattr(Ccps, "test_inputs", lambda _self, _batch: drawn(tested).numpy())
+    monkeypatch.setattr(Ccps, "test_inputs", lambda _self, batch: drawn(tested(batch)).numpy())
 
 
 def test_leave_one_out_finds_the_column_that_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_leave_one_out_finds_the_column_that_tells(monkeypatch: pytest.MonkeyPat
         columns[:, FEATURES.index("pei_value_token")] += 3.0 * labels
         return columns
 
-    plant_columns(monkeypatch, draw, tested)
+    plant_columns(monkeypatch, draw, lambda _: tested)
     fast = {"learning_rate": 1e-2, "contrastive_learning_rate": 1e-2}
     study = given(seeds=1, contrastive_steps=24, classifier_steps=48, **fast)
     study.method.format_ = "choice"  # type: ignore[attr-defined]

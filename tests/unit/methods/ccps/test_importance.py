@@ -34,8 +34,7 @@ Draw = Callable[[np.random.Generator, Any], np.ndarray[Any, Any]]
 def planted(monkeypatch: pytest.MonkeyPatch, draw: Draw, *, seeds: int = 5, steps: int = 150) -> Explanations:
     """SHAP values of networks trained on columns `(n, 75)` drawn for given labels."""
     rng = np.random.default_rng(3)
-    tested = rng.random(150) < 0.5
-    plant_columns(monkeypatch, lambda labels: draw(rng, labels), tested)
+    plant_columns(monkeypatch, lambda labels: draw(rng, labels), lambda test: rng.random(len(test)) < 0.5)
     study = given(seeds=seeds, contrastive_steps=30, classifier_steps=steps)
     study.method.format_ = "choice"  # type: ignore[attr-defined]
     return explain_networks(study, SMALL)
