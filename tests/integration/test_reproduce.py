@@ -20,7 +20,7 @@ from bench.run.paper_runs import PaperRuns, read_grid
 from tests.integration.conftest import ROOT
 from tests.kit.place import Place
 
-FIGURES = ROOT / "tests" / "performance" / "cost_model" / "figures.json"
+FIGURES = ROOT / "benchmarks" / "cost_model" / "figures.json"
 MODELS = ["llama8b", "qwen14b", "mistral24b", "qwen32b"]
 GRID = """
 reference = "arXiv:1234.56789"
