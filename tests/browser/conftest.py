@@ -20,6 +20,7 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, question_texts
 from tests.fixtures import compared, large_page
+from tests.kit.world import write_failure
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SCRIPT = "<script>alert(1)</script>"
@@ -43,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of three tables; on `beta` and `atlas-choice` a method failed."""
     out = tmp_path_factory.mktemp("results")
     compared.write_all(out)
-    compared.cell(out, "lts", "beta", "atlas-choice", status="failed", reason=f"{SCRIPT} was NaN")
+    write_failure(out, "lts", f"{SCRIPT} was NaN", model="beta", task="atlas-choice")
     return out
 
 
