@@ -36,6 +36,10 @@ _VERSION = 1
 """Version of the conversion; a new one gives converted models new keys in the store."""
 _GPT2 = frozenset({"gpt-2", "gpt2"})
 _SMOLLM = "smollm"
+_WHOLE_WORDS = frozenset(
+    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
+)
+"""Pre-tokenizers of models that take a word as one token if it is one, whether or not merges lead to it."""
 _NFC = frozenset({"qwen2", "qwen35"})
 """Pre-tokenizers of models whose original tokenizer normalises text to Unicode NFC. A GGUF file doesn't say so."""
 _END_TOKENS = (
@@ -106,7 +110,12 @@ class GGUFFile(ModelFolder):
             UserError: memory or disk have no room for them; or transformers doesn't load all of the file's weights.
         """
         self.check_weights()
-        fields = {"gguf": self.sha256, "dtype": str(dtype), "version": _VERSION}
+        fields = {
+            "gguf": self.sha256,
+            "dtype": str(dtype),
+            "version": _VERSION,
+            "transformers": transformers.__version__,
+        }
         if (entry := self.store.get(MODELS, key_of(fields))) is not None:
             return entry.folder
         tensors = _tensor_sizes(self.name, self.file)
@@ -124,8 +133,7 @@ class GGUFFile(ModelFolder):
                     self.file.parent, gguf_file=self.file.name, config=self.config(), dtype=dtype
                 )
                 _check_complete(model, tensors)
-            for name in ("config.json", "generation_config.json"):
-                shutil.copy(self.path / name, folder)
+            shutil.copy(self.path / "config.json", folder)
             # transformers refuses to save a model that was loaded from GGUF, even if it is dequantised
             save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
 
@@ -363,13 +371,17 @@ def _mended_tokenizer(name: str, tokenizer: Any, file: Path) -> Any:
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     # GPT-2's class adds its <|endoftext|>, with an id that the model may not have
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < len(tokens)]
+    if pre in _WHOLE_WORDS:
+        state["model"]["ignore_merges"] = True
     backend, gemma = Tokenizer.from_str(json.dumps(state)), isinstance(tokenizer, transformers.GemmaTokenizer)
     if kind == "gpt2" and pre == _SMOLLM:  # transformers takes GPT-2's, which leaves digits together with blanks
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     elif not (
         (kind == "gpt2" and (pre in GGUF_PRE_TOKENIZER_SPLITS or pre in _GPT2))
-        or (kind == "llama" and (gemma or metadata.get("tokenizer.ggml.add_space_prefix", True)))
+        or (
+            kind == "llama" and gemma
+        )  # of others, where a blank is put before words after a special token is not known
         or kind == "gemma4"
     ):
         raise UserError(

@@ -221,7 +221,10 @@ class LanguageModel:
     @cached_property
     def stops(self) -> frozenset[int]:
         """Token ids that end an answer: the EOS ids of the generation configuration and of the tokenizer."""
-        named = self.model.generation_config.eos_token_id
+        if (self.folder / "generation_config.json").is_file():
+            named = transformers.GenerationConfig.from_pretrained(self.folder).eos_token_id
+        else:
+            named = self.model.generation_config.eos_token_id
         ids = [named] if isinstance(named, int) else list(named or [])
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 

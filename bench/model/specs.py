@@ -72,10 +72,16 @@ def resolve(name: str) -> ModelSpec:
     """
     if name in aliases():
         return aliases()[name]
-    if name and (Path(name).is_dir() or is_gguf(name)):
+    if is_gguf(name):
+        return ModelSpec(Path(name).name, name, local=True)  # a link's own name: the Hub's cache links to digests
+    if name and Path(name).is_dir():
         return ModelSpec(Path(name).resolve().name, name, local=True)
     if Path(name).is_file():
         raise UserError(f"Model {name!r}: expected a folder or a GGUF file, got a file that doesn't begin with GGUF.")
+    if re.search(rf"\.gguf-[0-9a-f]{{{_DIGITS}}}$", name):
+        raise UserError(
+            f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: bench run --model FILE."
+        )
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if not looks_local:
         return ModelSpec(name, name, local=False)

@@ -192,8 +192,9 @@ class AdapterTrainer:
                 "dtype": self.lm.dtype_name,
                 "trust_remote_code": options.trust_remote_code,
                 "devices": [str(number) for number in range(len(self.lm.options.devices))],
-                "tokenizer": options.tokenizer,
-                "cache": options.cache,
+                # absolute, since the process that trains has another working folder
+                "tokenizer": _absolute(options.tokenizer),
+                "cache": options.cache and str(Path(options.cache).resolve()),
             },
             loss=loss,
             settings=values,
@@ -284,6 +285,10 @@ def _check_examples(examples: Examples) -> None:
         raise ContractError(
             f"train_adapter: expected columns of one length, the first a Ragged of token ids; got {sizes or 'none'}"
         )
+
+
+def _absolute(tokenizer: str | None) -> str | None:
+    return str(Path(tokenizer).resolve()) if tokenizer is not None and Path(tokenizer).is_dir() else tokenizer
 
 
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:

@@ -90,6 +90,8 @@ def test_gguf_is_known_by_its_first_bytes(file: Path, tmp_path: Path) -> None:
     other.write_bytes(b"PK\3\4")
     with pytest.raises(UserError, match=r"expected a folder or a GGUF file, got a file that doesn't begin with GGUF"):
         resolve(str(other))
+    with pytest.raises(UserError, match="is the name of a GGUF file in results; a run needs the file itself"):
+        resolve("small.gguf-0123abcd")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,12 @@ def test_smollm_splits_digits_first(folder: Path, file: Path, cache: Path) -> No
 def test_qwen_normalises_to_nfc(folder: Path, cache: Path, tmp_path: Path) -> None:
     tokenizer = opened(write_gguf(tmp_path / "m.gguf", folder, pre="qwen2"), cache).chat.tokenizer
     assert tokenizer("A\u0301")["input_ids"] == tokenizer("\u00c1")["input_ids"]
+
+
+def test_llama3_takes_words_whole(folder: Path, cache: Path, tmp_path: Path) -> None:
+    lm = opened(write_gguf(tmp_path / "m.gguf", folder, pre="llama-bpe"), cache)
+    assert json.loads(lm.chat.tokenizer.backend_tokenizer.to_str())["model"]["ignore_merges"]
+    assert len(lm.chat.tokenizer.get_vocab()) == 8192  # without the token that GPT-2's class adds
 
 
 def test_unknown_splitting_needs_a_tokenizer(folder: Path, cache: Path, tmp_path: Path) -> None:
