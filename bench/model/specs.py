@@ -80,7 +80,7 @@ def resolve(name: str) -> ModelSpec:
         raise UserError(f"Model {name!r}: expected a folder or a GGUF file, got a file that doesn't begin with GGUF.")
     if re.search(rf"\.gguf-[0-9a-f]{{{_DIGITS}}}$", name):
         raise UserError(
-            f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: bench run --model FILE."
+            f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: --model FILE."
         )
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if not looks_local:
