@@ -49,26 +49,7 @@ from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
-from tests.fixtures.rivers import NAMES, Rivers
-
-
-class FewRivers(Rivers):
-    """Questions of two subjects that share exemplars, options and beginnings."""
-
-    def questions(self, split: Split) -> Iterator[Question]:
-        count = 2 if split == "dev" else 7
-        for subject in ("rivers", "hills"):
-            for i in range(count):
-                choices = tuple(NAMES[(i + j) % len(NAMES)] for j in range(2 + i % 3))
-                text = f"Where does {NAMES[(i // 2) % len(NAMES)]} end"  # two questions of one text: longer sharing
-                yield Question(f"{split}/{subject}/{i}", subject, text, choices, i % len(choices))
-
-
-class OpenRivers(FewRivers):
-    """The same, asked openly."""
-
-    name = "rivers-oe"
-    format = Format.OPEN
+from tests.kit.splits import FewRivers, OpenRivers
 
 
 class Elsewhere(FewRivers):
