@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 CALIBRATION = "rmsce"
 """Metric by which methods are ranked in place of ECE, because every ECE contains a part that is due to chance."""
+NEEDS_ORDER = (CALIBRATION, "aucpr")
+"""Metrics that rank and mark only methods whose AUROC is above chance: a constant confidence can be calibrated, and the
+AUCPR of confidences that say nothing is on average above that of a constant."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
+CHANCE = 0.5
+"""AUROC of confidences that say nothing about correctness."""
 SEVERAL = 2
 """Minimum number of ranked methods; among fewer, no method is said to lead."""
 NOT_TESTED = "not tested"
@@ -99,8 +104,8 @@ def rank(
 
     A method is excluded if it has no results or no value of the metric, if its training was cut short, or if it is in
     `standings.left_out`, e.g. because its scores are no probabilities. Methods with other answers or labels than most
-    ranked methods are excluded, too. A ranking by calibration also excludes methods whose AUROC is not known to be
-    above chance, since even a constant confidence can be calibrated.
+    ranked methods are excluded, too. A ranking by a metric of `NEEDS_ORDER` also excludes methods whose AUROC is not
+    known to be above chance.
 
     Args:
         lines: all lines (methods) of a table, including hidden ones.
@@ -158,10 +163,11 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
                 for line in group
                 if (mean := line.estimate(name).mean) is not None
             }
-            if len(values) < SEVERAL:
+            best_value = (max if metric.higher_is_better else min)(values.values(), default=0.0)
+            if len(values) < SEVERAL or (name == "auroc" and best_value <= CHANCE):
                 continue
             # methods whose printed numbers are equal are best together
-            top = value_text(metric, (max if metric.higher_is_better else min)(values.values()))
+            top = value_text(metric, best_value)
             leading = [key for key, value in values.items() if value_text(metric, value) == top]
             best: Best = "not tested"
             if standings is not None and all(line.rank(name) is not None for line in group):
@@ -180,9 +186,8 @@ def _exclusion_reason(line: Line, standings: Standings | None, metric: str) -> s
         return plain(standings.left_out[line.key].partition(":")[0])
     if any(training.is_cut_short for training in line.training):
         return "training cut short"
-    if metric == CALIBRATION and not line.orders_answers:
-        is_tested = line.standing and line.standing.orders_answers is not None
-        return "doesn't order answers beyond chance" if is_tested else "it can't be told whether it orders answers"
+    if metric in NEEDS_ORDER and line.standing and line.standing.unordered:
+        return line.standing.unordered
     return f"{metric_name(metric)} undefined" if line.badness(metric) is None else ""
 
 

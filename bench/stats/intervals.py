@@ -66,14 +66,8 @@ class Interval:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def half(self, value: float | None) -> float | None:
-        """Return the distance from the estimate `value` to the farther end of the interval.
-
-        A lower end of 0 is not counted, as an interval may be cut off there. None where there is no interval or no
-        value.
-        """
-        if self.ends is None or value is None:
-            return None
-        return max(self.ends[1] - value, value - self.ends[0] if self.ends[0] else 0.0)
+        """Return the distance from the estimate `value` to the farther end; None without an interval or a value."""
+        return None if self.ends is None or value is None else max(self.ends[1] - value, value - self.ends[0])
 
     def reversed(self) -> Interval:
         """Return the interval of the difference with the opposite sign."""

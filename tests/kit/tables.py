@@ -13,7 +13,7 @@ from typing import Any
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
-from bench.report.competition import CALIBRATION, displayed_value
+from bench.report.competition import NEEDS_ORDER, displayed_value
 from bench.report.grouping import Key
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.tables.build import build
@@ -74,7 +74,7 @@ class Tests:
     """None if no difference of any size would be significant."""
     around: float = 0.03
     """Half the width of the interval of a mean."""
-    constant: float | None = None
+    constant: float = 0.25
     """Brier score of a constant confidence."""
     calibrated_p: float = 0.5
     labels: Mapping[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Tests:
                 self.calibrated_p,
                 {
                     name: rank for name in TESTED
-                    if (rank := _rank(name, pairs, key, of, cut | (constant if name == CALIBRATION else set())))
+                    if (rank := _rank(name, pairs, key, of, cut | (constant if name in NEEDS_ORDER else set())))
                 },
                 self.constant,
             )

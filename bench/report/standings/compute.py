@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import UserError
-from bench.report.competition import CALIBRATION
+from bench.report.competition import CHANCE, NEEDS_ORDER
 from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
@@ -24,8 +24,6 @@ from bench.stats import Comparison, Estimate, Settings, ranks, summary
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
-CHANCE = 0.5
-"""AUROC of confidences that say nothing about correctness."""
 ROUNDING = 1e-12
 
 
@@ -42,11 +40,13 @@ class LineStanding:
     """P value of the test of perfect calibration."""
     ranks: Mapping[str, int]
     """Metric name -> rank of the line among lines with the same answers, labels and recalibration. A metric without
-    tests has no rank, and a line whose training was cut short has no ranks. By `rmsce` (calibration), only lines
+    tests has no rank, and a line whose training was cut short has no ranks. By a metric of `NEEDS_ORDER`, only lines
     with an AUROC above chance are ranked."""
-    constant: float | None = None
-    """Brier score of giving every answer the same confidence: the share of right answers in the training data. A
-    line without training data takes the share of the first line that has some. None if no line has training data."""
+    constant: float = 0.25
+    """Brier score of giving every answer the same confidence, `constant_confidence`."""
+    constant_confidence: float = 0.5
+    """Share of right answers in the training data. A line without training data takes the share of the first line that
+    has some; it is 0.5 if no line has training data."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -58,29 +58,26 @@ class LineStanding:
 
     @property
     def unordered(self) -> str:
-        """Words that say why the line's AUROC excludes it from the ranking by calibration; empty if it does not.
-
-        A line whose AUROC is not above chance is excluded, since even a constant confidence can be calibrated.
-        """
+        """Why the line's AUROC excludes it from rankings by a metric of `NEEDS_ORDER`; empty if it does not."""
         if self.orders_answers:
             return ""
         auroc = self.metrics.get("auroc")
-        reason = "AUROC is undefined" if auroc is None or auroc.value is None else auroc.fixed.reason
-        text = "does not order answers: its AUROC is not above 50 % beyond chance"
-        text = f"whether it orders answers can't be told: {reason}" if self.orders_answers is None else text
-        return f"{text}; it has neither mark nor rank for calibration"
+        if self.orders_answers is None:
+            reason = "AUROC is undefined" if auroc is None or auroc.value is None else auroc.fixed.reason
+            return f"whether answers are ordered can't be told, as {reason}"
+        if auroc and auroc.fixed.high is not None and auroc.fixed.high < CHANCE:
+            return "AUROC below 50 % beyond chance: wrong answers have the higher confidences"
+        return "AUROC not above 50 % beyond chance"
 
     @property
     def worse_than_constant(self) -> bool:
-        """Whether the Brier score is at least `constant`, that of a constant confidence; False if unknown."""
+        """Whether the Brier score is at least `constant`, that of a constant confidence; False if it is undefined."""
         brier = self.metrics.get("brier")
-        if brier is None or brier.value is None or self.constant is None:
-            return False
-        return brier.value > self.constant - ROUNDING
+        return brier is not None and brier.value is not None and brier.value > self.constant - ROUNDING
 
 
 Pair = Comparison[Key]
-"""Comparison of two lines (methods) on the same questions by one metric. By `rmsce` (calibration), the corrected p
+"""Comparison of two lines (methods) on the same questions by one metric. By a metric of `NEEDS_ORDER`, the corrected p
 value is missing if the better line can't be ranked, as its AUROC is not above chance."""
 
 
@@ -122,10 +119,9 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
     records = {key: [_sort_by_id(read_records(path), path) for _, path in runs] for key, runs in files.items()}
     left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
-    # share of right answers in the training data; an untrained line uses that of the first trained line
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
-    default = next((rates for rates in base_rates.values() if rates), [])
-    rates = {key: float(np.mean(r or default)) if r or default else None for key, r in base_rates.items()}
+    default = next((rates for rates in base_rates.values() if rates), [0.5])
+    rates = {key: float(np.mean(seeds or default)) for key, seeds in base_rates.items()}
     short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
@@ -156,12 +152,17 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
         blocks = list(by_recalibration.values())
         stats = summary(confidence, first.correct, first.subject, settings, blocks, score)
         above_chance = {name for name, method in stats.methods.items() if _is_above_chance(method.estimates["auroc"])}
-        compared, alpha = stats.comparisons[CALIBRATION], 1 - settings.level
-        rank_blocks = [ranks([n for n in block if n in above_chance], compared, alpha=alpha) for block in blocks]
-        ranked = {**stats.ranks, CALIBRATION: {name: rank for block in rank_blocks for name, rank in block.items()}}
+        alpha, ranked, compared = 1 - settings.level, dict(stats.ranks), dict(stats.comparisons)
+        for metric in NEEDS_ORDER:
+            ordered = [[name for name in block if name in above_chance] for block in blocks]
+            by_block = [ranks(block, compared[metric], alpha=alpha) for block in ordered]
+            ranked[metric] = {name: rank for block in by_block for name, rank in block.items()}
+            allowed = {None, *above_chance}
+            compared[metric] = tuple(
+                pair if pair.winner(alpha) in allowed else replace(pair, p_corrected=None) for pair in compared[metric]
+            )
         for i, key in enumerate(group):
-            rate = rates[key]
-            loss = np.square((0.0 if rate is None else rate) - first.correct)
+            loss = np.square(rates[key] - first.correct)
             loss = stats.strata.means(loss) if settings.average == "subjects" else loss
             method = stats.methods[str(i)]
             lines[key] = LineStanding(
@@ -169,12 +170,12 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
                 metrics=method.estimates,
                 calibrated_p=method.calibrated_p,
                 ranks={metric: by_name[str(i)] for metric, by_name in ranked.items() if str(i) in by_name},
-                constant=None if rate is None else float(loss.mean()),
+                constant=float(loss.mean()),
+                constant_confidence=rates[key],
             )
-        tested = [p if p.winner(alpha) in {None, *above_chance} else replace(p, p_corrected=None) for p in compared]
         pairs += [
             replace(pair, first=group[int(pair.first)], second=group[int(pair.second)])  # type: ignore[arg-type,misc]
-            for pairs_of_metric in {**stats.comparisons, CALIBRATION: tested}.values()
+            for pairs_of_metric in compared.values()
             for pair in pairs_of_metric
         ]
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)

@@ -18,7 +18,7 @@ from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
 from bench.report.averages import mean_of
-from bench.report.competition import CALIBRATION, displayed_value, find_best
+from bench.report.competition import NEEDS_ORDER, displayed_value, find_best
 from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
@@ -216,8 +216,8 @@ def _value(line: Line, name: str, average: Average) -> MetricValue:
     clipped = max((row.n_clipped or 0 for row in line.ok_rows), default=0) if name == "nll" else 0
     if clipped:
         notes.append(f"{label} takes p as 2^-24 where a mistake was surer than that: {clipped} times")
-    if name == CALIBRATION and mean is not None and line.standing and line.standing.unordered:
-        notes.append("calibrated, but " * line.is_calibrated + line.standing.unordered)
+    if name in NEEDS_ORDER and mean is not None and line.standing and line.standing.unordered:
+        notes.append(f"{line.standing.unordered}; neither mark nor rank")
     return MetricValue(
         mean=None if mean is None else displayed_value(name, mean),
         std=mean_of(summary.std for summary in summaries),

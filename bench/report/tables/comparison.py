@@ -33,7 +33,7 @@ _LEGEND = (
 )
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
-"""Verdict on a pair compared by calibration, if the better method has no rank because its AUROC is not above chance."""
+"""Verdict on a pair if the better method has no rank by this metric, because its AUROC is not above chance."""
 _ALPHA = 0.05
 _TWO = 2
 
@@ -124,7 +124,9 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
         elif not done:
             reasons += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
         elif not any(line.key in compared for line in done):
-            reasons.append(f"{plain(name)} shares its answers and labels with no other method here")
+            left_out = table.standings.left_out if table.standings else {}
+            alone = "it shares its answers and labels with no other method here"
+            reasons.append(f"{plain(name)} is not compared: {plain(left_out.get(done[0].key, alone))}")
     return reasons
 
 

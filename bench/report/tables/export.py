@@ -44,8 +44,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
         "p_calibrated": standing and standing.calibrated_p,
         "orders_answers": None if standing is None or standing.orders_answers is None else int(standing.orders_answers),
         "constant_brier": standing and standing.constant,
-        "worse_than_constant": None if standing is None or standing.constant is None
-        else int(line.is_worse_than_constant),
+        "worse_than_constant": None if standing is None else int(standing.worse_than_constant),
     }  # fmt: skip
     record |= {f"rank_{name}": standing and standing.ranks.get(name) for name in TESTED}
     for name in names:
@@ -139,7 +138,7 @@ def _json_line(table: Table, line: Line) -> dict[str, Any]:
         "standing": standing and {
             "p_calibrated": standing.calibrated_p, "ranks": dict(standing.ranks),
             "orders_answers": standing.orders_answers, "constant_brier": standing.constant,
-            "worse_than_constant": None if standing.constant is None else standing.worse_than_constant,
+            "constant_confidence": standing.constant_confidence, "worse_than_constant": standing.worse_than_constant,
             "labels_group": standing.labels,
         },
         "metrics": metrics,

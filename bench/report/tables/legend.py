@@ -24,8 +24,8 @@ _MEAN = (
     " that less is."
 )
 HALF = (
-    "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side, or on the"
-    " upper one where the lower is cut at 0; without ± there is no interval."
+    "± is half the width of the 95 % interval for other questions of the same subjects, on its longer side; without ±"
+    " there is no interval."
 )
 FLOOR = "After the slash of an ECE stands its floor, the ECE that the same confidences would have if calibrated."
 ACC = (
@@ -54,7 +54,8 @@ _BY_SQUARE = (
 )
 CALIBRATED = f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05)."
 _CONSTANT = (
-    f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training."
+    f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training, or"
+    " 50 % where no method was trained."
 )
 _RANKS = (
     "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}. {order} A rank"

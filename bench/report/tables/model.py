@@ -66,7 +66,7 @@ class MetricValue:
     def half(self) -> float | None:
         """Distance from the mean to the farther end of its 95 % interval, for other questions of the same subjects.
 
-        If the lower end is 0, where the scale ends, it is the distance to the upper end. None if there is no interval.
+        None if there is no interval.
         """
         return self.standing.fixed.half(self.mean) if self.standing else None
 
@@ -221,7 +221,7 @@ class Line:
 
     @property
     def is_worse_than_constant(self) -> bool:
-        """Whether the method's Brier score is no better than that of a constant confidence; False if unknown."""
+        """Whether the Brier score is no better than that of a constant confidence; False if tests were not computed."""
         return self.standing is not None and self.standing.worse_than_constant
 
     def estimate(self, metric: str) -> MetricValue:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, SEVERAL
+from bench.report.competition import CALIBRATION, SEVERAL, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
 from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
@@ -108,12 +108,16 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         second = _second_sentence("Orders answers best (AUROC)", order) or nobody
     cheapest, cost, cost_in_brief = main.cheapest, "", EN_DASH
     if cheapest:
-        is_one_of = ", the cheapest leader" * (len(main.leaders) > 1)
+        unknown = sum(not line.tokens for line in cheapest)
+        is_one_of = ", the cheapest leader" * (len(main.leaders) > 1 and bool(cheapest[0].tokens))
+        is_one_of += f" of those whose tokens are known ({unknown} not)" * bool(is_one_of and unknown)
         cost = f"Cost of {label(cheapest[0])}{is_one_of}: {', '.join(cost_phrases(cheapest[0]))}."
         cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
+    averaged = " averaged over subjects" * (table.average == "subjects")
     sentences = [
-        *_leader_sentences(main), table.too_few if main.is_decided else "", second, cost, *_unranked_sentences(main),
-        *(text for block in recalibrated for text in (*_leader_sentences(block), *_unranked_sentences(block))),
+        *_leader_sentences(main, averaged), table.too_few if main.is_decided else "", second, cost,
+        *_unranked_sentences(main),
+        *(text for b in recalibrated for text in (*_leader_sentences(b, averaged), *_unranked_sentences(b))),
     ]  # fmt: skip
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
@@ -134,12 +138,17 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     return Verdict(metric, main.state, main.leaders, places, tuple(filter(None, sentences)), brief)
 
 
-def _leader_sentences(block: Judgement) -> Iterator[str]:
+def _leader_sentences(block: Judgement, averaged: str) -> Iterator[str]:
     """Yield sentences on who leads, who is no better than a constant confidence, and what would decide a tie.
 
     The last sentence says who is best without labels.
+
+    Args:
+        block: methods that were recalibrated alike.
+        averaged: words behind the metric's name, if the metric is a mean over subjects.
     """
-    by = f"by {metric_name(block.metric)}" + f", recalibrated by {block.recalibration}" * bool(block.recalibration)
+    by = f"by {metric_name(block.metric)}{averaged}"
+    by += f", recalibrated by {block.recalibration}" * bool(block.recalibration)
     leaders = [with_value(line, block.metric) for line in block.leaders]
     if not block.is_decided:
         groups = {line.standing and line.standing.labels for line in block.known}
@@ -159,12 +168,15 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
     else:
         than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
         yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
+    yield _seeds_sentence(block)
     useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
-    if useless:  # leaders that are no better than a constant confidence
-        constant = useless[0].standing.constant if useless[0].standing else None
-        share = "the share of right answers in training" + ("" if constant is None else f" ({100 * constant:.1f})")
+    if useless and (standing := useless[0].standing):  # leaders that are no better than a constant confidence
         who = f"{name_first_few(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
-        yield f"{who} no better than giving every answer the same confidence, {share}."
+        constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
+        yield f"{who} no better than giving every answer the same confidence, {constant}."
+    unordered = [label(line) for line in block.leaders if block.metric == ORDER and not line.orders_answers]
+    if unordered:
+        yield f"Not known to be above chance, an AUROC of 50 %: {name_first_few(unordered)}."
     # number of questions that would decide between the best line and the rival that needs the fewest
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
     if needs:
@@ -178,8 +190,14 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
                 f" {label(best)} is {lead_phrase(lead, line)}."
             )
         else:
-            between = f"{label(best)} and {label(line) if len(needs) == 1 else f'any of these {len(needs)}'}"
-            yield f"No number of questions that one would ask decides between {between}: they hardly differ."
+            why = (
+                f"{label(best)} is only {lead_phrase(lead, line)}" if lead and lead.difference else "their means agree"
+            )
+            others = f", and no more for the other {len(needs) - 1}" * (len(needs) > 1)
+            yield (
+                f"How many questions would decide between {label(best)} and {label(line)} can't be said, as"
+                f" {why}{others}."
+            )
     # best ranked line without labels, if the line with the best mean saw labels
     unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
     if n_labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
@@ -189,19 +207,30 @@ def _leader_sentences(block: Judgement) -> Iterator[str]:
         yield f"Best without labelled answers: {with_value(unlabelled_line, block.metric)}{distance}."
 
 
+def _seeds_sentence(block: Judgement) -> str:
+    """Return a sentence on methods that are ahead of a sure leader with single seeds; empty if there are none."""
+    best, ahead = block.leaders[0], []
+    for line in (line for line in block.others if line.seeds == best.seeds and block.state == "sure"):
+        by_seed = zip(line.estimate(block.metric).by_seed, best.estimate(block.metric).by_seed, strict=False)
+        n = sum(badness(block.metric, value) < badness(block.metric, of_best) for value, of_best in by_seed)
+        ahead += [f"{label(line)} with {n} of {len(best.seeds)}"] if n else []
+    return f"With single seeds others are ahead of {label(best)}: {name_first_few(ahead)}." if ahead else ""
+
+
 def _second_sentence(what: str, block: Judgement) -> str:
     """Return the sentence on who leads by a metric other than the headline metric; empty if nothing was tested."""
     if not block.is_decided:
         return ""
     leaders = name_first_few([with_value(line, block.metric) for line in block.leaders])
+    better = f"; not ranked, with a better mean: {name_first_few(b)}" if (b := _better_unranked(block)) else ""
     if len(block.leaders) > 1:
-        return f"{what}: {leaders}, tied."
+        return f"{what}: {leaders}, tied{better}."
     unsure = (
         f", but it can't be distinguished from {name_first_few([label(line) for line in block.rivals])}"
         if block.rivals
         else ""
     )
-    return f"{what}: {leaders}{unsure}."
+    return f"{what}: {leaders}{unsure}{better}."
 
 
 def _unranked_sentences(block: Judgement) -> Iterator[str]:
@@ -216,11 +245,15 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
     for line in lines:
         by_reason.setdefault(block.excluded[line.key], []).append(label(line))
-    better = [
-        with_value(line, block.metric) for line in lines if line in block.known[: block.known.index(block.ranked[0])]
-    ]
+    better = _better_unranked(block)
     remark = f"; with a better mean than every ranked method: {name_first_few(better)}" if better else ""
     yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}{remark}."
+
+
+def _better_unranked(block: Judgement) -> list[str]:
+    """Return the unranked methods whose mean is better than that of every ranked method, each with its mean."""
+    least, values = block.ranked[0].badness(block.metric), [(line, line.badness(block.metric)) for line in block.known]
+    return [with_value(line, block.metric) for line, value in values if value is not None and value < (least or 0.0)]
 
 
 def _leader_names(block: Judgement) -> str:

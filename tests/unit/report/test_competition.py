@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ class Case(NamedTuple):
     excluded: dict[str, str]
 
 
-ORDERS, UNTOLD, CUT = "doesn't order answers", "it can't be told whether it orders", "training cut short"
+ORDERS, UNTOLD, CUT = "AUROC not above 50 %", "whether answers are ordered can't be told", "training cut short"
 UNTESTED, SHORT = "not tested", {"training": CUT_SHORT}
 PLAIN: dict[str, Any] = {}
 CCPS, CONSTANT = ("ccps", knowing(0.90), PLAIN), np.full(N, CORRECT.mean())
@@ -209,7 +210,7 @@ def test_a_constant_is_told_from_what_orders_answers(tmp_path: Path) -> None:
     compared = comparison.build([table], ["ptrue", "ccps", "pik"])
     said = {(r["first"], r["second"]): r["verdict"] for r in compared.records() if r["metric"] == "rmsce"}
     assert said == {("ptrue", "ccps"): "no verdict", ("ptrue", "pik"): "no verdict", ("ccps", "pik"): "ccps is better"}
-    assert "ptrue: does not order answers" in " ".join(compared.grids[0].footnotes)
+    assert "ptrue: AUROC not above 50 % beyond chance" in " ".join(compared.grids[0].footnotes)
     assert "no verdict" in {each["verdict"] for each in compared.data()[0]["comparisons"]}
 
 
@@ -218,9 +219,24 @@ def test_order_that_can_not_be_told_is_said(tmp_path: Path) -> None:
     line = {line.method: line for line in table.lines}
     assert line["lts"].estimate("auroc").mean == 0.5
     assert line["lts"].estimate("rmsce").mean == 0
-    assert any("does not order answers" in note for note in line["lts"].estimate("rmsce").notes)
+    assert any("AUROC not above 50 %" in note for note in line["lts"].estimate("rmsce").notes)
     (note,) = line["ccps"].estimate("rmsce").notes
-    assert note.startswith("whether it orders answers can't be told: 20 wrong answers are needed")
+    assert note.startswith("whether answers are ordered can't be told, as 20 wrong answers are needed")
     (exported,) = json.loads(build.render([table], "json"))
     told = {each["method"]: each["standing"]["orders_answers"] for each in exported["lines"]}
     assert told == {"lts": False, "ccps": None, "pik": None}
+
+
+def test_comparison_says_why_a_method_has_no_pair(tmp_path: Path) -> None:
+    write_result(tmp_path, "ccps", knowing(0.9), **PLACE, correct=CORRECT)
+    write_result(tmp_path, "pik", knowing(0.5), **PLACE, correct=CORRECT)
+    write_result(tmp_path, "lts", knowing(0.9), **PLACE, correct=CHANCE < 0.5)
+    (table,) = build.build(cells.read_all(tmp_path), standings_of=StandingsReader(tmp_path, None))
+    standings = table.standings
+    assert standings
+    left = {line.key: "its scores are no probabilities" for line in table.lines if line.method == "pik"}
+    pairs = tuple(pair for pair in standings.pairs if not {pair.first, pair.second} & left.keys())
+    table = replace(table, standings=replace(standings, left_out=left, pairs=pairs))
+    (grid,) = comparison.build([table], ["ccps", "pik", "lts"]).grids
+    alone = "is not compared: it shares its answers and labels with no other method here"
+    assert grid.remarks == (f"ccps {alone}", "pik is not compared: its scores are no probabilities", f"lts {alone}")
