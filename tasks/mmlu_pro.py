@@ -41,6 +41,7 @@ class MMLUProChoice(Task):
         splits={"test": "test", "dev": "validation"},
         sizes={"test": 12_032, "dev": 70},
         options=(3, 10),
+        overlaps=("cais/mmlu",),
         why=(
             "Results of the paper's time pin 3373e0b32277875b8db2aa555a333b78a08477ea, older than the data change of"
             " 2025; options are stripped because revisions differ in their white space, and 158 duplicate rows stay."

@@ -63,6 +63,9 @@ class TaskCard(DataCard):
     """Smallest and largest number of options of a question."""
     why: str
     """One sentence that justifies unusual choices in this task."""
+    overlaps: Sequence[str] = ()
+    """Other data sets on the Hub from which rows of this one were taken. Results that learned on one and were tested on
+    the other say so."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,6 +73,10 @@ class TaskCard(DataCard):
             raise ContractError(
                 f"task card: sizes name {sorted(self.sizes)}, splits name {sorted(self.splits)}; they must agree"
             )
+
+    def overlaps_with(self, other: TaskCard) -> bool:
+        """Return whether rows of one of the two tasks' data sets were taken from that of the other."""
+        return other.hub in self.overlaps or self.hub in other.overlaps
 
 
 @dataclass(frozen=True)

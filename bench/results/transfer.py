@@ -92,6 +92,8 @@ class About:
     """Number of token positions that were fed to the model for the matrix."""
     shares: tuple[Share, ...] = ()
     """Shares of right answers in the training data, for the first seed."""
+    overlapping: tuple[tuple[str, str], ...] = ()
+    """Pairs of tasks of which the data set of one has rows of that of the other (`TaskCard.overlaps`)."""
 
     def home(self, test: str) -> Corpus | None:
         """Return the corpus with which transfer to a test task is compared; None if it isn't in the matrix."""

@@ -229,7 +229,13 @@ class RowBuilder:
             definition(signal).note(split_data) for signal, split_data in sorted(read, key=lambda pair: repr(pair[0]))
         )
         signal_notes = dict.fromkeys(filter(None, notes))
-        return [*self.reader.lm.notes, *signal_notes, *_notes(inputs, self.resolved.protocol)]
+        tested, learned = inputs.predicted.where.task, inputs.learned and inputs.learned.where.task
+        overlap = (
+            [f"it learned on {learned}, whose source overlaps with that of {tested}"]
+            if inputs.learned and inputs.learned.task.card.overlaps_with(inputs.predicted.task.card)
+            else []
+        )
+        return [*self.reader.lm.notes, *signal_notes, *overlap, *_notes(inputs, self.resolved.protocol)]
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
         """Count the tokens that a method needs when it is the only method of a run.

@@ -150,21 +150,26 @@ def compute_matrix(
         about, entries, prices, tuple(_means(about, tested, prices)), worst,
         tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),
         novelty, tuple(_means(about, tested, novelty)), tuple(constants), stored,
-        tuple(_remarks(cells, tested)), settings.average,
+        tuple(_remarks(cells, about, tested)), settings.average,
     )  # fmt: skip
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _remarks(cells: Sequence[TransferCell], tested: Mapping[str, _TestData]) -> Iterator[str]:
-    """Yield remarks on the results: number of questions, limits, overridden constants, numbers of warnings."""
+def _remarks(cells: Sequence[TransferCell], about: About, tested: Mapping[str, _TestData]) -> Iterator[str]:
+    """Yield remarks on the results: number of questions, limits, overridden constants, overlaps, warnings."""
     yield f"n = {join(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
     yield from dict.fromkeys(limit_sentence(row) for row in rows if row.limit is not None)
     overridden = join(f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items())
     if overridden:
         yield f"Overridden constants: {overridden}."
+    yield from (
+        f"{plain(one)} and {plain(other)} come from sources that overlap, so that neither is new to what learned on the"
+        " other."
+        for one, other in about.overlapping
+    )
     yield from map(plain, counts_of([cell.row for cell in cells if cell.row is not None]))
 
 

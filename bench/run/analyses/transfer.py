@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
@@ -145,6 +146,11 @@ class _Matrix:
             learners=tuple(name for name, method in resolved.methods.items() if method.trains()),
             scaled=tuple(name for name, method in resolved.methods.items() if method.output == "score"),
             seeds=(config.seed,),
+            overlapping=tuple(
+                (one, other)
+                for one, other in combinations(resolved.tests, 2)
+                if resolved.tasks[one].card.overlaps_with(resolved.tasks[other].card)
+            ),
         )
         prepared, resources = [], work.resources
         for task in corpora:

@@ -172,6 +172,12 @@ def test_partial_matrix_says_so_wherever_it_is(tmp_path: Path) -> None:
             assert said in told
 
 
+def test_tasks_from_sources_that_overlap_are_named(tmp_path: Path) -> None:
+    said = "a and b come from sources that overlap"
+    assert said in " ".join(made(tmp_path, replace(about(), overlapping=(("a", "b"),))).remarks)
+    assert said not in " ".join(made(tmp_path).remarks)
+
+
 @pytest.mark.parametrize(("average", "said"), [("questions", "over all questions"), ("subjects", "mean over subjects")])
 def test_transfer_numbers_are_of_questions_or_subjects(tmp_path: Path, average: Average, said: str) -> None:
     def weak(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:

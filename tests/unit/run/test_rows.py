@@ -12,6 +12,7 @@ import pytest
 
 from bench.api import UntrainableError
 from bench.api.question import Released
+from bench.data.sources import open_source
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.results.row import Status
@@ -23,6 +24,7 @@ from bench.run.preparation import open_resources, prepare
 from bench.run.resolve import resolve
 from bench.run.rows import RowBuilder
 from bench.signals.split_data import SplitData
+from tasks.thousand import MMLUProThousandChoice, MMLUThousandChoice
 
 TEST, TRAIN = TaskSplit("rivers", "test"), TaskSplit("rivers", "train")
 
@@ -143,6 +145,18 @@ def test_row_notes_how_questions_were_read(
                 patch.setitem(own, name, value)
         (told,) = [each for each in rows.row("echo", echo).notes if word in each]
     assert told == note.format(twice=2 * len(manifests))
+
+
+def test_row_notes_that_it_learned_on_a_source_that_overlaps(rows: RowBuilder, echo: Inputs) -> None:
+    assert not [note for note in rows.row("echo", echo).notes if "overlaps" in note]
+    assert echo.learned is not None
+    tasks = (MMLUProThousandChoice, MMLUThousandChoice)
+    tested, learned = (
+        replace(split_data, task=task(open_source(None)), where=TaskSplit(task.name, split_data.where.split))
+        for split_data, task in zip((echo.predicted, echo.learned), tasks, strict=True)
+    )
+    told = "it learned on mmlu-1k-choice, whose source overlaps with that of mmlu-pro-1k-choice"
+    assert told in rows._notes("echo", replace(echo, predicted=tested, learned=learned))
 
 
 def with_shards(split_data: SplitData | None, change: Callable[[Any], dict[str, Any]]) -> SplitData:
