@@ -305,9 +305,8 @@ def training_history(
     """Return the losses of a fit; and its curve `(points, m)`: confidences in m validation answers at each checkpoint.
 
     The curve of an adapter was recorded during its training. Any other method has a curve only if it has a single
-    training
-    with checkpoints, and this training is the whole fit: the confidences at the best checkpoint must equal those of the
-    fitted method. Without a curve, the second result is None.
+    training with checkpoints, and this training is the whole fit: the confidences at the best checkpoint must equal
+    those of the fitted method. Without a curve, the second result is None.
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None

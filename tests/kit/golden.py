@@ -13,7 +13,7 @@ def check_golden(name: str, text: str) -> None:
     """Compare a text with `tests/golden/NAME`, whole."""
     path = FOLDER / name
     if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
     assert text == path.read_text(encoding="utf-8")
 
 

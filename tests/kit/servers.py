@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -133,16 +134,21 @@ class Reply:
     """Instead of a chat completion that says `text`."""
     reported: str | None = "judge-2024-07-18"
     seconds: float = 0.0
+    """Before the answer."""
+    raw: Callable[[socket.socket], None] | None = None
+    """Instead of an answer in HTTP."""
 
     def encoded(self) -> bytes:
         if self.body is not None:
             return self.body
         if self.status != 200:
             return json.dumps({"error": {"message": self.text, "code": None}}).encode()
-        message = {"role": "assistant", "content": self.text}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        whole = {"id": "1", "object": "chat.completion", "created": 1, "model": self.reported, "choices": [choice]}
-        return json.dumps(whole).encode()
+        return json.dumps(completion(self.text, self.reported)).encode()
+
+
+def completion(text: Any, model: Any = "judge-2024-07-18") -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
 
 
 @dataclass
@@ -165,8 +171,8 @@ Script = Callable[[Call, int], Reply]
 class JudgeServer:
     """A judge that answers call number n as its script says."""
 
-    def __init__(self) -> None:
-        self.script: Script = lambda _call, _n: Reply()
+    def __init__(self, script: Script = lambda _call, _n: Reply()) -> None:
+        self.script = script
         self.calls: list[Call] = []
         self.busiest = 0
         self._at_once = 0
@@ -182,38 +188,45 @@ class JudgeServer:
                 pass
 
         self.server = Server(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}/v1"
 
+    def begin(self, script: Script) -> None:
+        """Answer as another script says, and count calls anew."""
+        with self._lock:
+            self.script, self.calls = script, []
+
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         call = Call(handler.path, {k.lower(): v for k, v in handler.headers.items()}, body)
         with self._lock:
             self.calls.append(call)
-            number = len(self.calls)
+            number, script = len(self.calls), self.script
             self._at_once += 1
             self.busiest = max(self.busiest, self._at_once)
-        reply = self.script(call, number)
+        reply = script(call, number)
         time.sleep(reply.seconds)
         with self._lock:
             self._at_once -= 1
         if reply.status == 0:
             self._over.wait(10)
             return
-        content = reply.encoded()
-        try:
+        with contextlib.suppress(OSError):  # the client waits no longer
+            if reply.raw is not None:
+                reply.raw(handler.connection)
+                handler.close_connection = True
+                return
+            content = reply.encoded()
             handler.send_response(reply.status)
             for name, value in {"Content-Type": "application/json", **reply.headers}.items():
                 handler.send_header(name, value)
             handler.send_header("Content-Length", str(len(content)))
             handler.end_headers()
             handler.wfile.write(content)
-        except OSError:
-            pass  # the client waits no longer
 
     def stop(self) -> None:
         self._over.set()

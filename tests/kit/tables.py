@@ -1,12 +1,10 @@
-"""Tables without files: rows with given metrics, standings as tests would give them, and golden texts."""
+"""Tables without files: rows with given metrics, and standings as tests would give them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -22,21 +20,12 @@ from bench.results.row import ResultRow, Training
 from bench.stats import TESTED, Estimate, Interval
 from tests.kit.world import result_row
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 CUT_SHORT = Training((TrainingStage("", limit=10, taken=10, kept=10, epochs=2.04, cut_short=True),), 0.31, 0.52, 0.64)
 """Training of a method that was cut short, which is ranked nowhere."""
 ERROR, CRITICAL = 0.005, 3.0
 """Standard error of planted differences, and the critical value of their test."""
 _MEANS = {"ece": 0.08, "rmsce": 0.06, "brier": 0.15, "acc": 0.77, "aucpr": 0.88, "auroc": 0.85, "ece_floor": 0.02}
 _NO_INTERVAL = Interval("clustered", reason="20 subjects are needed")
-
-
-def check_golden(name: str, text: str) -> None:
-    """Compare a text with a file of `tests/golden`; `UPDATE_GOLDEN=1` rewrites the file, whose diff is to be read."""
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8", newline="\n")
-    assert text == path.read_text(encoding="utf-8")
 
 
 def scored(method: str = "ccps", /, **given: Any) -> ResultRow:

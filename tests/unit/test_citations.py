@@ -64,20 +64,6 @@ def test_every_disagreement_has_its_number() -> None:
     assert [int(number) for number in numbers] == list(range(1, 75))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("docs/methods.md §0.16-0.17.", {"0.16", "0.17"}),
-        ("docs/methods.md §2.11, §6 #8, #9, #10).", {"2.11", "#8", "#9", "#10"}),
-        ("docs/methods.md §1.4, §1.5 and §2.0; its", {"1.4", "1.5", "2.0"}),
-        ('docs/methods.md\n    # §4; Naeini"', {"4"}),
-        ("docs/methods.md §6 #99", {"#99"}),
-    ],
-)
-def test_citations_are_read(text: str, expected: set[str]) -> None:
-    assert set.union(*map(sections, CITED.findall(joined(text)))) == expected
-
-
 def test_citations_are_found() -> None:
     assert {"0.19", "1.4", "2.0", "2.12", "3", "4", "#46"} <= set.union(*CITATIONS.values())
     assert OUTSIDE.search("(architecture.md §6)")

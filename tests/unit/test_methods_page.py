@@ -12,7 +12,6 @@ from statistics import mean
 from typing import Any
 
 import pytest
-import torch
 
 from bench import registry
 from bench.api import PromptStyle
@@ -221,31 +220,3 @@ def test_probes_are_at_chance_as_the_page_says() -> None:
     above = {cell: value for cell, value in pik.items() if value > 50.6}
     assert above == {("mistral24b", "mmlu-choice"): 56.3, ("mistral24b", "mmlu-oe"): 52.7}
     assert min(pik.values()) == 49.1
-
-
-# --- arithmetic -------------------------------------------------------------------------------------------------------
-
-
-def test_float32_autograd_loses_the_direction_of_a_sure_token() -> None:
-    torch.manual_seed(0)
-    weight, state = torch.randn(32_000, 256) / 16, torch.randn(256)
-    top = (weight.double() @ state.double()).topk(2)
-    token, gap = int(top.indices[0]), float(top.values[0] - top.values[1])
-    state = (state.double() * 17 / gap).float()
-
-    def gradient(dtype: torch.dtype) -> torch.Tensor:
-        h = state.to(dtype).requires_grad_()
-        loss = -(weight.to(dtype) @ h).log_softmax(0)[token]
-        (found,) = torch.autograd.grad(loss, h)
-        return found.double()
-
-    p = (weight @ state).softmax(0)
-    p[token] = 0
-    direct = (weight.T @ p - p.sum() * weight[token]).double()
-    truth = gradient(torch.float64)
-    error = {
-        name: float((found - truth).norm() / truth.norm())
-        for name, found in (("autograd", gradient(torch.float32)), ("direct", direct))
-    }
-    assert error["autograd"] > 0.5
-    assert error["direct"] < 1e-4

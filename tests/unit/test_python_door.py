@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -25,19 +24,6 @@ ROOT = Path(__file__).parents[2]
 def in_a_new_process(code: str) -> str:
     program = [sys.executable, "-c", code]
     return subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60).stdout.strip()
-
-
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    """Not even what the harness itself is made of: only the two empty rooms that can be called."""
-    code = "import sys; before = set(sys.modules); import bench; print(sorted(set(sys.modules) - before))"
-    loaded = set(importlib.import_module("ast").literal_eval(in_a_new_process(code)))
-    assert {name for name in loaded if name.startswith("bench")} == {"bench", "bench.report", "bench.run"}
-    assert not loaded & {"torch", "transformers", "pandas", "numpy", "typer", "rich", "matplotlib"}
-
-
-def test_loading_results_imports_no_torch() -> None:
-    code = "import sys; from bench import load_results; load_results.__name__; print('torch' in sys.modules)"
-    assert in_a_new_process(code) == "False"
 
 
 @pytest.mark.parametrize("first", ["bench.run.pipeline", "bench.report.page", "bench.cli.python", "bench.report.write"])

@@ -146,17 +146,6 @@ def _python(code: str, *path: Path, cwd: Path = ROOT) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def test_listing_imports_nothing_heavy() -> None:
-    done = _python("""
-        import sys
-        from bench import registry
-        registry.methods(), registry.tasks()
-        heavy = {"torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow"} & set(sys.modules)
-        print(sorted(heavy))
-    """)
-    assert done.stdout == "[]\n", done.stderr
-
-
 def test_foreign_module_that_shadows_ours_is_named(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("x = 1\n")
     done = _python(

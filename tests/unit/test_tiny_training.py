@@ -23,7 +23,6 @@ from benchmarks.tiny.tokenizer import make_tokenizer
 from tasks.atlas import AtlasChoice, AtlasOpen
 
 FOLDER = Path(__file__).parents[2] / "bench" / "model" / "tiny"
-MMLU = Path(__file__).parents[3] / "shared" / "data" / "mmlu" / "test.parquet"
 TASKS = {Format.CHOICE: AtlasChoice, Format.OPEN: AtlasOpen}
 
 
@@ -94,16 +93,6 @@ def test_template_prints_one_begin_and_ends_turns(tokenizer):
     assert ids.count(tokenizer.eos_token_id) == len(roles)
     assert tokenizer.decode(ids).count(" kept as it is\n<|end|>") == len(roles)
     assert tokenizer.pad_token_id not in {tokenizer.bos_token_id, tokenizer.eos_token_id}
-
-
-def test_mmlu_has_few_tokens(tokenizer):
-    if not MMLU.exists():
-        pytest.skip(f"{MMLU} is not there")
-    import pandas as pd
-
-    texts = pd.read_parquet(MMLU, columns=["question"])["question"].tolist()[::8]
-    tokens = sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
-    assert sum(map(len, texts)) / tokens >= 2.5
 
 
 def test_a_context_of_many_thousand_tokens_is_read(model):
@@ -215,36 +204,18 @@ def choice(model, tokenizer) -> Measured:
     return Measured(model, tokenizer, Format.CHOICE, every=4)
 
 
-@pytest.fixture(scope="module")
-def opened(model, tokenizer) -> Measured:
-    return Measured(model, tokenizer, Format.OPEN, every=12)
-
-
-def assert_bands(choice: Measured, opened: Measured, *, least: float) -> None:
-    """`least` is that of the AUROC of the self-check on choice questions, the one band near to what is measured."""
+@pytest.mark.slow
+def test_answers_and_self_checks_are_within_the_bands(model, tokenizer):
+    choice, opened = (Measured(model, tokenizer, fmt, every=1) for fmt in (Format.CHOICE, Format.OPEN))
     assert np.mean([answer in set("abcd") for answer in choice.answers]) >= 0.99
     assert 0.55 <= choice.right.mean() <= 0.80
     confidence = choice.logits.softmax(-1).max(-1).values.numpy()
     assert 0.65 <= roc_auc_score(choice.right, confidence) <= 0.95
-    assert least <= roc_auc_score(choice.right, choice.p_true) <= 0.90
+    assert 0.60 <= roc_auc_score(choice.right, choice.p_true) <= 0.90
     assert choice.check_is_letter >= 0.95
     assert 0.35 <= opened.right.mean() <= 0.75
     assert roc_auc_score(opened.right, opened.p_true) >= 0.60
     assert opened.check_is_letter >= 0.95
-
-
-@pytest.mark.slow
-def test_some_of_the_test_questions_are_within_the_bands(choice, opened):
-    """A quarter of the choice questions, and fewer of the open ones.
-
-    0.56: of all questions it is 0.65, and less than 0.56 in a random quarter about as rarely as 0.60 in a half.
-    """
-    assert_bands(choice, opened, least=0.56)
-
-
-@pytest.mark.slow
-def test_all_test_questions_are_within_the_bands(model, tokenizer):
-    assert_bands(*(Measured(model, tokenizer, fmt, every=1) for fmt in (Format.CHOICE, Format.OPEN)), least=0.60)
 
 
 def test_the_letter_says_more_than_the_self_check(choice):

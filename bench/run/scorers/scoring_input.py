@@ -114,8 +114,7 @@ def build_task(
     """Build a task whose prompts have the form of the head's test prompts; also return the subjects without exemplars.
 
     Questions of a subject without exemplars in the head are shown exemplars of other subjects. Without any exemplars,
-    the
-    model would answer otherwise than in the head's training.
+    the model would answer otherwise than in the head's training.
 
     Args:
         card: description of prompts in the head's card.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,11 +16,11 @@ from typing import Any
 
 from bench.grading.openai import OpenAIJudge
 from bench.run.config import RunConfig
-from tests.faults import commands, judge_server
+from tests.faults import commands
 from tests.faults.commands import Outcome, Ran, require, same
-from tests.faults.judge_server import QUICK, Reply, Script, Server, completion, good
 from tests.faults.workload import QUICK as SHORT
 from tests.faults.workload import cache
+from tests.kit.servers import Call, JudgeServer, Reply, Script, completion
 
 TITLE = "a judge and its server"
 PARALLEL = 8
@@ -27,11 +29,14 @@ SECRET = "sk-planted-SECRET123XYZ"  # noqa: S105 - planted, to be looked for
 RUN = ("run", "--method", "ptrue", "--model", "tiny", "--task", "atlas-oe", "--limit", str(LIMIT), *SHORT)
 TOLD = f"calls that were under way, at most {PARALLEL}, may have been paid for and are made again"
 NONSENSE = "answered no chat completion"
+QUICK = {"retry-after-ms": "1"}
+"""Makes the client try again at once."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 STEERING = set("\x1b\x07\u202e\x9b")
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    world = _World(folder, Server(), Server())
+    world = _World(folder, JudgeServer(good), JudgeServer(good))
     for name, (script, code, calls, words) in _servers(world).items():
         yield name, partial(_server_fault, world, name, script, (code, calls, words))
     for sign in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
@@ -49,8 +54,8 @@ class _World:
     """A server that is meant, one that isn't, and a run without fault."""
 
     folder: Path
-    server: Server
-    other: Server
+    server: JudgeServer
+    other: JudgeServer
     made: int = 0
 
     @cached_property
@@ -67,9 +72,9 @@ class _World:
     @cached_property
     def undisturbed(self) -> tuple[int, Mapping[str, Any]]:
         folder = self.fresh()
-        self.server.begin()
+        self.server.begin(good)
         self.run(folder).expect(0)
-        return self.server.calls, commands.cells(folder / "out")
+        return len(self.server.calls), commands.cells(folder / "out")
 
     def same(self, folder: Path) -> None:
         same(commands.cells(folder / "out"), self.undisturbed[1])
@@ -100,7 +105,7 @@ class _World:
 
     def goes_on(self, folder: Path, expected: int) -> Ran:
         """The same command with a server without fault, which is asked so often and gives the right result."""
-        self.server.begin()
+        self.server.begin(good)
         ran = self.run(folder).expect(0)
         self.called(expected, expected)
         self.same(folder)
@@ -108,7 +113,7 @@ class _World:
 
     def called(self, fewest: int, most: int) -> None:
         """Refuse other numbers of calls, none of which may go to the server that isn't meant."""
-        calls = self.server.calls
+        calls = len(self.server.calls)
         outcome = Outcome.PAID if calls > most else Outcome.WRONG
         require(fewest <= calls <= most, outcome, f"{calls} calls, not {fewest} to {most}")
         require(not self.other.calls, Outcome.WRONG, "a server that was not named was called")
@@ -129,11 +134,48 @@ def _says(ran: Ran, words: str) -> None:
     require(words in " ".join(ran.err.split()), Outcome.WRONG, f"no {words!r} in {ran.err[-200:]!r}")
 
 
+def good(call: Call, _n: int) -> Reply:
+    """Yes or no, always the same for the same question."""
+    return Reply("yes" if sum(call.text.encode()) % 3 else "no")
+
+
 def _slowly(seconds: Callable[[int], float]) -> Script:
-    return lambda number, asked: replace(good(number, asked), seconds=seconds(number))
+    return lambda call, n: replace(good(call, n), seconds=seconds(n))
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
+
+
+def reset(connection: socket.socket) -> None:
+    """End the connection as a crash would."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def half_closed(connection: socket.socket) -> None:
+    """Begin an answer and say that nothing more comes."""
+    connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n{")
+    connection.shutdown(socket.SHUT_WR)
+
+
+def drip(connection: socket.socket) -> None:
+    """A byte now and then."""
+    connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n{")
+    for _ in range(100):
+        time.sleep(0.2)
+        connection.sendall(b" ")
+
+
+def endless(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"\r\n")
+    while True:
+        connection.sendall(b" " * 65536)
+        time.sleep(0.01)
+
+
+def silent(_connection: socket.socket) -> None:
+    time.sleep(20)
+
 
 Expected = tuple[int, tuple[int, int], str]
 """Exit code, fewest and most calls, words that are said."""
@@ -144,19 +186,18 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
     n = world.undisturbed[0]
 
     def always(reply: Reply) -> Script:
-        return lambda _n, _asked: reply
+        return lambda _call, _n: reply
 
     def after(k: int, reply: Reply) -> Script:
-        return lambda number, asked: good(number, asked) if number <= k else reply
+        return lambda call, n: good(call, n) if n <= k else reply
 
     def every_second(status: int) -> Script:
         seen: set[str] = set()
 
-        def script(number: int, asked: dict[str, Any]) -> Reply:
-            text = asked["messages"][-1]["content"]
-            if text in seen:
-                return good(number, asked)
-            seen.add(text)
+        def script(call: Call, n: int) -> Reply:
+            if call.text in seen:
+                return good(call, n)
+            seen.add(call.text)
             return Reply("later", status, QUICK)
 
         return script
@@ -175,12 +216,12 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
         "429 after five": (after(5, Reply("quota", 429, QUICK)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
         "500 after five": (after(5, Reply("dead", 500, QUICK)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
         "401 that repeats the key": (always(Reply(f"bad key {SECRET}", 401)), 2, few, "refuses the key (401: bad key"),
-        "reset": (always(Reply(raw=judge_server.reset)), 2, (2, 2), "can't be reached"),
-        "reset after five": (after(5, Reply(raw=judge_server.reset)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
-        "half closed": (always(Reply(raw=judge_server.half_closed)), 2, (2, 2), "can't be reached"),
-        "drip": (always(Reply(raw=judge_server.drip)), 2, few, "gave no whole answer within"),
-        "silence": (always(Reply(raw=judge_server.silent)), 2, (2, 2), "gave no whole answer within"),
-        "endless": (always(Reply(raw=judge_server.endless)), 2, few, "gave no whole answer within"),
+        "reset": (always(Reply(raw=reset)), 2, (2, 2), "can't be reached"),
+        "reset after five": (after(5, Reply(raw=reset)), 2, (7, 5 + 2 * PARALLEL), "from the 5 verdicts"),
+        "half closed": (always(Reply(raw=half_closed)), 2, (2, 2), "can't be reached"),
+        "drip": (always(Reply(raw=drip)), 2, few, "gave no whole answer within"),
+        "silence": (always(Reply(raw=silent)), 2, (2, 2), "gave no whole answer within"),
+        "endless": (always(Reply(raw=endless)), 2, few, "gave no whole answer within"),
         "307 to another port": (always(Reply("", 307, elsewhere)), 2, few, "sends the call elsewhere"),
         "302 to another port": (always(Reply("", 302, elsewhere)), 2, few, "sends the call elsewhere"),
         "HTML": (always(Reply(body=b"<html>hi</html>", headers={"Content-Type": "text/html"})), 2, few, NONSENSE),
@@ -194,7 +235,7 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
         "half characters": (body(completion("\ud800")), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
         "null as text": (body(completion(None)), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
         "never yes or no": (always(Reply("Perhaps")), 2, (20, 20 + PARALLEL - 1), "neither yes nor no"),
-        "another model after five": (after(5, Reply("no", model="judge-2")), 2, (6, 5 + PARALLEL), "judge changed"),
+        "another model after five": (after(5, Reply("no", reported="judge-2")), 2, (6, 5 + PARALLEL), "judge changed"),
         "commands in an error": (always(Reply("\x1b]0;x\x07\x1b[2J\u202e\x9b", 400)), 2, few, r"400: \x1b]0;x\x07"),
     }  # fmt: skip
 
@@ -202,7 +243,7 @@ def _servers(world: _World) -> dict[str, tuple[Script, int, tuple[int, int], str
 def _server_fault(world: _World, name: str, script: Script, expected: Expected) -> None:
     code, (fewest, most), words = expected
     n, folder = world.undisturbed[0], world.fresh()
-    world.other.begin()
+    world.other.begin(good)
     world.server.begin(script)
     ran = world.run(folder).expect(code)
     world.called(fewest, most)
@@ -220,7 +261,7 @@ def _stopped(world: _World, sign: signal.Signals) -> None:
     env = {**cache(folder), "OPENAI_API_KEY": SECRET}
     running = commands.started(*world.arguments(folder), folder=folder, env=env)
     end = time.monotonic() + 60
-    while world.server.calls < n // 2 + PARALLEL:
+    while len(world.server.calls) < n // 2 + PARALLEL:
         require(time.monotonic() < end, Outcome.HUNG, "the calls don't come")
         time.sleep(0.01)
     ran = commands.finished(running, time.monotonic() - running.since, sign)
@@ -242,7 +283,7 @@ def _at_once(world: _World) -> None:
         world.check(folder, commands.finished(one).expect(0))
         world.same(out)
     world.called(n, n)
-    require(len(set(world.server.prompts)) == n, Outcome.PAID, "a question was asked twice")
+    require(len({call.text for call in world.server.calls}) == n, Outcome.PAID, "a question was asked twice")
 
 
 # --- keys, environment, names -----------------------------------------------------------------------------------------
@@ -263,11 +304,11 @@ def _environment(world: _World) -> None:
     proxy = world.other.url.removesuffix("/v1")
     planted = {f"OPENAI_{name}": "planted-id" for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "API_VERSION")}
     planted |= {"OPENAI_BASE_URL": world.other.url, "http_proxy": proxy, "HTTP_PROXY": proxy, "ALL_PROXY": proxy}
-    world.server.begin()
-    world.other.begin()
+    world.server.begin(good)
+    world.other.begin(good)
     world.run(folder, env=planted).expect(0)
     world.called(n, n)
-    told = "planted-id" in str(world.server.headers)
+    told = "planted-id" in str([call.headers for call in world.server.calls])
     require(not told, Outcome.WRONG, "the server learned of an organisation or a project")
     world.same(folder)
 
@@ -294,7 +335,7 @@ def _table_of_it(world: _World) -> None:
 def _hostile_results(world: _World) -> Path:
     folder = world.fresh()
     name = "judge\x1b]0;x\x07\u202e\ud800\x9b" + "x" * 10_000
-    world.server.begin(lambda number, asked: replace(good(number, asked), model=name))
+    world.server.begin(lambda call, n: replace(good(call, n), reported=name))
     world.run(folder).expect(0)
     for row in commands.cells(folder / "out").values():
         plain = row["judge"].isprintable() and len(row["judge"]) <= 300
@@ -303,7 +344,7 @@ def _hostile_results(world: _World) -> Path:
 
 
 def _named(world: _World, name: str) -> None:
-    world.server.begin()
+    world.server.begin(good)
     ran = world.run(world.fresh(), "--judge-model", name).expect(2)
     halved = "\ud800" in name  # nothing of a command line may be that
     _says(ran, "expected text that UTF-8 can hold" if halved else "--judge-model: expected a name of 1 to 255")
@@ -348,7 +389,7 @@ def _harmed(world: _World, name: str, harm: Callable[[bytes], bytes]) -> None:
     if name == "unreadable":
         path.unlink()
         path.mkdir()  # root reads whatever has no rights
-        world.server.begin()
+        world.server.begin(good)
         _says(world.run(folder).expect(2), "The cache of verdicts could not be read")
         path.rmdir()
         path.write_bytes(whole)

@@ -1,8 +1,7 @@
-"""The contract: ragged rows, batches, the output head, what a method saves, what a task card demands."""
+"""The contract: ragged rows, batches, what a method saves, what a task card demands."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from bench.api import (
     TokenIds,
     Unembedding,
     UntrainableError,
-    registration,
 )
 from bench.api.batch import Column
 from bench.api.methods import refuse_gold, refuse_one_class
@@ -68,24 +66,6 @@ def test_ragged_rows_keep_their_trailing_shape() -> None:
     assert ragged.values.shape == (3, 3)
     assert ragged.offsets.tolist() == [0, 2, 3]
     assert ragged.take(np.array([1, 0, 1]))[2].tolist() == [[0.0, 0.0, 0.0]]
-
-
-# --- output head ------------------------------------------------------------------------------------------------------
-
-
-def test_output_head_follows_the_formula_on_a_case_by_hand() -> None:
-    head = OutputHead(torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([0.5, 0.0]), scale=2.0, softcap=3.0)
-    u = [2.0 * (1.0 * 1.0 + 2.0 * 1.0 + 0.5), 2.0 * -1.0]
-    got = head.logits(torch.tensor([1.0, 1.0]))
-    assert got.tolist() == pytest.approx([3.0 * math.tanh(v / 3.0) for v in u], rel=1e-6)
-
-
-def test_output_head_computes_in_float32_whatever_it_is_given() -> None:
-    head = OutputHead(torch.full((1, 512), 0.01, dtype=torch.bfloat16))
-    exact = 512 * 512 * float(torch.tensor(0.01, dtype=torch.bfloat16))
-    got = head.logits(torch.full((3, 512), 512.0, dtype=torch.bfloat16))
-    assert got.dtype == torch.float32
-    assert got.tolist() == [[pytest.approx(exact, rel=1e-6)]] * 3
 
 
 # --- batch ------------------------------------------------------------------------------------------------------------
@@ -283,17 +263,6 @@ def test_incomplete_card_does_not_construct(change: dict[str, Any], message: str
 @pytest.mark.parametrize("change", [{}, {"revision": None, "unpinned_reason": "moves"}, {"hub": None, "folder": ""}])
 def test_complete_card_constructs(change: dict[str, Any]) -> None:
     assert TaskCard(**(CARD | change)).version == 1
-
-
-# --- decorators -------------------------------------------------------------------------------------------------------
-
-
-def test_decorators_name_the_class_and_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared: list[registration.PendingRegistration] = []
-    monkeypatch.setattr(registration, "DECLARED", declared)
-    assert registration.method("plain-method")(Plain) is Plain
-    assert Plain.name == "plain-method"
-    assert [(d.kind, d.name, d.plugin, d.module) for d in declared] == [("method", "plain-method", Plain, __name__)]
 
 
 # --- what a method may read -------------------------------------------------------------------------------------------

@@ -20,6 +20,11 @@ try:
 except SystemExit:
     pass
 """
+FIGURE = """
+import pathlib, tempfile
+from bench.report.figures.drawing import new_figure, save
+save(new_figure((1, 1), (3.0, 1.0), title="a", note="b")[0], pathlib.Path(tempfile.mkdtemp()) / "a.svg")
+"""
 
 
 @pytest.mark.parametrize(
@@ -31,9 +36,10 @@ except SystemExit:
         ("from bench import registry; registry.methods(), registry.tasks()", HEAVY),
         ("import bench.report.tables.build, bench.results.files", {"torch", "transformers", "pandas"}),
         ("import bench.report.style, bench.report.figures", {"matplotlib"}),
+        (FIGURE, {"matplotlib.pyplot"}),
         (LIST, HEAVY),
     ],
-    ids=["package", "command", "results", "registry", "tables", "figures", "list"],
+    ids=["package", "command", "results", "registry", "tables", "figures", "a drawn figure", "list"],
 )
 def test_imports_are_light(program: str, never: set[str]) -> None:
     loaded = subprocess.run(

@@ -168,17 +168,3 @@ def test_style_that_can_not_be_drawn_is_named(tmp_path, text, message):
 
 def test_style_settings_are_those_of_matplotlib():
     assert set(RC) <= set(matplotlib.rcParamsDefault)
-
-
-@pytest.mark.parametrize(
-    ("code", "library"),
-    [
-        ("import bench.report.style, bench.report.figures", "matplotlib"),
-        (("import tempfile, pathlib; from bench.report.figures.drawing import new_figure, save;"
-         "save(new_figure((1, 1), (3.0, 1.0), title='a', note='b')[0], pathlib.Path(tempfile.mkdtemp()) / 'a.svg')"),
-         "matplotlib.pyplot"),
-    ],
-)  # fmt: skip
-def test_figures_load_matplotlib_late_and_pyplot_never(code, library):
-    command = f"import sys; {code}; sys.exit({library!r} in sys.modules)"
-    subprocess.run([sys.executable, "-c", command], env={"PYTHONPATH": ":".join(sys.path)}, check=True)

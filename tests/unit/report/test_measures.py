@@ -19,7 +19,7 @@ from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.tables import formats
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from tests.fixtures.readable import labels, note
-from tests.kit.tables import check_golden
+from tests.kit.golden import check_golden
 
 COLUMNS = (
     MeasureColumn("what", "what", "text"),

@@ -18,7 +18,7 @@ from bench.report.figures.variants import differences_of_variants
 from bench.report.tables import formats
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
 from tests.fixtures.readable import check_readable, words
-from tests.kit.tables import check_golden
+from tests.kit.golden import check_golden
 
 RESULTS = Path(__file__).parents[3] / "results"
 

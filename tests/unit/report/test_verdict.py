@@ -27,7 +27,8 @@ from bench.report.verdict.judgement import questions_needed, two_digits
 from bench.results import files
 from bench.results.row import LabelsSeen
 from bench.stats import Comparison, Influence, Sampling, Settings, StandardErrors, compare, max_t, p_values, strata_of
-from tests.kit.tables import CUT_SHORT, Tests, check_golden, planted, scored
+from tests.kit.golden import check_golden
+from tests.kit.tables import CUT_SHORT, Tests, planted, scored
 from tests.kit.world import Answers, write_result
 
 USUAL = {"labels_seen": LabelsSeen(1280, 320), "n_parameters": 258, "forward_tokens_alone": 25_400}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.api import (
@@ -84,6 +84,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[TaskSplit],
 
 
 @given(runs())
+@settings(deadline=None)
 def test_steps_come_once_after_what_they_need(run: Any) -> None:
     methods, tests, learn_on = run
     steps = plan(methods, tests, learn_on)
@@ -107,6 +108,7 @@ def test_steps_come_once_after_what_they_need(run: Any) -> None:
 
 
 @given(runs())
+@settings(deadline=None)
 def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
     methods, tests, learn_on = run
     for step in plan(methods, tests, learn_on):
@@ -122,6 +124,7 @@ def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
 
 
 @given(runs())
+@settings(deadline=None)
 def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
     methods, tests, learn_on = run
     backwards = dict(reversed(list(methods.items())))

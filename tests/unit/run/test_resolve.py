@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.api import Question, UserError
@@ -341,6 +341,7 @@ def test_honest_questions_pass() -> None:
 
 
 @given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=40), st.integers(1, 50))
+@settings(deadline=None)
 def test_limit_takes_from_every_subject_in_turn(subjects: list[str], limit: int) -> None:
     questions = [Question(f"{i}", subject, "Which?", ("1", "2"), 0) for i, subject in enumerate(subjects)]
     kept = limit_by_subject(questions, limit)
