@@ -36,7 +36,10 @@ class Answers:
         return cls(evidence, evidence + noise * rng.normal(size=n) > threshold)
 
     def confidences(self, skill: float, seed: int = 0, *, slope: float = 2.5) -> FloatArray:
-        """Confidences, `(n,)`, of a method that knows the evidence (skill 1) or nothing of it (skill 0)."""
+        """Confidences, `(n,)`, of a method that knows the evidence (skill 1) or nothing of it (skill 0).
+
+        With the seed of `drawn` the noise is the evidence itself, so that skill makes no difference: take another.
+        """
         noise = np.random.default_rng(seed).normal(size=len(self.evidence))
         return np.asarray(1 / (1 + np.exp(-slope * (skill * self.evidence + (1 - skill) * noise))))
 

@@ -40,7 +40,7 @@ from bench.api.protocol import Protocol
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-def test_signals_are_equal_by_their_fields_and_different_by_their_type() -> None:
+def test_signals_are_equal_by_type_and_fields() -> None:
     assert Hidden() == Hidden(1.0)
     assert Hidden(0.5) != Hidden(0.75)
     assert len({ChoiceLogits(), QueryLogits(), Unembedding(), ChoiceLogits()}) == 3
@@ -80,19 +80,19 @@ def _batch(correct: Any = None) -> Batch:
     return Batch(["a", "b", "c"], columns, correct)
 
 
-def test_undeclared_signal_is_refused_with_what_is_declared() -> None:
+def test_batch_refuses_an_undeclared_signal() -> None:
     with pytest.raises(ContractError, match=r"ChoiceLogits\(\) was read but not declared.*QueryLogits\(\), TokenIds"):
         _batch()[ChoiceLogits()]
 
 
-def test_labels_exist_only_where_they_were_given() -> None:
+def test_batch_labels_exist_only_where_given() -> None:
     assert _batch(np.array([1, 0, 1])).correct.tolist() == [True, False, True]
     with pytest.raises(ContractError, match="labels exist only in fit"):
         _ = _batch().correct
 
 
 @pytest.mark.parametrize("rows", [[2, 0], np.array([2, 0]), (2, 0)])
-def test_take_keeps_rows_labels_and_the_shared_head_together(rows: Any) -> None:
+def test_batch_take_keeps_rows_labels_and_head(rows: Any) -> None:
     batch = _batch(np.array([True, False, False]))
     taken = batch.take(rows)
     assert taken.ids == ("c", "a")
@@ -102,7 +102,7 @@ def test_take_keeps_rows_labels_and_the_shared_head_together(rows: Any) -> None:
     assert taken[Unembedding()] is batch[Unembedding()]
 
 
-def test_take_accepts_a_mask_and_an_empty_choice() -> None:
+def test_batch_take_accepts_masks_and_empty_choices() -> None:
     assert _batch().take(np.array([False, True, False])).ids == ("b",)
     empty = _batch().take(np.array([], dtype=np.int64))
     assert len(empty) == 0
@@ -110,7 +110,7 @@ def test_take_accepts_a_mask_and_an_empty_choice() -> None:
 
 
 @pytest.mark.parametrize("take", [False, True])
-def test_arrays_cannot_be_written_and_the_owner_s_stay_writable(*, take: bool) -> None:
+def test_batch_arrays_cannot_be_written(*, take: bool) -> None:
     owned = np.zeros((3, 2), dtype=np.float32)
     batch = Batch(["a", "b", "c"], {QueryLogits(): owned, TokenIds(): Ragged.of([[1], [2], [3]])}, np.ones(3, np.bool_))
     batch = batch.take([0, 1]) if take else batch
@@ -121,7 +121,7 @@ def test_arrays_cannot_be_written_and_the_owner_s_stay_writable(*, take: bool) -
 
 
 @pytest.mark.parametrize("take", [False, True])
-def test_a_copy_of_one_s_own_can_be_written_and_changes_nothing_else(*, take: bool) -> None:
+def test_batch_copy_can_be_written_alone(*, take: bool) -> None:
     batch = _batch(np.ones(3, np.bool_))
     own = batch.own().take([0, 1]) if take else batch.own()
     with warnings.catch_warnings():
@@ -135,14 +135,14 @@ def test_a_copy_of_one_s_own_can_be_written_and_changes_nothing_else(*, take: bo
     assert own[Unembedding()] is batch[Unembedding()]
 
 
-def test_what_is_read_of_a_copy_counts_as_read() -> None:
+def test_batch_copy_counts_labels_as_read() -> None:
     batch = _batch(np.ones(3, np.bool_))
     _ = batch.own().correct
     assert batch.labels_read
 
 
 @pytest.mark.parametrize("correct", [np.zeros(3, np.bool_), np.ones(3, np.bool_), np.zeros(0, np.bool_)])
-def test_answers_of_one_kind_teach_nothing_unless_a_method_says_otherwise(correct: Any) -> None:
+def test_answers_of_one_kind_are_refused_in_training(correct: Any) -> None:
     kind = "right" if correct.any() else "wrong"
     told = (
         f"all 3 training answers are {kind}: there is nothing to learn" if len(correct) else "are no training answers"
@@ -179,24 +179,24 @@ class Learner(Plain):
         return self
 
 
-def test_parameters_are_the_arguments_as_stored() -> None:
+def test_method_parameters_are_its_arguments() -> None:
     assert Plain().params() == {}
     assert Learner(5, wide=True).params() == {"steps": 5, "wide": True}
 
 
-def test_a_method_trains_if_it_defines_fit() -> None:
+def test_method_trains_if_it_defines_fit() -> None:
     assert not Plain.trains()
     assert Learner.trains()
     assert Plain().fit(_batch(), Context(seed=0)).fitted() == {}
 
 
-def test_defaults_skip_nothing_and_count_no_parameters() -> None:
+def test_method_defaults_skip_and_count_nothing() -> None:
     facts = RunFacts(ModelFacts("m", 2, 3, 4), "t", Format.CHOICE, 10)
     assert Plain().skip(facts) is None
     assert Plain().n_parameters(facts) == 0
 
 
-def test_what_was_learned_survives_saving(tmp_path: Path) -> None:
+def test_method_state_survives_saving(tmp_path: Path) -> None:
     method = Learner()
     learned = {
         "weight_": np.arange(6.0).reshape(2, 3).T,  # not contiguous
@@ -218,19 +218,19 @@ def test_what_was_learned_survives_saving(tmp_path: Path) -> None:
     assert loaded["nested_"]["rate"] == 0.1  # to the last bit
 
 
-def test_nothing_learned_can_be_saved_too(tmp_path: Path) -> None:
+def test_method_without_state_can_be_saved(tmp_path: Path) -> None:
     Plain().save(tmp_path)
     assert Plain().load(tmp_path).fitted() == {}
 
 
-def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
+def test_method_state_that_cannot_be_saved(tmp_path: Path) -> None:
     method = Learner()
     method.model_ = {"net": object()}  # type: ignore[attr-defined]
     with pytest.raises(ContractError, match=r"'model_/net' is a object; only numbers"):
         method.save(tmp_path)
 
 
-def test_context_gives_the_same_stream_at_each_access() -> None:
+def test_context_rng_is_new_at_each_access() -> None:
     context = Context(seed=5)
     assert context.rng.random() == context.rng.random() == np.random.default_rng(5).random()
     assert context.protocol == Protocol()
@@ -255,20 +255,20 @@ CARD: dict[str, Any] = {
         ({"sizes": {}}, r"sizes name \[\], splits name \['test'\]"),
     ],
 )
-def test_incomplete_card_does_not_construct(change: dict[str, Any], message: str) -> None:
+def test_task_card_that_is_incomplete_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractError, match=message):
         TaskCard(**(CARD | change))
 
 
 @pytest.mark.parametrize("change", [{}, {"revision": None, "unpinned_reason": "moves"}, {"hub": None, "folder": ""}])
-def test_complete_card_constructs(change: dict[str, Any]) -> None:
+def test_task_card_that_is_complete(change: dict[str, Any]) -> None:
     assert TaskCard(**(CARD | change)).version == 1
 
 
 # --- what a method may read -------------------------------------------------------------------------------------------
 
 
-def test_a_signal_of_ones_own_is_refused() -> None:
+def test_signal_of_a_plugin_is_refused() -> None:
     class Mine(Signal):
         """A signal that the harness can't measure."""
 

@@ -29,18 +29,18 @@ HALVES = [0.5, 0.25, 1.0]
     ],
     ids=lambda values: f"{type(values).__name__}-{getattr(values, 'dtype', '')}",
 )
-def test_numbers_of_any_kind_become_float64(values: Any) -> None:
+def test_confidences_of_any_kind_become_float64(values: Any) -> None:
     for found in (check_confidences("x", values, 3), check_scores("x", values, ["a", "b", "c"])):
         assert found.dtype == np.float64
         assert found.tolist() == HALVES
 
 
-def test_whole_numbers_are_numbers() -> None:
+def test_confidences_may_be_whole_numbers() -> None:
     assert check_confidences("x", [0, 1], 2).tolist() == [0.0, 1.0]
     assert check_scores("x", torch.tensor([-3, 12]), ["a", "b"]).tolist() == [-3.0, 12.0]
 
 
-def test_what_was_given_is_not_what_is_kept() -> None:
+def test_confidences_are_copied() -> None:
     values = np.array([0.5, 0.25])
     found = check_confidences("x", values, 2)
     values[:] = 0
@@ -63,14 +63,14 @@ def test_what_was_given_is_not_what_is_kept() -> None:
         (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), "x: expected real numbers, got datetime64"),
     ],
 )
-def test_what_is_no_number_is_refused(values: Any, complaint: str) -> None:
+def test_confidences_that_are_no_numbers_are_refused(values: Any, complaint: str) -> None:
     with pytest.raises(ContractError, match=complaint):
         check_confidences("x", values, 2)
     with pytest.raises(ContractError, match=complaint):
         check_scores("x", values, ["a", "b"])
 
 
-def test_what_a_mask_hides_is_no_number() -> None:
+def test_confidences_that_are_masked_are_refused() -> None:
     with pytest.raises(ContractError, match="NaN in 1 of 2"):
         check_confidences("x", np.ma.masked_array([0.5, 0.1], [True, False]), 2)
 
@@ -85,16 +85,16 @@ def test_what_a_mask_hides_is_no_number() -> None:
         ((), r"got \(\)$"),
     ],
 )
-def test_another_shape_is_refused_with_what_to_do(shape: tuple[int, ...], hint: str) -> None:
+def test_confidences_of_another_shape_are_refused(shape: tuple[int, ...], hint: str) -> None:
     with pytest.raises(ContractError, match=r"x: expected shape \(2,\), " + hint):
         check_confidences("x", np.zeros(shape), 2)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, np.inf, -np.inf])
-def test_what_lies_outside_is_refused(value: float) -> None:
+def test_confidences_outside_0_and_1_are_refused(value: float) -> None:
     with pytest.raises(ContractError, match=rf"x: expected values within \[0, 1\], got .*{value}"):
         check_confidences("x", np.array([0.5, value]), 2)
 
 
-def test_numbers_keep_their_shape() -> None:
+def test_confidences_keep_their_shape() -> None:
     assert as_float64("x", [[1, 2]]).shape == (1, 2)

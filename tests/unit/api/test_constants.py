@@ -15,14 +15,14 @@ METHODS = registry.methods()
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_every_constant_of_a_method_has_a_source(name: str) -> None:
+def test_constants_have_a_source(name: str) -> None:
     cls = METHODS.get(name)
     records = constants(cls)
     assert {record["name"] for record in records} == set(cls().params())
     assert [record["name"] for record in records if not record["source"]] == []
 
 
-def test_presets_that_differ_from_the_paper_are_named() -> None:
+def test_constants_that_deviate_are_named() -> None:
     by_name = {record["name"]: record for record in constants(METHODS.get("ccps"))}
     assert by_name["radius"]["deviates"] == ""
     assert by_name["optimiser"]["deviates"] == "refcode"
@@ -33,7 +33,7 @@ def test_presets_that_differ_from_the_paper_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_demo_differs_from_fixed_in_budgets_only(name: str) -> None:
+def test_constants_of_demo_differ_in_budgets_only(name: str) -> None:
     budgets = ("steps", "learning_rate", "points")
     differing = [r["name"] for r in constants(METHODS.get(name)) if r.get("demo") != r.get("fixed")]
     assert all(any(word in field for word in budgets) for field in differing)
@@ -65,7 +65,7 @@ class Deeper(Probe):
         raise NotImplementedError
 
 
-def test_presets_are_differences_and_fields_are_inherited_with_their_sources() -> None:
+def test_constants_are_inherited_with_their_sources() -> None:
     assert constants(Deeper) == [
         {"name": "steps", "paper": 20, "fixed": 10, "deviates": "fixed", "source": "Paper, table 1."},
         {"name": "rate", "paper": 0.1, "fixed": 0.1, "deviates": "", "source": "CHOSEN: deeper probes diverge at 0.5."},

@@ -28,13 +28,13 @@ def followed(stopping: EarlyStopping, losses: dict[int, float]) -> list[int]:
     return steps
 
 
-def test_points_double_and_end_at_the_limit() -> None:
+def test_early_stopping_points_double_to_the_limit() -> None:
     assert points_of(10_000) == (78, 156, 312, 625, 1250, 2500, 5000, 10_000)
     assert points_of(5) == (1, 2, 5)
     assert points_of(1) == (1,)
 
 
-def test_two_points_in_a_row_that_bring_nothing_end_it() -> None:
+def test_early_stopping_ends_after_two_useless_points() -> None:
     stopping = EarlyStopping(128, labelled(), name="stage", epochs_per_step=0.5)
     steps = followed(stopping, {1: 0.6, 2: 0.5, 4: 0.55, 8: 0.45, 16: 0.46, 32: 0.45, 64: 0.1})
     assert steps == list(range(1, 33))
@@ -44,7 +44,7 @@ def test_two_points_in_a_row_that_bring_nothing_end_it() -> None:
     assert (stage.steps, stage.losses) == ((1, 2, 4, 8, 16, 32), (0.6, 0.5, 0.55, 0.45, 0.46, 0.45))
 
 
-def test_without_validation_the_last_step_is_kept() -> None:
+def test_early_stopping_without_validation_keeps_the_last() -> None:
     stopping = EarlyStopping(7)
     seen = []
     for step in stopping:
@@ -64,7 +64,7 @@ def test_without_validation_the_last_step_is_kept() -> None:
         (4, 0, {1: 0.3, 2: 0.2, 4: 0.1}, False),
     ],
 )
-def test_it_is_cut_short_where_the_loss_still_falls_before_the_published_end(
+def test_training_is_cut_short_while_loss_falls(
     limit: int, published: int, losses: dict[int, float], *, cut_short: bool
 ) -> None:
     stopping = EarlyStopping(limit, labelled(), published=published)
@@ -72,13 +72,13 @@ def test_it_is_cut_short_where_the_loss_still_falls_before_the_published_end(
     assert stopping.stage().cut_short is cut_short
 
 
-def test_a_loss_that_is_no_number_is_never_the_best() -> None:
+def test_loss_that_is_nan_is_never_best() -> None:
     stopping = EarlyStopping(4, labelled())
     followed(stopping, {1: 0.3, 2: float("nan"), 4: 0.2})
     assert stopping.kept == "weights 4"
 
 
-def test_confidences_of_every_point_are_kept_and_labels_count_as_read() -> None:
+def test_early_stopping_keeps_confidences_of_every_point() -> None:
     batch = labelled()
     ctx = Context(seed=0, validation=batch)
     stopping = ctx.early_stopping(2)
@@ -96,7 +96,7 @@ def test_confidences_of_every_point_are_kept_and_labels_count_as_read() -> None:
     ("confidence", "complaint"),
     [(np.full((4, 1), 0.5), "expected shape"), (np.full(4, -1.5), "within"), (np.full(3, 0.5), "expected shape")],
 )
-def test_what_is_recorded_must_be_confidences(confidence: np.ndarray, complaint: str) -> None:
+def test_early_stopping_records_only_confidences(confidence: np.ndarray, complaint: str) -> None:
     """A column would be broadcast, and logits give a loss as well: a wrong step would be kept without a word."""
     stopping = EarlyStopping(1, labelled())
     for _ in stopping:
@@ -105,18 +105,18 @@ def test_what_is_recorded_must_be_confidences(confidence: np.ndarray, complaint:
 
 
 @pytest.mark.parametrize(("limit", "points"), [(0, 8), (-1, 8), (10, 0)])
-def test_no_step_is_one_sentence(limit: int, points: int) -> None:
+def test_early_stopping_needs_a_step(limit: int, points: int) -> None:
     with pytest.raises(UserError, match="at least 1 step"):
         EarlyStopping(limit, points=points)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1))
-def test_the_loss_is_the_metric(rows: list[tuple[float, bool]]) -> None:
+def test_early_stopping_loss_is_the_nll(rows: list[tuple[float, bool]]) -> None:
     confidence, correct = np.array([p for p, _ in rows]), np.array([o for _, o in rows])
     assert validation_loss(confidence, correct) == pytest.approx(metrics.nll(confidence, correct), rel=1e-12)
 
 
-def test_a_resumed_training_goes_on_as_it_was() -> None:
+def test_early_stopping_resumed_goes_on() -> None:
     losses = {1: 0.6, 2: 0.5, 4: 0.55, 8: 0.45, 16: 0.46, 32: 0.45}
     whole = EarlyStopping(128, labelled())
     followed(whole, losses)
@@ -132,7 +132,7 @@ def test_a_resumed_training_goes_on_as_it_was() -> None:
     assert (again.stage(), again.kept) == (whole.stage(), whole.kept)
 
 
-def test_what_predict_writes_into_its_batch_is_gone_at_the_next_point() -> None:
+def test_validation_batch_is_fresh_at_each_point() -> None:
     held = Batch(["a", "b", "c", "d"], {QueryLogits(): np.full((4, 2), 0.25)}, CORRECT).own()
 
     def predict(batch: Batch) -> np.ndarray:

@@ -11,17 +11,17 @@ def raising(error: BaseException) -> None:
     raise error
 
 
-def test_work_gives_its_value() -> None:
+def test_capture_gives_the_value() -> None:
     assert capture(divmod, 7, 2) == (3, 1)
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit("x")])
-def test_what_a_plugin_raises_comes_back_and_holds_no_frames(error: BaseException) -> None:
+def test_capture_returns_errors_without_frames(error: BaseException) -> None:
     found = capture(raising, error)
     assert found is error
     assert found.__traceback__ is None
 
 
-def test_an_interrupt_ends_the_run() -> None:
+def test_capture_lets_an_interrupt_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         capture(raising, KeyboardInterrupt())

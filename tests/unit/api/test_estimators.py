@@ -67,7 +67,7 @@ def outputs(estimator: Any) -> FloatArray:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_estimator_predicts_the_very_same_after_loading(tmp_path: Path, name: str) -> None:
+def test_estimator_predicts_the_same_after_loading(tmp_path: Path, name: str) -> None:
     estimator = KEPT[name]().fit(TRAIN, LABELS)
     saved(tmp_path, estimator)
     again = loaded(tmp_path)
@@ -76,7 +76,7 @@ def test_an_estimator_predicts_the_very_same_after_loading(tmp_path: Path, name:
     assert np.array_equal(again.predict(NEW), estimator.predict(NEW))
 
 
-def test_transformers_are_kept_too_and_in_dicts_and_lists(tmp_path: Path) -> None:
+def test_estimators_in_dicts_and_lists_are_saved(tmp_path: Path) -> None:
     scaler, pca = StandardScaler().fit(TRAIN), PCA(3).fit(TRAIN)
     saved(tmp_path, {"first": scaler, "layers": [pca, (pca, 1, None)]})
     again = loaded(tmp_path)
@@ -85,7 +85,7 @@ def test_transformers_are_kept_too_and_in_dicts_and_lists(tmp_path: Path) -> Non
     assert again["layers"][1][1:] == (1, None)
 
 
-def test_numbers_keep_their_type_and_arrays_their_order(tmp_path: Path) -> None:
+def test_saved_numbers_keep_type_and_order(tmp_path: Path) -> None:
     by_columns = np.asfortranarray(TRAIN[:4])
     saved(tmp_path, (np.float32(0.1), np.int64(3), True, 0.1, by_columns, np.zeros(()), [], ()))
     number, count, yes, plain, columns, none, *empty = loaded(tmp_path)
@@ -96,12 +96,12 @@ def test_numbers_keep_their_type_and_arrays_their_order(tmp_path: Path) -> None:
     assert empty == [[], ()]
 
 
-def test_a_dict_that_looks_like_something_else_is_refused(tmp_path: Path) -> None:
+def test_saved_dict_with_reserved_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="'model_' has the keys array, which mean something else"):
         saved(tmp_path, {"array": 3.0})
 
 
-def test_nothing_is_pickled(tmp_path: Path) -> None:
+def test_estimator_is_saved_without_pickle(tmp_path: Path) -> None:
     saved(tmp_path, KEPT["forest"]().fit(TRAIN, LABELS))
     assert {path.name for path in tmp_path.iterdir()} == {"fitted.json", "fitted.safetensors"}
 
@@ -122,7 +122,7 @@ class Mine(LogisticRegression):
         (lambda: FunctionTransformer(np.log), "'model_/func' is a ufunc; only"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_name(tmp_path: Path, make: Callable[[], Any], complaint: str) -> None:
+def test_estimator_that_cannot_be_saved_is_named(tmp_path: Path, make: Callable[[], Any], complaint: str) -> None:
     with pytest.raises(ContractError, match=complaint):
         saved(tmp_path, make())
 
@@ -144,14 +144,14 @@ def test_what_cannot_be_kept_is_refused_by_name(tmp_path: Path, make: Callable[[
         7,
     ],
 )
-def test_another_class_is_refused(tmp_path: Path, kind: object) -> None:
+def test_estimator_class_outside_scikit_learn_is_refused(tmp_path: Path, kind: object) -> None:
     altered(tmp_path, lambda plain: plain.update(estimator=kind))
     with pytest.raises(ContractError, match="model_: expected a class of scikit-learn, got"):
         loaded(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["predict", "__class__", "__dict__", "__setstate__", "n_features_in", "fit", "a b"])
-def test_an_attribute_hides_no_method(tmp_path: Path, name: str) -> None:
+def test_estimator_attribute_hides_no_method(tmp_path: Path, name: str) -> None:
     altered(tmp_path, lambda plain: plain["state"].update({name: "x"}))
     if name == "n_features_in":  # a name like any other
         assert loaded(tmp_path).n_features_in == "x"
@@ -160,7 +160,7 @@ def test_an_attribute_hides_no_method(tmp_path: Path, name: str) -> None:
         loaded(tmp_path)
 
 
-def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_estimator_of_another_version_is_refused(tmp_path: Path) -> None:
     altered(tmp_path, lambda plain: plain.update(sklearn="0.19.0"))
     with pytest.raises(ContractError, match=r"model_ was fitted by scikit-learn 0.19.0, and this is .*; fit it again"):
         loaded(tmp_path)
@@ -169,7 +169,7 @@ def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("left_child", 10**6), ("left_child", 0), ("feature", 99), ("feature", -5)]
 )
-def test_a_tree_that_leads_outside_of_itself_is_refused(tmp_path: Path, field: str, value: int) -> None:
+def test_estimator_tree_that_leads_outside_is_refused(tmp_path: Path, field: str, value: int) -> None:
     estimator = RandomForestClassifier(1, random_state=0).fit(TRAIN, LABELS)
     holder = Holder()
     holder.model_ = estimator  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def test_a_tree_that_leads_outside_of_itself_is_refused(tmp_path: Path, field: s
         loaded(tmp_path)
 
 
-def test_a_machine_without_all_its_vectors_is_refused(tmp_path: Path) -> None:
+def test_estimator_svc_without_all_vectors_is_refused(tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     saved(tmp_path, SVC().fit(TRAIN, LABELS))

@@ -49,7 +49,7 @@ def hidden() -> torch.Tensor:
 
 @pytest.mark.parametrize("scratch", [1, 64 * 300, 1 << 24])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_logits_are_exact_up_to_the_order_of_sums(
+def test_output_head_logits_are_exact(
     dtype: torch.dtype, scratch: int, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_SCRATCH", scratch)
@@ -61,14 +61,14 @@ def test_logits_are_exact_up_to_the_order_of_sums(
             torch.testing.assert_close(head.logits(states, ROWS), got[..., ROWS], atol=2e-5, rtol=1e-6)
 
 
-def test_float32_is_one_product_to_the_bit(hidden: torch.Tensor) -> None:
+def test_output_head_of_float32_is_one_product(hidden: torch.Tensor) -> None:
     plain, _ = heads(torch.float32)
     assert torch.equal(plain.logits(hidden), hidden @ plain.weight.T)
     assert torch.equal(plain.logits(hidden, ROWS), (hidden @ plain.weight.T)[..., ROWS])
 
 
 @pytest.mark.parametrize("rows", [None, ROWS])
-def test_a_short_head_is_never_widened_whole(
+def test_output_head_is_never_widened_whole(
     rows: list[int] | None, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_SCRATCH", 64 * 100)
@@ -78,16 +78,14 @@ def test_a_short_head_is_never_widened_whole(
         assert seen.numbers <= (10 * 1000 if rows is None else 10 * 64)
 
 
-def test_an_accelerator_multiplies_short_weights_as_they_are(hidden: torch.Tensor) -> None:
+def test_output_head_on_accelerator_keeps_short_weights(hidden: torch.Tensor) -> None:
     head = OutputHead(torch.empty(1000, 64, dtype=torch.bfloat16, device="meta"))
     with Largest() as seen:
         got = head.logits(hidden.bfloat16().to("meta"))
     assert (got.shape, got.dtype, seen.numbers) == ((2, 5, 1000), torch.float32, 10 * 1000)
 
 
-def test_an_accelerator_widens_no_whole_head_on_the_way_back_either(
-    hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_head_gradient_widens_no_whole_head(hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_SCRATCH", 64 * 100)
     head = OutputHead(torch.empty(1000, 64, dtype=torch.bfloat16, device="meta"))
     states = hidden.bfloat16().to("meta").requires_grad_()
@@ -97,7 +95,7 @@ def test_an_accelerator_widens_no_whole_head_on_the_way_back_either(
 
 
 @pytest.mark.parametrize("scratch", [64, 64 * 300, 1 << 24])
-def test_an_accelerator_s_gradient_is_that_of_the_copy(
+def test_output_head_gradient_is_that_of_a_copy(
     scratch: int, hidden: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU, with a product in float32 in place of the one that it lacks."""
@@ -118,7 +116,7 @@ def test_an_accelerator_s_gradient_is_that_of_the_copy(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_losses_have_gradients_through_the_head(dtype: torch.dtype, hidden: torch.Tensor) -> None:
+def test_output_head_passes_gradients(dtype: torch.dtype, hidden: torch.Tensor) -> None:
     for head in heads(dtype):
         ours, theirs = (hidden.clone().to(dtype).requires_grad_() for _ in range(2))
         head.logits(ours).logsumexp(-1).sum().backward()
@@ -127,7 +125,7 @@ def test_losses_have_gradients_through_the_head(dtype: torch.dtype, hidden: torc
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_arrays_give_arrays_of_the_same_numbers(dtype: torch.dtype, hidden: torch.Tensor) -> None:
+def test_output_head_of_arrays_gives_arrays(dtype: torch.dtype, hidden: torch.Tensor) -> None:
     for head in heads(dtype):
         for states in (
             hidden.numpy(),
@@ -147,7 +145,7 @@ def test_arrays_give_arrays_of_the_same_numbers(dtype: torch.dtype, hidden: torc
             got[...] = 0  # nobody else's
 
 
-def test_the_norm_takes_arrays_too(hidden: torch.Tensor) -> None:
+def test_norm_takes_arrays(hidden: torch.Tensor) -> None:
     norm = batch.Norm(torch.linspace(0.5, 1.5, 64), 1e-6, centred=True)
     got = norm(hidden.numpy())
     assert isinstance(got, np.ndarray)

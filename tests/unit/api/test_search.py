@@ -47,7 +47,7 @@ def drawn(seed: int, n: int, **fixed: object) -> list[dict[str, object]]:
     return [configuration_values(method, search_fields(method, fixed), seed, k) for k in range(n)]
 
 
-def test_what_is_drawn_from_is_said() -> None:
+def test_search_says_what_is_drawn_from() -> None:
     assert {name: search.words(getattr(Learner(), name)) for name, search in Learner.search.items()} == {
         "rate": "0.1 to 10 times 0.0001", "decay": "0.0001 to 1, log-uniform; 0.01 in the preset",
         "margin": "-1 to 1; 0.0 in the preset", "width": "0.5 to 2 times 8",
@@ -55,24 +55,24 @@ def test_what_is_drawn_from_is_said() -> None:
     }  # fmt: skip
 
 
-def test_the_first_configuration_is_the_presets_own() -> None:
+def test_search_begins_with_the_preset() -> None:
     own = {"decay": 0.01, "kind": "adam", "margin": 0.0, "rate": 1e-4, "width": 8}
     assert drawn(0, 1) == drawn(7, 1) == [own]
 
 
-def test_four_configurations_are_the_first_four_of_eight_and_each_seed_has_its_own() -> None:
+def test_search_draws_are_nested_and_follow_seeds() -> None:
     assert drawn(0, 8)[:4] == drawn(0, 4)
     assert drawn(0, 8) == drawn(0, 8)
     rates = [each["rate"] for seed in range(3) for each in drawn(seed, 8)[1:]]
     assert len(set(rates)) == len(rates)
 
 
-def test_another_method_draws_other_values() -> None:
+def test_search_draws_differ_between_methods() -> None:
     other = type("Other", (Learner,), {"name": "other"})()
     assert configuration_values(other, search_fields(other, {}), 0, 1) != drawn(0, 2)[1]
 
 
-def test_a_field_set_by_hand_is_not_searched_and_changes_no_other_draw() -> None:
+def test_search_leaves_fields_set_by_hand() -> None:
     whole, without = drawn(0, 5), drawn(0, 5, decay=0.3)
     assert without == [{name: value for name, value in each.items() if name != "decay"} for each in whole]
 
@@ -80,13 +80,13 @@ def test_a_field_set_by_hand_is_not_searched_and_changes_no_other_draw() -> None
 @pytest.mark.parametrize(
     ("name", "low", "high"), [("rate", 1e-5, 1e-3), ("decay", 1e-4, 1.0), ("width", 4, 16), ("margin", -1.0, 1.0)]
 )
-def test_values_stay_within_their_bounds_and_are_of_the_presets_type(name: str, low: float, high: float) -> None:
+def test_search_values_keep_bounds_and_type(name: str, low: float, high: float) -> None:
     values = [each[name] for each in drawn(0, 400)]
     assert all(type(value) is type(getattr(Learner(), name)) for value in values)
     assert low <= min(values) <= max(values) <= high  # type: ignore[type-var, operator]
 
 
-def test_values_have_the_distributions_that_they_say() -> None:
+def test_search_values_have_their_distributions() -> None:
     """Against scipy's: a wrong scale (uniform in the value itself) has a p value of 0."""
     rows = drawn(3, 600)[1:]
     decades = np.log10([float(str(each["rate"])) for each in rows])
@@ -98,13 +98,13 @@ def test_values_have_the_distributions_that_they_say() -> None:
     assert np.abs(stats.spearmanr(fields).statistic - np.eye(3)).max() < 0.15  # fields are drawn apart
 
 
-def test_drawn_numbers_can_be_typed_again() -> None:
+def test_search_values_can_be_typed_again() -> None:
     for each in drawn(0, 50)[1:]:
         assert float(str(each["rate"])) == each["rate"]
         assert len(str(each["rate"]).replace(".", "").partition("e")[0].lstrip("0")) <= 3
 
 
-def test_a_zero_can_t_be_multiplied_and_a_count_never_becomes_none() -> None:
+def test_search_of_zero_and_of_small_counts() -> None:
     assert "rate" not in search_fields(Learner(rate=0.0), {})
     assert "decay" in search_fields(Learner(decay=0.0), {})
     small = Learner(width=1)
@@ -120,7 +120,7 @@ def test_a_zero_can_t_be_multiplied_and_a_count_never_becomes_none() -> None:
         (Uniform(1, 4), 9),
     ],
 )
-def test_a_draw_stays_within_its_bounds(search: Uniform, own: float) -> None:
+def test_search_draws_stay_within_bounds(search: Uniform, own: float) -> None:
     drawn = [search.drawn(np.random.default_rng(k), own) for k in range(3_000)]
     assert search.low <= min(drawn)
     assert max(drawn) <= search.high
@@ -137,7 +137,7 @@ def test_a_draw_stays_within_its_bounds(search: Uniform, own: float) -> None:
         lambda: Choice((1, None)),
     ],
 )  # fmt: skip
-def test_bounds_that_are_none_are_refused(made: object) -> None:
+def test_search_bounds_that_are_none_are_refused(made: object) -> None:
     with pytest.raises(ContractError, match="search: expected"):
         made()  # type: ignore[operator]
 
@@ -164,11 +164,11 @@ class OnValidation(Learner):
         (OnValidation, {"rate": Times(0.1, 10)}, "learns on validation"),
     ],
 )
-def test_a_search_of_what_can_t_be_searched_is_refused(plugin: type, search: object, told: str) -> None:
+def test_search_of_unsearchable_fields_is_refused(plugin: type, search: object, told: str) -> None:
     with pytest.raises(ContractError, match=told):
         refuse_search("who", type("Made", (plugin,), {"search": search}))
 
 
-def test_a_whole_search_is_not_refused() -> None:
+def test_search_that_is_whole_is_accepted() -> None:
     refuse_search("who", Learner)
     refuse_search("who", type("Silent", (Untrained,), {"search": {}}))

@@ -67,7 +67,7 @@ def test_ece_equals_the_naive_loop(answers):
 
 
 @given(ANSWERS)
-def test_top_label_eces_equal_the_naive_loop(answers):
+def test_ece_of_top_labels_equals_the_naive_loop(answers):
     p, o = answers
     confidence, hit = top_label(p, o)
     assert ece_ref_closed(p, o) == pytest.approx(naive_ece(confidence, hit), abs=1e-12)
@@ -94,7 +94,7 @@ def test_accuracy_brier_and_rank_metrics_equal_scikit_learn(answers):
 
 @given(ANSWERS, st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
-def test_order_of_answers_does_not_matter(answers, random):
+def test_metrics_ignore_the_order_of_answers(answers, random):
     p, o = answers
     rows = list(range(p.size))
     random.shuffle(rows)
@@ -106,7 +106,7 @@ def test_order_of_answers_does_not_matter(answers, random):
 
 @given(ANSWERS)
 @settings(max_examples=50, deadline=None)
-def test_values_lie_within_the_declared_bounds(answers):
+def test_metrics_lie_within_their_bounds(answers):
     for metric in METRICS.values():
         value = metric.compute(*answers)
         low, high = metric.bounds
@@ -114,7 +114,7 @@ def test_values_lie_within_the_declared_bounds(answers):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=50))
-def test_a_perfect_forecast_has_no_error(labels):
+def test_metrics_of_a_perfect_forecast(labels):
     o = np.array(labels)
     p = o.astype(float)
     assert ece(p, o) == ece_ref_closed(p, o) == ece_floor(p, o) == brier(p, o) == 0.0
@@ -126,7 +126,7 @@ def test_a_perfect_forecast_has_no_error(labels):
 
 
 @pytest.mark.parametrize("j", range(10))
-def test_a_bin_begins_at_its_decimal_edge(j):
+def test_ece_bin_begins_at_its_decimal_edge(j):
     p = np.array([j / 10, np.nextafter((j + 1) / 10, 0)])  # both ends of one bin: their gaps cancel within it
     o = np.array([True, False])
     assert ece(p, o) == pytest.approx(abs(p.sum() - 1) / 2, abs=1e-12)
@@ -137,19 +137,19 @@ def test_accuracy_takes_one_half_for_a_wrong_answer():
     assert accuracy([0.5], [True]) == 0.0
 
 
-def test_floor_is_the_mean_ece_over_redrawn_labels():
+def test_ece_floor_is_the_mean_over_redrawn_labels():
     p, o = sample(n=120)
     rng = np.random.default_rng(99)
     redrawn = [naive_ece(p, rng.random(p.size) < p) for _ in range(400)]
     assert ece_floor(p, o, draws=2000) == pytest.approx(np.mean(redrawn), abs=0.004)
 
 
-def test_floor_of_one_answer_is_known_exactly():
+def test_ece_floor_of_one_answer_is_exact():
     p = 0.3  # |o - p| is 0.7 with probability 0.3, and 0.3 with probability 0.7
     assert ece_floor([p], [True], draws=20_000) == pytest.approx(2 * p * (1 - p), abs=0.005)
 
 
-def test_floor_depends_on_seed_and_neither_on_labels_nor_on_memory(monkeypatch):
+def test_ece_floor_depends_on_its_seed_alone(monkeypatch):
     p, o = sample()
     value = ece_floor(p, o, seed=1)
     assert value == ece_floor(p, ~o, seed=1) == ece_floor(p, o, seed=1, draws=200)
@@ -172,12 +172,12 @@ def test_floor_depends_on_seed_and_neither_on_labels_nor_on_memory(monkeypatch):
         ([0.5], [1], "correct as bool"),
     ],
 )
-def test_what_is_no_confidence_is_refused(metric, confidence, correct, message):
+def test_metrics_refuse_what_is_no_confidence(metric, confidence, correct, message):
     with pytest.raises(ValueError, match=message):
         metric(confidence, correct or np.array([], dtype=bool))
 
 
-def test_registry_tells_which_way_is_better():
+def test_metrics_tell_which_way_is_better():
     _, o = sample()
     good, bad = o * 0.8 + 0.1, ~o * 0.8 + 0.1
     for metric in METRICS.values():
@@ -210,7 +210,7 @@ def test_summary_follows_bins_and_ddof_of_the_protocol():
     assert scores.metrics["ece"].std == pytest.approx(np.std(values, ddof=1))
 
 
-def test_subjects_of_one_class_are_left_out_and_counted():
+def test_summary_counts_subjects_of_one_class():
     p, o = [0.9, 0.1, 0.8, 0.7], [True, False, True, True]
     scores = summarise(p, o, ["mixed", "mixed", "easy", "easy"], Protocol())
     assert scores.per_subject["easy"]["auroc"] is None
@@ -218,7 +218,7 @@ def test_subjects_of_one_class_are_left_out_and_counted():
     assert scores.metrics["brier"].n_undefined == 0
 
 
-def test_what_is_undefined_everywhere_has_no_mean():
+def test_summary_of_an_undefined_metric_has_no_mean():
     scores = summarise([0.4, 1.0], [True, True], ["a", "b"], replace(Protocol(), std_ddof=1))
     assert (scores.metrics["auroc"].mean, scores.metrics["auroc"].std, scores.metrics["auroc"].pooled) == (None,) * 3
     assert scores.metrics["auroc"].n_undefined == 2
@@ -226,7 +226,7 @@ def test_what_is_undefined_everywhere_has_no_mean():
     assert scores.metrics["ece_ref"].mean == pytest.approx(0.6)  # 0.6 sure of "wrong", and mistaken
 
 
-def test_subjects_do_not_share_the_chance_in_their_floors():
+def test_summary_draws_floors_of_subjects_apart():
     p, o = sample(n=40)
     scores = summarise([*p, *p], [*o, *o], ["a"] * 40 + ["b"] * 40, Protocol())
     first, second = (values["ece_floor"] for values in scores.per_subject.values())
@@ -235,7 +235,7 @@ def test_subjects_do_not_share_the_chance_in_their_floors():
     assert summarise(p, o, ["b"] * 40, Protocol()).per_subject["b"]["ece_floor"] == second  # nor depend on others
 
 
-def test_a_subject_for_every_answer_is_required():
+def test_summary_requires_a_subject_for_each_answer():
     with pytest.raises(ValueError, match="one subject for each of 2 answers, got 1"):
         summarise([0.1, 0.2], [True, False], ["a"], Protocol())
 

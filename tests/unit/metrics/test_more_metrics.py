@@ -89,7 +89,7 @@ def test_smooth_ece_equals_the_sum_over_kernels(shape, n):
 
 @given(ANSWERS)
 @settings(max_examples=20, deadline=None)
-def test_smooth_ece_equals_the_sum_over_kernels_whatever_the_answers(answers):
+def test_smooth_ece_of_any_answers_equals_kernels(answers):
     value = smece(*answers)
     # Below two steps of its own grid the reference can't see; there the value has only to be as small.
     assert (
@@ -111,13 +111,13 @@ def test_smooth_ece_agrees_with_its_authors_package(shape, n):
 
 @given(ANSWERS)
 @settings(max_examples=50, deadline=None)
-def test_smooth_ece_lies_between_the_gap_of_means_and_the_root_of_brier(answers):
+def test_smooth_ece_lies_between_its_bounds(answers):
     p, o = answers
     assert abs(p.mean() - o.mean()) - 1e-5 <= smece(p, o) <= np.abs(p - o).mean() + 1e-5
     assert smece(p, o) <= math.sqrt(brier(p, o)) + 1e-5
 
 
-def test_smooth_ece_does_not_jump_where_a_bin_would_end():
+def test_smooth_ece_has_no_bins():
     o = np.array([True, False])
     below, at = (np.array([x, 0.35]) for x in (np.nextafter(0.4, 0), 0.4))
     assert abs(ece(below, o) - ece(at, o)) > 0.3
@@ -153,7 +153,7 @@ def test_equal_mass_ece_equals_the_naive_loop(answers, bins):
 
 
 @given(ANSWERS)
-def test_square_of_rmsce_is_the_mean_product_of_different_answers_of_a_bin(answers):
+def test_rmsce_equals_the_mean_product_within_bins(answers):
     p, o = (np.tile(part, -(-30 // part.size)) for part in answers)
     square = 0.0
     for gaps in of_equal_mass(p, o, min(15, p.size // 10)):
@@ -162,7 +162,7 @@ def test_square_of_rmsce_is_the_mean_product_of_different_answers_of_a_bin(answe
     assert rmsce(p, o) * abs(rmsce(p, o)) == pytest.approx(square, abs=1e-12)
 
 
-def test_fewer_answers_than_three_bins_have_no_rmsce():
+def test_rmsce_needs_answers_for_three_bins():
     """One bin saw the bias alone: 0.45 where answers are right and 0.6 where they are wrong looked calibrated."""
     o = np.arange(29) < 15
     assert rmsce(np.where(o, 0.45, 0.6), o) is None
@@ -170,7 +170,7 @@ def test_fewer_answers_than_three_bins_have_no_rmsce():
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
-def test_square_of_rmsce_is_that_of_the_true_gap_on_average(shift):
+def test_rmsce_is_unbiased_in_its_square(shift):
     rng = np.random.default_rng(3)
     p = rng.uniform(0.2, 0.9, 170)
     found = [METRICS["rmsce"].compute(p, rng.random(170) < p - shift) for _ in range(2000)]
@@ -179,7 +179,7 @@ def test_square_of_rmsce_is_that_of_the_true_gap_on_average(shift):
     assert ece_mass(p, rng.random(170) < p) > 0.06  # while chance alone makes an ECE
 
 
-def test_mean_of_roots_is_the_root_of_the_mean_square_and_that_of_nothing_is_none():
+def test_rmsce_mean_is_that_of_squares():
     assert METRICS["rmsce"].mean(iter([0.3, -0.5])) == pytest.approx(-math.sqrt(0.08))
     assert METRICS["brier"].mean(iter([0.3, -0.5])) == pytest.approx(-0.1)
     assert METRICS["rmsce"].mean([]) is METRICS["brier"].mean([]) is None
@@ -190,7 +190,7 @@ def test_average_ranks_equal_scipys(answers):
     assert average_ranks(answers[0]).tolist() == rankdata(answers[0]).tolist()
 
 
-def test_debiased_ece_of_calibrated_confidences_is_zero_on_average():
+def test_debiased_ece_of_calibrated_confidences_is_zero():
     rng = np.random.default_rng(3)
     p = rng.random(60)
     labels = rng.random((400, 60)) < p
@@ -202,7 +202,7 @@ def test_debiased_ece_of_calibrated_confidences_is_zero_on_average():
 
 
 @given(ANSWERS)
-def test_debiased_ece_is_ece_without_the_floor_of_the_same_draws(answers):
+def test_debiased_ece_is_ece_without_its_floor(answers):
     assert ece_debiased(*answers, seed=5) == ece(*answers) - ece_floor(*answers, seed=5)
 
 
@@ -215,14 +215,14 @@ def test_nll_equals_scikit_learns_log_loss(pairs):
     assert nll(p, o) == pytest.approx(log_loss(o, p, labels=[False, True]), rel=1e-12, abs=1e-12)
 
 
-def test_sure_mistakes_cost_the_most_and_are_counted_while_sure_hits_cost_nothing():
+def test_nll_clips_and_counts_sure_mistakes():
     assert nll([1.0, 0.0], [True, False]) == 0.0
     assert nll([1.0], [False]) == nll([0.0], [True]) == pytest.approx(24 * math.log(2)) == pytest.approx(NLL_WORST)
     p = np.array([1.0, 0.0, 1 - NLL_CLIP / 2, 1 - NLL_CLIP, 1.0, 0.0])
     assert n_clipped(p, np.array([False, True, False, False, True, False])) == 3
 
 
-def test_what_float32_rounds_to_one_is_not_punished_more_in_float64():
+def test_nll_is_that_of_float32():
     sure = 1 - 1e-12
     assert np.float32(sure) == 1.0
     assert nll([sure], [False]) == nll([1.0], [False])
@@ -245,7 +245,7 @@ def naive_isotonic(p, o):
 
 @given(ANSWERS)
 @settings(deadline=None)
-def test_terms_of_brier_equal_their_definition_and_add_up_exactly(answers):
+def test_brier_terms_equal_their_definition(answers):
     p, o = answers
     q, sorted_o = naive_isotonic(p, o)
     best, rate = np.mean((q - sorted_o) ** 2), o.mean()
@@ -256,7 +256,7 @@ def test_terms_of_brier_equal_their_definition_and_add_up_exactly(answers):
 
 
 @given(ANSWERS, st.floats(0.2, 5))
-def test_a_strictly_rising_map_changes_miscalibration_alone(answers, power):
+def test_brier_discrimination_ignores_rising_maps(answers, power):
     p, o = np.round(answers[0], 3), answers[1]  # distinct confidences must stay distinct
     assert brier_dsc(p**power, o) == pytest.approx(brier_dsc(p, o), abs=1e-12)
 
@@ -278,7 +278,7 @@ def naive_aurc(mistakes):
 
 @given(FEW_ANSWERS)
 @settings(max_examples=50, deadline=None)
-def test_risk_coverage_area_is_the_mean_over_all_orders_of_ties(answers):
+def test_aurc_is_the_mean_over_orders_of_ties(answers):
     p, o = answers
     orders = [order for order in itertools.permutations(range(p.size)) if (np.diff(p[list(order)]) <= 0).all()]
     areas = [naive_aurc([not o[i] for i in order]) for order in orders]
@@ -289,7 +289,7 @@ def test_risk_coverage_area_is_the_mean_over_all_orders_of_ties(answers):
 
 @given(FEW_ANSWERS)
 @settings(max_examples=50, deadline=None)
-def test_prr_is_the_gain_over_a_random_order_as_a_share_of_the_best(answers):
+def test_prr_equals_its_definition(answers):
     p, o = answers
     orders = [[bool(o[i]) for i in order] for order in itertools.permutations(range(p.size))]
     areas = {id(order): np.mean([np.mean(order[:k]) for k in range(1, p.size + 1)]) for order in orders}
@@ -316,27 +316,27 @@ def test_prr_of_lm_polygraph_without_ties():
 
 
 @given(ANSWERS)
-def test_a_right_order_has_no_excess_and_a_constant_has_its_error_rate(answers):
+def test_aurc_of_right_order_and_of_a_constant(answers):
     _, o = answers
     assert eaurc(np.where(o, 0.8, 0.3), o) == pytest.approx(0.0, abs=1e-12)
     assert aurc(np.full(o.size, 0.7), o) == pytest.approx(1 - o.mean(), abs=1e-12)
 
 
 @given(ANSWERS)
-def test_coverage_is_the_largest_of_all_thresholds_that_are_precise_enough(answers):
+def test_coverage95_is_the_largest_precise_enough(answers):
     p, o = answers
     accepted = [np.mean(p >= t) for t in p if 20 * o[p >= t].sum() >= 19 * np.count_nonzero(p >= t)]
     assert coverage95(p, o) == max(accepted, default=0.0)
 
 
-def test_coverage_agrees_with_scikit_learns_precision_curve():
+def test_coverage95_agrees_with_scikit_learns_curve():
     p, o = sample(3000, "calibrated")
     precision, _, threshold = precision_recall_curve(o, p)
     assert coverage95(p, o) == max(np.mean(p >= t) for t in threshold[precision[:-1] >= 0.95])
     assert 0.05 < coverage95(p, o) < 0.3
 
 
-def test_coverage_is_defined_at_exactly_95_percent_and_never_splits_ties():
+def test_coverage95_at_its_edge_and_with_ties():
     o = np.arange(20) != 7
     assert coverage95(np.linspace(0.9, 0.1, 20), o) == 1.0  # 19 of 20
     assert coverage95(np.full(20, 0.5), o) == 1.0
@@ -347,7 +347,7 @@ def test_coverage_is_defined_at_exactly_95_percent_and_never_splits_ties():
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_perfect_forecast_has_no_error():
+def test_metrics_beyond_the_paper_of_perfect_forecasts():
     o = np.array([True, True, False])
     values = {name: metric.compute(o.astype(float), o) for name, metric in METRICS.items()}
     no_error = ("smece", "ece_mass", "ece_debiased", "nll", "brier_mcb", "eaurc")
@@ -356,10 +356,10 @@ def test_a_perfect_forecast_has_no_error():
     assert values["coverage95"] == pytest.approx(2 / 3)
 
 
-def test_one_answer_is_enough():
+def test_metrics_of_one_answer():
     for name, metric in METRICS.items():
         assert metric.compute([0.7], [True]) is not None or name in {"auroc", "aucpr", "prr", "rmsce"}
 
 
-def test_only_likelihood_is_no_fraction():
+def test_metrics_are_fractions_but_for_nll():
     assert [name for name, metric in METRICS.items() if not metric.is_fraction] == ["nll"]

@@ -104,7 +104,7 @@ def test_temperature_equals_a_search_for_the_least_nll():
 # --- closed forms -----------------------------------------------------------------------------------------------------
 
 
-def test_known_distortions_are_undone():
+def test_recalibration_undoes_known_distortions():
     p, o = too_sure(200_000)
     for kind, expected in {"platt": {"a": 0.5, "b": -0.25}, "beta": {"a": 0.5, "b": 0.5, "c": -0.25}}.items():
         assert create_recalibrator(kind).fit(p, o).parameters == pytest.approx(expected, abs=0.02)
@@ -114,7 +114,7 @@ def test_known_distortions_are_undone():
         assert ece(q, o[1::2]) < 0.01
 
 
-def test_calibrated_confidences_are_left_as_they_are():
+def test_recalibration_leaves_calibrated_confidences():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.02, 0.98, 100_000)
     o = rng.random(p.size) < p
@@ -124,7 +124,7 @@ def test_calibrated_confidences_are_left_as_they_are():
         )
 
 
-def test_equal_confidences_are_moved_to_the_rate_of_right_answers():
+def test_recalibration_of_equal_confidences_gives_their_rate():
     o = np.array([True, True, True, False])
     p = np.full(4, 0.9)
     smoothed = (3 * 4 / 5 + 1 / 3) / 4  # mean of Platt's labels
@@ -138,7 +138,7 @@ def test_equal_confidences_are_moved_to_the_rate_of_right_answers():
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_one_class_gives_a_finite_level(right):
+def test_recalibration_of_one_class_is_finite(right):
     p, o = np.array([0.1, 0.4, 0.8]), np.full(3, right)
     expected = 4 / 5 if right else 1 / 5
     for kind in ("platt", "beta"):
@@ -146,7 +146,7 @@ def test_one_class_gives_a_finite_level(right):
     assert create_recalibrator("isotonic").fit(p, o).apply([0.0, 0.5, 1.0]).tolist() == [float(right)] * 3
 
 
-def test_separable_classes_give_a_finite_slope():
+def test_recalibration_of_separable_classes_is_finite():
     p, o = np.array([0.1, 0.2, 0.7, 0.8]), np.array([False, False, True, True])
     for kind in ("platt", "beta"):
         fitted = create_recalibrator(kind).fit(p, o)
@@ -156,7 +156,7 @@ def test_separable_classes_give_a_finite_slope():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_confidences_that_say_the_opposite_are_not_turned_round(kind):
+def test_recalibration_never_reverses_the_order(kind):
     p, o = too_sure()
     q = create_recalibrator(kind).fit(p, ~o).apply(p)
     assert auroc(p, ~o) < 0.3
@@ -165,7 +165,7 @@ def test_confidences_that_say_the_opposite_are_not_turned_round(kind):
         assert create_recalibrator(kind).fit(p, ~o).parameters["temperature"] == pytest.approx(100.0)
 
 
-def test_discrimination_is_kept_where_the_map_is_strictly_rising():
+def test_recalibration_by_rising_maps_keeps_auroc():
     p, o = too_sure()
     for kind in ("platt", "beta", "temperature"):
         assert auroc(create_recalibrator(kind).fit(p, o).apply(p), o) == auroc(p, o)
@@ -177,7 +177,7 @@ def test_discrimination_is_kept_where_the_map_is_strictly_rising():
 @pytest.mark.parametrize("kind", KINDS)
 @given(ANSWERS, st.lists(CONFIDENCE, max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_results_are_confidences_and_no_order_is_turned_round(kind, answers, others):
+def test_recalibration_gives_confidences_in_order(kind, answers, others):
     fitted = create_recalibrator(kind).fit(*answers)
     at = np.array([*answers[0], *others])
     q = fitted.apply(at)
@@ -188,7 +188,7 @@ def test_results_are_confidences_and_no_order_is_turned_round(kind, answers, oth
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fits_do_not_depend_on_the_order_of_answers(kind):
+def test_recalibration_ignores_the_order_of_answers(kind):
     p, o = too_sure(300)
     order = np.random.default_rng(1).permutation(300)
     at = np.linspace(0, 1, 50)
@@ -197,14 +197,14 @@ def test_fits_do_not_depend_on_the_order_of_answers(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_answer_and_none_to_apply_to(kind):
+def test_recalibration_of_one_answer_and_of_none(kind):
     fitted = create_recalibrator(kind).fit([0.7], [True])
     assert fitted.apply([]).shape == (0,)
     assert 0.5 < fitted.apply([0.7])[0] <= 1.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_confidence_is_refused(kind):
+def test_recalibration_refuses_what_is_no_confidence(kind):
     with pytest.raises(ValueError, match="at least one answer"):
         create_recalibrator(kind).fit([], np.array([], dtype=bool))
     with pytest.raises(ValueError, match="got nan"):
@@ -215,7 +215,7 @@ def test_what_is_no_confidence_is_refused(kind):
         create_recalibrator(kind).apply([0.5])
 
 
-def test_unknown_kinds_are_named():
+def test_recalibration_of_unknown_kind_is_refused():
     with pytest.raises(UserError, match="'histogram'; expected one of isotonic, platt, beta, temperature"):
         create_recalibrator("histogram")
 
@@ -240,6 +240,6 @@ def test_folds_follow_the_seed():
 
 
 @pytest.mark.parametrize(("n", "folds"), [(1, 5), (10, 1)])
-def test_nothing_to_hold_out_is_refused(n, folds):
+def test_folds_need_two_answers(n, folds):
     with pytest.raises(ValueError, match="at least two answers in at least two folds"):
         stratified_folds(np.full(n, True), folds=folds)

@@ -45,7 +45,7 @@ def drawn(n, seed=0, sign=1.0):
 
 @given(answers())
 @settings(deadline=None, max_examples=40)
-def test_no_strictly_rising_change_of_a_score_moves_a_bit_of_its_row(drawn_answers):
+def test_scale_ignores_rising_changes_of_scores(drawn_answers):
     labelled, correct, score, right = drawn_answers
     both = np.concatenate([labelled, score])
     subjects = ["a" if i % 3 else "b" for i in range(len(score))]
@@ -68,7 +68,7 @@ def test_no_strictly_rising_change_of_a_score_moves_a_bit_of_its_row(drawn_answe
 
 @given(answers())
 @settings(deadline=None)
-def test_probabilities_never_fall_as_scores_rise_and_ties_stay_ties(drawn_answers):
+def test_scale_keeps_order_and_ties(drawn_answers):
     labelled, correct, score, _ = drawn_answers
     scale = Scale.fit(labelled, correct)
     p = scale.apply(score)
@@ -84,7 +84,7 @@ def test_probabilities_never_fall_as_scores_rise_and_ties_stay_ties(drawn_answer
 # --- the rule ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_fit_is_scikit_learns_on_normal_quantiles_of_mid_ranks():
+def test_scale_fit_equals_scikit_learns():
     s, o = drawn(400)
     s = np.round(s, 1)  # ties
     z = norm.ppf((rankdata(s) - 0.5) / s.size)
@@ -97,7 +97,7 @@ def test_the_fit_is_scikit_learns_on_normal_quantiles_of_mid_ranks():
     np.testing.assert_allclose(scale.apply(s), model.predict_proba(z[:, None])[:, 1], atol=1e-6)
 
 
-def test_a_test_score_lies_between_the_labelled_ones_around_it():
+def test_scale_places_scores_among_labelled_ones():
     scale = Scale.fit([10.0, 20.0, 20.0, 40.0], [False, True, False, True])
     shares = scale.shares(np.array([-np.inf, 9.9, 10.0, 11.0, 20.0, 39.0, 40.0, 1e300]))
     assert shares.tolist() == [1 / 16, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16]
@@ -113,7 +113,7 @@ def test_a_test_score_lies_between_the_labelled_ones_around_it():
         ([-1e308, 1e308], [False, True]),
     ],
 )
-def test_scores_that_separate_right_from_wrong_are_fitted_with_a_finite_slope(score, correct):
+def test_scale_of_separable_scores_is_finite(score, correct):
     scale = Scale.fit(score, correct)
     assert 0 < scale.slope < 30
     p = scale.apply(score)
@@ -121,7 +121,7 @@ def test_scores_that_separate_right_from_wrong_are_fitted_with_a_finite_slope(sc
 
 
 @pytest.mark.parametrize("score", ["contrary", "equal"])
-def test_a_score_that_tells_nothing_or_the_contrary_is_a_constant_and_is_not_turned_round(score):
+def test_scale_of_contrary_scores_is_constant(score):
     s, o = drawn(300, sign=-1.0)
     s = s if score == "contrary" else np.zeros(300)
     scale = Scale.fit(s, o)
@@ -131,7 +131,7 @@ def test_a_score_that_tells_nothing_or_the_contrary_is_a_constant_and_is_not_tur
     np.testing.assert_allclose(scale.apply(np.linspace(-3, 3, 7)), smoothed, atol=1e-6)
 
 
-def test_only_scores_with_labels_can_be_fitted():
+def test_scale_refuses_scores_without_labels():
     for score, correct in (([], []), ([np.nan], [True]), ([1.0, 2.0], [True])):
         with pytest.raises(ValueError, match="expected labelled scores"):
             Scale.fit(score, correct)
@@ -140,7 +140,7 @@ def test_only_scores_with_labels_can_be_fitted():
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_metrics_of_order_are_those_of_the_score_and_all_others_those_of_the_confidence():
+def test_summary_takes_rank_metrics_from_scores():
     s, o = drawn(200)
     p = np.full(200, 0.6)
     both, alone = summarise(p, o, ["a"] * 200, Protocol(), s), summarise(p, o, ["a"] * 200, Protocol())
@@ -156,7 +156,7 @@ def test_metrics_of_order_are_those_of_the_score_and_all_others_those_of_the_con
     }
 
 
-def test_without_confidences_there_are_metrics_of_order_alone():
+def test_summary_without_confidences_has_rank_metrics():
     s, o = drawn(50)
     found = summarise(None, o, ["a"] * 50, Protocol(), np.append(s[:-1], -np.inf))
     assert list(found.metrics) == [name for name, metric in METRICS.items() if metric.is_rank_based]

@@ -72,7 +72,7 @@ def tiny() -> Shape:
 
 
 @pytest.mark.parametrize("shape", [calibrated, overconfident, up_and_down, wrong_at_the_top, tied, flat, tiny])
-def test_the_true_risk_is_kept_as_often_as_said(shape: Callable[[], Shape]) -> None:
+def test_guard_keeps_the_true_risk(shape: Callable[[], Shape]) -> None:
     """Everything is drawn anew: the unlabelled answers of the grid, the labelled ones, and so the choice."""
     risk, level = 0.05, 0.9
     values, right, n = shape()
@@ -94,7 +94,7 @@ def test_the_true_risk_is_kept_as_often_as_said(shape: Callable[[], Shape]) -> N
         assert found > DRAWS / 3  # a guard that never finds a threshold keeps any risk
 
 
-def test_a_search_without_a_rule_breaks_the_same_risk() -> None:
+def test_guard_without_an_order_breaks_its_risk() -> None:
     """The loosest threshold whose own test passes, wherever it stands, breaks it: the order of the tests is needed."""
     values, right = np.linspace(0, 1, SUPPORT), np.full(SUPPORT, 0.947)  # a risk of 5.3 % everywhere
     rng = np.random.default_rng(1)
@@ -111,7 +111,7 @@ def test_a_search_without_a_rule_breaks_the_same_risk() -> None:
 
 
 @pytest.mark.parametrize(("mistakes", "kept", "risk"), [(0, 45, 0.05), (3, 90, 0.05), (7, 7, 0.3), (0, 1, 0.5)])
-def test_p_values_and_bounds_are_those_of_the_exact_test(mistakes: int, kept: int, risk: float) -> None:
+def test_guard_p_values_and_bounds_equal_scipys(mistakes: int, kept: int, risk: float) -> None:
     test = stats.binomtest(mistakes, kept, risk, alternative="less")
     assert float(p_value(mistakes, kept, risk)) == pytest.approx(test.pvalue, rel=1e-10)
     for level in (0.9, 0.99):
@@ -120,12 +120,12 @@ def test_p_values_and_bounds_are_those_of_the_exact_test(mistakes: int, kept: in
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 12), (5, 60), (60, 60), (1, 1)])
-def test_intervals_of_shares_are_exact(hits: int, n: int) -> None:
+def test_guard_intervals_of_shares_equal_scipys(hits: int, n: int) -> None:
     expected = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
     assert share_interval(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-10)
 
 
-def test_nothing_kept_is_no_evidence() -> None:
+def test_guard_of_nothing_kept_has_no_evidence() -> None:
     assert float(p_value(0, 0, 0.05)) == 1.0
     assert float(upper_bound(0, 0, 0.9)) == 1.0
     assert share_interval(0, 0) is None
@@ -133,14 +133,14 @@ def test_nothing_kept_is_no_evidence() -> None:
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2, 0.5])
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
-def test_the_fewest_answers_without_a_mistake_have_a_closed_form(risk: float, level: float) -> None:
+def test_guard_fewest_answers_have_a_closed_form(risk: float, level: float) -> None:
     assert min_answers(risk, level) == int(np.ceil(np.log(1 - level) / np.log(1 - risk) - 1e-9))
     for mistakes in (1, 5):
         m = min_answers(risk, level, mistakes)
         assert stats.binom.cdf(mistakes, m, risk) <= 1 - level < stats.binom.cdf(mistakes, m - 1, risk)
 
 
-def test_what_is_feasible_holds_for_the_best_order_there_is() -> None:
+def test_guard_feasible_holds_for_the_best_order() -> None:
     """A guard that is given the labels as confidences keeps as many answers as is said to be possible, and no more."""
     n, right = 500, 400
     correct = np.arange(n) < right
@@ -154,14 +154,14 @@ def test_what_is_feasible_holds_for_the_best_order_there_is() -> None:
     assert feasible(45, 45, risk=0.05, level=0.9).most == 45
 
 
-def test_what_would_be_enough_is_enough() -> None:
+def test_guard_answers_needed_are_enough() -> None:
     needed = answers_needed(0.03, 0.05, 0.9)
     assert needed is not None
     assert float(p_value(np.ceil(0.03 * needed), needed, 0.05)) <= 0.1
     assert answers_needed(0.05, 0.05, 0.9) is None
 
 
-def test_a_grid_begins_where_the_risk_can_be_certified() -> None:
+def test_guard_grid_begins_where_risk_can_be_certified() -> None:
     values = np.random.default_rng(0).random(1_000)
     thresholds = grid(values, 500, risk=0.05, level=0.9, floor=0.0)
     assert len(thresholds) <= STEPS + 1
@@ -172,7 +172,7 @@ def test_a_grid_begins_where_the_risk_can_be_certified() -> None:
     assert thresholds[-1] == 0.0
 
 
-def test_ties_stay_together_and_the_last_bit_turns_nothing() -> None:
+def test_guard_ties_stay_together_to_the_last_bit() -> None:
     values = np.repeat([0.2, 0.6, 0.9], 100)
     thresholds = grid(values, 600, risk=0.05, level=0.9, floor=0.0)
     assert thresholds.tolist() == pytest.approx([0.75, 0.4, 0.0])
@@ -180,7 +180,7 @@ def test_ties_stay_together_and_the_last_bit_turns_nothing() -> None:
     assert count_selected(moved, values > 0, thresholds)[0].tolist() == [100, 200, 300]
 
 
-def test_grids_at_the_edges() -> None:
+def test_guard_grids_at_the_edges() -> None:
     assert grid(np.full(9, 0.7), 9, risk=0.05, level=0.9, floor=0.0).tolist() == [0.0]
     assert grid([0.7], 1, risk=0.05, level=0.9).tolist() == [0.7]
     scores = np.array([-np.inf, 3.0, 2.0, -np.inf])
@@ -188,7 +188,7 @@ def test_grids_at_the_edges() -> None:
     assert grid([-np.inf], 5, risk=0.05, level=0.9).size == 0
 
 
-def test_a_sequence_stops_at_the_first_failure() -> None:
+def test_guard_stops_at_the_first_failure() -> None:
     """Looser thresholds would pass again, and are not looked at."""
     values = np.concatenate([np.full(50, 0.9), np.full(20, 0.8), np.full(900, 0.7)])
     correct = np.ones(970, dtype=bool)
@@ -198,7 +198,7 @@ def test_a_sequence_stops_at_the_first_failure() -> None:
     assert float(p_value(made.mistakes[2], made.kept[2], 0.05)) <= 0.1
 
 
-def test_sides_depend_on_a_question_alone() -> None:
+def test_guard_sides_depend_on_a_question_alone() -> None:
     ids = [f"atlas/test/{i}" for i in range(4_000)]
     first = held_out_mask(ids, share=0.3, seed=0)
     assert abs(first.mean() - 0.3) < 4 * np.sqrt(0.21 / 4_000)

@@ -8,7 +8,7 @@ import pytest
 from bench.stats.holm import holm
 
 
-def test_each_p_value_is_the_largest_of_the_steps_up_to_it() -> None:
+def test_holm_is_the_largest_of_steps_so_far() -> None:
     p = np.random.default_rng(0).random(9) ** 3
     order = np.argsort(p)
     expected = np.empty(9)
@@ -20,7 +20,7 @@ def test_each_p_value_is_the_largest_of_the_steps_up_to_it() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
-def test_what_is_below_alpha_is_what_the_procedure_rejects(alpha: float) -> None:
+def test_holm_below_alpha_is_what_the_procedure_rejects(alpha: float) -> None:
     p = np.random.default_rng(1).random(40) ** 4
     rejected = np.zeros(40, dtype=bool)
     for step, place in enumerate(np.argsort(p)):
@@ -30,5 +30,5 @@ def test_what_is_below_alpha_is_what_the_procedure_rejects(alpha: float) -> None
     np.testing.assert_array_equal(holm(p) < alpha, rejected)
 
 
-def test_none_stays_none() -> None:
+def test_holm_of_nothing_is_nothing() -> None:
     assert holm([]).size == 0

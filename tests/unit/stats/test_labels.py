@@ -58,21 +58,21 @@ def gain_of(curves: LabelCurves, method: str, size: int, metric: str = "brier") 
 
 
 @pytest.mark.parametrize("metric", ["brier", "auroc"])
-def test_a_planted_crossing_is_found_between_the_right_sizes(curves: LabelCurves, metric: str) -> None:
+def test_crossing_planted_is_found_at_its_sizes(curves: LabelCurves, metric: str) -> None:
     found = {each.method: each for each in curves.crossings if each.metric == metric}
     assert (found["grows"].worse_at, found["grows"].better_from) == ((20,), 100)
     assert found["grows"].better_at == (100, 200)
 
 
 @pytest.mark.parametrize("metric", ["brier", "auroc"])
-def test_what_is_never_better_never_crosses(curves: LabelCurves, metric: str) -> None:
+def test_crossing_needs_a_method_that_gets_better(curves: LabelCurves, metric: str) -> None:
     found = {each.method: each for each in curves.crossings if each.metric == metric}
     assert found["still"].better_from is None
     assert found["still"].worse_at == SIZES
     assert not [each for each in curves.ahead if each.method == "still" and each.is_shown(0.95)]
 
 
-def test_being_better_once_is_no_crossing() -> None:
+def test_crossing_must_last_to_the_largest_size() -> None:
     told = planted()
     for seed in SEEDS:
         told["grows", 200].confidence[seed][:] = sure(0.0, seed, 55)
@@ -82,7 +82,7 @@ def test_being_better_once_is_no_crossing() -> None:
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
-def test_values_are_means_over_draws_and_gains_point_to_the_better_one(average: Average) -> None:
+def test_label_curves_are_means_over_draws(average: Average) -> None:
     curves = compute_label_curves(planted(), study(), CORRECT, SUBJECTS, Settings(average=average))
     assert curves.average == average
     told, places = planted(), [np.arange(N)] if average == "questions" else [np.arange(s, N, 3) for s in range(3)]
@@ -101,7 +101,7 @@ def test_values_are_means_over_draws_and_gains_point_to_the_better_one(average: 
         assert difference.value > 0
 
 
-def test_the_error_of_a_brier_gain_is_that_of_questions_and_draws(curves: LabelCurves) -> None:
+def test_brier_gain_error_has_questions_and_draws(curves: LabelCurves) -> None:
     """Closed form: variance of a mean of paired losses within subjects, plus that of the means of five draws over 5."""
     told, places = planted(), [np.arange(s, N, 3) for s in range(3)]
     for size in SIZES:
@@ -116,14 +116,14 @@ def test_the_error_of_a_brier_gain_is_that_of_questions_and_draws(curves: LabelC
         assert difference.value == pytest.approx(by_draw.mean())
 
 
-def test_holm_is_over_the_sizes_of_a_pair(curves: LabelCurves) -> None:
+def test_gains_are_corrected_over_sizes_of_a_pair(curves: LabelCurves) -> None:
     for method in ("grows", "still"):
         for metric in ("brier", "auroc"):
             own = [gain_of(curves, method, size, metric) for size in SIZES]
             assert [g.p_holm for g in own] == pytest.approx(holm([g.p or 0 for g in own]).tolist())
 
 
-def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_sizes() -> None:
+def test_lead_takes_largest_p_value_and_holm() -> None:
     told = planted()
     told |= {("strong", size): SeedConfidences(0, dict.fromkeys(SEEDS, sure(1.2, 98))) for size in SIZES}
     found = compute_label_curves(told, study(untold=("flat", "strong")), CORRECT, SUBJECTS)
@@ -139,7 +139,7 @@ def test_being_ahead_of_all_takes_the_largest_p_value_and_holm_over_methods_and_
         assert {(e.method, e.size) for e in own if e.is_shown(0.95)} == {("grows", 200)}
 
 
-def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_better_or_worse() -> None:
+def test_gains_without_a_difference_are_rarely_shown() -> None:
     """At most 5 % of studies claim anything of a pair without a difference; noise of questions and draws is planted."""
     rng, wrong, ahead, times, n = np.random.default_rng(3), 0, 0, 100, 120
     subjects, correct = ["a", "b"] * (n // 2), np.tile([True, True, False, False], n // 4)
@@ -159,7 +159,7 @@ def test_methods_that_are_as_good_as_the_untrained_one_are_rarely_said_to_be_bet
     assert ahead / times <= 0.09
 
 
-def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -> None:
+def test_point_without_all_draws_has_only_its_mean() -> None:
     told = planted()
     whole = told["grows", 200]
     left = {seed: whole.confidence[seed] for seed in (0, 2, 4)}
@@ -176,7 +176,7 @@ def test_a_point_that_lacks_draws_has_its_mean_but_neither_interval_nor_test() -
     assert next(a for a in found.ahead if (a.method, a.size, a.metric) == ("grows", 200, "brier")).p is None
 
 
-def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
+def test_scores_alone_have_auroc_at_every_size() -> None:
     told = planted()
     order = dict.fromkeys(SEEDS, sure(1.0, 4))
     told |= {("scored", size): SeedConfidences(size, {}, order, dict.fromkeys(SEEDS, ONE_KIND)) for size in SIZES}
@@ -188,7 +188,7 @@ def test_scores_without_probabilities_have_an_order_at_every_size() -> None:
     assert all(p.draws == 5 and not p.missing for p in ranks)
 
 
-def test_too_few_seeds_have_values_but_no_intervals_and_no_crossing_and_it_is_said() -> None:
+def test_seeds_too_few_have_neither_intervals_nor_crossings() -> None:
     found = compute_label_curves(planted((0, 1)), study(seeds=(0, 1)), CORRECT, SUBJECTS)
     assert all(p.estimate is not None and p.estimate.low is None for p in found.points)
     assert not any(c.better_from or c.worse_at or c.better_at for c in found.crossings)

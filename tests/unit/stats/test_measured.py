@@ -24,7 +24,7 @@ def strips(*pieces: Piece) -> Strips:
     return Strips("impact", "All.", [Strip("q1", pieces)], {"content": "a content word"})
 
 
-def test_every_row_has_every_key_and_no_number_is_infinite() -> None:
+def test_measures_have_every_key_and_finite_numbers() -> None:
     rows = [{"what": "a", "impact": np.float32(0.5), "low": float("-inf"), "high": float("nan"), "n": np.int64(3)}]
     (row,) = validate_measures("m", replace(GOOD, rows=rows)).rows
     assert row == {"what": "a", "impact": 0.5, "low": None, "high": None, "p": None, "n": 3}
@@ -55,7 +55,7 @@ def test_every_row_has_every_key_and_no_number_is_infinite() -> None:
         ({"strips": strips(Piece("a", mark="noun"))}, "strip 'q1': 'noun' is none of its marks"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_that_names_whose_it_is(change: dict[str, Any], said: str) -> None:
+def test_measures_that_are_wrong_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ContractError) as raised:
         validate_measures("ccps, analysis 'tokens'", replace(GOOD, **change))
     assert str(raised.value).startswith("ccps, analysis 'tokens': ")

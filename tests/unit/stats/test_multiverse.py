@@ -9,7 +9,7 @@ from scipy import stats
 from bench.stats.multiverse import competition_ranks, correlation_ratio, rank_summary
 
 
-def test_places_are_those_of_an_independent_ranking() -> None:
+def test_ranks_equal_scipys() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         values = rng.integers(0, 6, size=8) / 7  # many ties
@@ -21,11 +21,11 @@ def test_places_are_those_of_an_independent_ranking() -> None:
         )
 
 
-def test_rounding_is_no_difference() -> None:
+def test_ranks_ignore_rounding() -> None:
     assert competition_ranks(np.array([0.1 + 0.2, 0.3]), higher_is_better=True).tolist() == [1, 1]
 
 
-def test_quantiles_of_places_are_places_that_occur() -> None:
+def test_rank_quantiles_are_ranks_that_occur() -> None:
     rng = np.random.default_rng(1)
     for n in (1, 2, 5, 20, 99):
         ranks = rng.integers(1, 9, size=n)
@@ -37,7 +37,7 @@ def test_quantiles_of_places_are_places_that_occur() -> None:
         assert found.mean == pytest.approx(sum(ordered) / n)
 
 
-def test_explained_is_the_eta_squared_of_an_analysis_of_variance() -> None:
+def test_correlation_ratio_is_eta_squared_of_anova() -> None:
     rng = np.random.default_rng(2)
     for _ in range(30):
         options = rng.integers(0, 4, size=60)
@@ -48,23 +48,23 @@ def test_explained_is_the_eta_squared_of_an_analysis_of_variance() -> None:
         assert correlation_ratio(holds, options.tolist()) == pytest.approx(expected)
 
 
-def test_a_choice_that_decides_alone_explains_all_and_one_that_does_nothing_explains_none() -> None:
+def test_correlation_ratio_of_all_and_of_nothing() -> None:
     grid = [(a, b) for a in "xyz" for b in "01"]
     holds = [a != "y" for a, _ in grid]
     assert correlation_ratio(holds, [a for a, _ in grid]) == pytest.approx(1.0)
     assert correlation_ratio(holds, [b for _, b in grid]) == pytest.approx(0.0)
 
 
-def test_choices_that_act_only_together_explain_nothing_alone() -> None:
+def test_correlation_ratio_of_interacting_choices_is_zero() -> None:
     grid = [(a, b) for a in (0, 1) for b in (0, 1)]
     holds = [a != b for a, b in grid]
     assert correlation_ratio(holds, [a for a, _ in grid]) == 0.0
     assert correlation_ratio(holds, [a + 2 * b for a, b in grid]) == pytest.approx(1.0)
 
 
-def test_where_nothing_varies_nothing_is_explained() -> None:
+def test_correlation_ratio_without_variation_is_zero() -> None:
     assert correlation_ratio([True, True], ["a", "b"]) == 0.0
 
 
-def test_names_of_options_may_be_of_any_kind() -> None:
+def test_correlation_ratio_takes_options_of_any_kind() -> None:
     assert correlation_ratio([True, False], [None, "a"]) == pytest.approx(1.0)

@@ -98,7 +98,7 @@ def test_influences_are_derivatives_in_the_weights_of_questions(metric, n, right
 
 
 @pytest.mark.parametrize("o", [[True, True], [False, False]])
-def test_metrics_of_order_have_none_where_answers_are_of_one_kind(o):
+def test_rank_metrics_of_one_kind_have_no_influences(o):
     p, o = np.array([0.2, 0.9]), np.array(o)
     for metric, average in product(RANKED, ("questions", "subjects")):
         assert METRICS[metric].compute(p, o) is influence(metric, p, p, o, strata_of(["a", "b"]), average) is None
@@ -152,7 +152,7 @@ def test_auroc_has_delongs_error_interval_and_test(right, wrong, digits):
         (["a", "b", *["c"] * 38], "questions"),
     ],
 )
-def test_means_within_one_subject_have_students_interval_and_test(subjects, average):
+def test_means_in_one_subject_have_students_test(subjects, average):
     """Subjects of one or two questions vary as one; two of one question join the smallest of the others."""
     rng = np.random.default_rng(0)
     o = rng.random(40) < 0.6
@@ -170,7 +170,7 @@ def test_means_within_one_subject_have_students_interval_and_test(subjects, aver
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
-def test_means_over_several_subjects_have_the_error_of_stratified_ones(average):
+def test_means_over_subjects_have_the_stratified_error(average):
     """Three subjects, and 25 of one or two questions, which are one stratum."""
     small = [f"s{k % 25}" for k in range(30)]
     subjects = np.array(["a"] * 12 + ["b"] * 60 + ["c"] * 25 + small)
@@ -198,7 +198,7 @@ def test_mean_of_two_subjects_has_welchs_test():
     assert pair.p == pytest.approx(scipy_stats.ttest_ind(d[:25], -d[25:], equal_var=False).pvalue)
 
 
-def test_interval_for_other_subjects_is_students_over_subjects_or_robust_to_clusters():
+def test_clustered_interval_is_students_or_cluster_robust():
     confidence, o, names = answers(900, subjects=24)
     subjects = np.array(names)
     d = np.square(confidence["m0"] - o) - np.square(confidence["m1"] - o)
@@ -213,7 +213,7 @@ def test_interval_for_other_subjects_is_students_over_subjects_or_robust_to_clus
     assert (pooled.clustered.estimand, pooled.clustered.kind) == ("clustered", "t")
 
 
-def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
+def test_clustered_interval_counts_subjects_with_the_metric():
     confidence, o, names = answers(900, methods=1, subjects=22)
     subjects = np.array(names)
     o[np.isin(subjects, ["subject 3", "subject 11"])] = True
@@ -227,7 +227,7 @@ def test_interval_for_other_subjects_counts_those_where_the_metric_is_defined():
     assert estimate.clustered.reason == "20 subjects are needed to speak of others, there are 19"
 
 
-def test_subjects_of_very_unequal_size_are_as_few_as_equal_ones_would_be():
+def test_clustered_interval_needs_subjects_of_similar_size():
     confidence, o, _ = answers(548, methods=1)
     names = ["large"] * 500 + [f"small {k // 2}" for k in range(48)]
     estimate = summary(confidence, o, names, QUICK).methods["m0"].estimates["brier"]
@@ -236,14 +236,14 @@ def test_subjects_of_very_unequal_size_are_as_few_as_equal_ones_would_be():
     assert (estimate.clustered.ends, estimate.clustered.reason) == (None, reason)
 
 
-def test_half_of_an_interval_that_is_cut_at_0_is_its_upper_one():
+def test_interval_cut_at_0_has_its_upper_half():
     """0 to 15.1 around 10.3 was printed as 10.3 ±10.3."""
     assert Interval("fixed-subjects", 0.0, 0.151).half(0.103) == pytest.approx(0.048)
     assert Interval("fixed-subjects", 0.1, 0.2).half(0.18) == pytest.approx(0.08)
     assert Interval("fixed-subjects", reason="too few").half(0.1) is None
 
 
-def test_rmsce_has_the_interval_of_its_square_and_differences_that_of_squares():
+def test_rmsce_interval_is_that_of_its_square():
     confidence, o, names = answers(400)
     result = summary(confidence, o, names, QUICK)
     sampling = Sampling.of(strata_of(names), o, "questions")
@@ -292,7 +292,7 @@ LONE = [True] * 39 + [False] + [True, False] * 40
          "subjects of a few questions count as much as large ones, and say too little of how far they vary"),
     ],
 )  # fmt: skip
-def test_what_tells_no_spread_has_values_without_intervals_tests_and_ranks(o, subjects, settings, metrics, reason):
+def test_spread_unknown_leaves_no_interval_test_or_rank(o, subjects, settings, metrics, reason):
     rng = np.random.default_rng(0)
     result = summary(dict(zip("abc", rng.random((3, len(o))), strict=True)), np.array(o), subjects, settings)
     for metric in TESTED:
@@ -309,7 +309,7 @@ def test_what_tells_no_spread_has_values_without_intervals_tests_and_ranks(o, su
             assert all(pair.p is not None for pair in pairs)
 
 
-def test_subjects_too_small_for_an_rmsce_count_neither_in_its_mean_nor_in_what_is_told_of_it():
+def test_rmsce_leaves_out_subjects_too_small():
     """Few answers in a bin count as no error, so that a mean over small subjects told nothing of a method's."""
     confidence, o, _ = answers(840, methods=1)
     own = confidence["m0"]
@@ -325,7 +325,7 @@ def test_subjects_too_small_for_an_rmsce_count_neither_in_its_mean_nor_in_what_i
     assert (lacking.value, lacking.fixed.reason) == (None, "it is undefined in every subject")
 
 
-def test_nothing_is_refused_for_what_a_few_questions_lack():
+def test_tests_exist_despite_a_few_odd_questions():
     """A lone question beside ten large subjects, 600 subjects of one question, a subject with one mistake of 2,000."""
     rng = np.random.default_rng(0)
     for subjects, o in (
@@ -337,7 +337,7 @@ def test_nothing_is_refused_for_what_a_few_questions_lack():
         assert all(pair.p is not None for pairs in result.comparisons.values() for pair in pairs)
 
 
-def test_two_wrong_answers_of_many_leave_no_test_of_order_and_say_why():
+def test_auroc_of_few_mistakes_has_no_test():
     rng = np.random.default_rng(0)
     y = np.ones(200, dtype=bool)
     y[:4] = False
@@ -350,7 +350,7 @@ def test_two_wrong_answers_of_many_leave_no_test_of_order_and_say_why():
     }
 
 
-def test_perfect_separation_has_no_interval_and_is_still_compared():
+def test_auroc_of_perfect_separation_is_still_compared():
     o = np.arange(40) < 20
     rng = np.random.default_rng(0)
     result = summary({"perfect": 0.9 - 0.5 * ~o, "other": rng.random(40)}, o, ["a"] * 40, QUICK)
@@ -359,7 +359,7 @@ def test_perfect_separation_has_no_interval_and_is_still_compared():
     assert pairs_of(result, "auroc")["perfect", "other"].winner(0.05) == "perfect"
 
 
-def test_equal_methods_do_not_differ_and_a_constant_gain_is_not_certain():
+def test_methods_that_never_vary_are_not_distinguished():
     """What doesn't vary between a few questions may on others: p is 1, and there is no interval."""
     o = np.array([True, False] * 30)
     result = summary({"a": np.full(60, 0.5), "b": np.full(60, 0.5), "c": 1.0 * o}, o, ["a"] * 60, QUICK)
@@ -375,7 +375,7 @@ def test_equal_methods_do_not_differ_and_a_constant_gain_is_not_certain():
 
 
 @pytest.mark.parametrize("metric", ["acc", "brier", "auroc"])
-def test_methods_that_differ_on_four_questions_can_not_be_distinguished(metric):
+def test_methods_differing_on_four_questions_are_not_distinguished(metric):
     """In a subject of three, where each question was won by the same one, they were told apart for certain."""
     rng = np.random.default_rng(0)
     o, base = np.arange(300) % 3 > 0, np.where(rng.random(300) < 0.5, 0.8, 0.2)
@@ -391,14 +391,14 @@ def test_methods_that_differ_on_four_questions_can_not_be_distinguished(metric):
         )
 
 
-def test_what_is_undefined_has_neither_value_nor_pairs():
+def test_metric_undefined_has_neither_value_nor_pairs():
     result = summary({"a": [0.5, 0.2, 0.9], "b": [0.1, 0.2, 0.3]}, [True] * 3, ["a"] * 3, QUICK)
     assert result.comparisons["auroc"] == ()
     estimate = result.methods["a"].estimates["auroc"]
     assert (estimate.value, estimate.fixed.reason, estimate.clustered.reason) == (None, *["it is undefined"] * 2)
 
 
-def test_two_calibrated_methods_have_no_interval_of_a_difference():
+def test_rmsce_difference_of_calibrated_methods_has_no_interval():
     o = np.array([True, False] * 200)
     methods = {"flat": np.full(400, 0.5), "near": np.where(np.arange(400) % 4 < 2, 0.51, 0.49)}
     result = summary(methods, o, [f"s{k % 20}" for k in range(400)], QUICK)
@@ -419,7 +419,7 @@ def corrected(covariance, weights, z, **settings):
     return max_t(2 * scipy_stats.norm.sf(z), weights, spread, Settings(**settings))
 
 
-def test_independent_pairs_are_corrected_as_independent_ones():
+def test_max_t_corrects_independent_pairs_as_such():
     weights = [[1, -1, 0, 0], [0, 0, 1, -1]]
     found, critical = corrected(np.diag([1, 2, 3, 4]), weights, np.array([1.5, 2.4]), draws=200_000)
     p = 2 * scipy_stats.norm.sf([1.5, 2.4])
@@ -427,7 +427,7 @@ def test_independent_pairs_are_corrected_as_independent_ones():
     assert critical == pytest.approx(scipy_stats.norm.isf((1 - 0.95**0.5) / 2), abs=0.01)
 
 
-def test_all_pairs_of_three_methods_have_the_probabilities_of_the_normal_distribution():
+def test_max_t_of_three_methods_is_multivariate_normal():
     covariance = np.array([[1, 0.3, 0.2], [0.3, 2, 0.5], [0.2, 0.5, 0.7]])
     weights = np.array([[1, -1, 0], [1, 0, -1], [0, 1, -1]])
     of_differences = weights @ covariance @ weights.T
@@ -438,7 +438,7 @@ def test_all_pairs_of_three_methods_have_the_probabilities_of_the_normal_distrib
     assert found == pytest.approx(np.full(3, 1 - inside), abs=0.002)
 
 
-def test_what_never_varies_is_certain_and_corrects_no_other():
+def test_max_t_ignores_pairs_that_never_vary():
     spread = StandardErrors(np.diag([1.0, 1, 0]), np.array([np.sqrt(2), 0, 0]), np.full(3, 50.0))
     found, critical = max_t(np.array([0.03, 0, 1]), np.eye(3), spread, QUICK)
     assert found.tolist() == [0.03, 0, 1]
@@ -446,7 +446,7 @@ def test_what_never_varies_is_certain_and_corrects_no_other():
 
 
 @pytest.mark.parametrize("settings", [QUICK, MACRO, Settings(null_draws=1, level=0.9, draws=99)])
-def test_what_exceeds_its_critical_value_is_significant_and_nothing_else(settings):
+def test_critical_values_agree_with_p_values(settings):
     significant = []
     for seed, methods in product(range(6), (2, 5)):
         confidence, o, names = answers(300, methods, subjects=3, seed=seed)
@@ -461,7 +461,7 @@ def test_what_exceeds_its_critical_value_is_significant_and_nothing_else(setting
     assert 0.2 < np.mean(significant) < 0.95
 
 
-def test_too_few_draws_leave_nothing_significant_but_a_pair_alone():
+def test_draws_too_few_leave_only_single_pairs_significant():
     confidence, o, names = answers(2000, methods=3)
     few = Settings(null_draws=1, draws=18)
     assert all(pair.critical is None for pair in summary(confidence, o, names, few).comparisons["brier"])
@@ -469,7 +469,7 @@ def test_too_few_draws_leave_nothing_significant_but_a_pair_alone():
     assert pair.winner(0.05) == "m0"
 
 
-def test_pairs_are_corrected_for_their_block_and_across_blocks_for_all():
+def test_pairs_are_corrected_within_their_block():
     confidence, o, names = answers(300, methods=4)
     together = pairs_of(summary(confidence, o, names, QUICK), "brier")
     blocks = pairs_of(summary(confidence, o, names, QUICK, [["m2", "m3"], ["m0"]]), "brier")
@@ -484,7 +484,7 @@ def ranked_pairs(p_corrected, metric="brier"):
     return [Comparison(metric, a, b, -0.1, nothing, nothing, p, p) for (a, b), p in p_corrected.items()]
 
 
-def test_rank_is_one_plus_the_number_of_methods_that_are_significantly_better():
+def test_rank_counts_significantly_better_methods():
     p = {("a", "b"): 0.5, ("a", "c"): 0.01, ("a", "d"): 0.2, ("b", "c"): 0.2, ("b", "d"): 0.0, ("c", "d"): 0.05}
     assert ranks("abcd", ranked_pairs(p)) == {"a": 1, "b": 1, "c": 2, "d": 2}
     assert ranks("abcd", ranked_pairs({**p, ("c", "d"): 0.049})) == {"a": 1, "b": 1, "c": 2, "d": 3}
@@ -511,12 +511,12 @@ def off_by(first, second, seed):
     return pair.winner(0.05)
 
 
-def test_methods_that_are_equally_far_off_in_other_ways_are_seldom_told_apart():
+def test_rmsce_test_seldom_separates_equally_miscalibrated_methods():
     named = [off_by(0.06, 0.06, seed) for seed in range(60)]
     assert max(named.count("sharp"), named.count("flat")) <= 5  # 1.5 expected of each; 6 in 0.4 % of such tests
 
 
-def test_the_better_calibrated_of_two_methods_is_found_and_never_the_other():
+def test_rmsce_test_finds_the_better_calibrated_method():
     assert "flat" not in {off_by(0.05, 0.08, seed) for seed in range(15)}
     assert "sharp" not in {off_by(0.08, 0.05, seed) for seed in range(15)}
     assert [off_by(0.04, 0.10, seed) for seed in range(20)].count("sharp") >= 10
@@ -527,7 +527,7 @@ def naive_macro_ece(p, o, names):
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
-def test_p_value_of_calibration_is_the_share_of_redrawn_labels_with_as_large_an_ece(average):
+def test_calibration_p_value_is_that_of_redrawn_labels(average):
     confidence, o, names = answers(150, methods=1)
     p, grouped = confidence["m0"], np.array(names if average == "subjects" else ["all"] * 150)
     rng = np.random.default_rng(9)
@@ -538,7 +538,7 @@ def test_p_value_of_calibration_is_the_share_of_redrawn_labels_with_as_large_an_
     assert calibrated_p(np.stack([p, p]), o, names) == calibrated_p(p, o, names)
 
 
-def test_p_value_of_calibrated_confidences_is_uniform():
+def test_calibration_p_value_is_uniform_under_calibration():
     rng = np.random.default_rng(1)
     p = rng.random(120)
     values = np.array(
@@ -548,7 +548,7 @@ def test_p_value_of_calibrated_confidences_is_uniform():
     assert np.mean(values <= 0.5) == pytest.approx(0.5, abs=0.08)
 
 
-def test_p_value_of_calibration_is_one_for_a_perfect_forecast_and_the_smallest_for_certain_mistakes():
+def test_calibration_p_value_at_its_extremes():
     o = np.array([True, False] * 20)
     assert calibrated_p(o.astype(float), o, ["art"] * 40) == 1.0
     assert calibrated_p(1.0 - o, o, ["art"] * 40) == 0.001
@@ -570,7 +570,7 @@ def test_summary_has_the_values_of_the_results(average):
             assert estimate.n_undefined == (scores[name].n_undefined if average == "subjects" else 0)
 
 
-def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
+def test_seeds_are_averaged_question_by_question():
     confidence, o, names = answers(400, methods=3)
     p = np.stack(list(confidence.values()))
     result = summary({"seeded": p, "one": confidence["m0"]}, o, names, QUICK)
@@ -591,7 +591,7 @@ def test_seeds_are_averaged_question_by_question_and_their_spread_is_told():
 
 
 @pytest.mark.parametrize("settings", [QUICK, MACRO])
-def test_order_of_questions_and_methods_and_names_of_subjects_change_nothing(settings):
+def test_summary_ignores_orders_and_names(settings):
     confidence, o, names = answers(400, methods=5)
     rng = np.random.default_rng(1)
     order, methods = rng.permutation(400), rng.permutation(list(confidence)).tolist()
@@ -617,14 +617,14 @@ def test_order_of_questions_and_methods_and_names_of_subjects_change_nothing(set
         assert after.ranks[metric] == before.ranks[metric]
 
 
-def test_the_same_settings_give_the_same_numbers_and_another_seed_other_draws():
+def test_summary_depends_on_its_seed_alone():
     confidence, o, names = answers(300, methods=4)
     first, again, other = (summary(confidence, o, names, Settings(null_draws=99, seed=k)) for k in (0, 0, 1))
     assert (again.methods, again.comparisons) == (first.methods, first.comparisons)
     assert other.comparisons != first.comparisons
 
 
-def test_metrics_of_order_are_those_of_scores_where_there_are_some():
+def test_rank_metrics_take_scores():
     """Everything said of AUROC and AUCPR is what is said of confidences in the order of the scores."""
     rng = np.random.default_rng(3)
     o, subjects = rng.random(120) < 0.6, ["a"] * 70 + ["b"] * 50
@@ -653,6 +653,6 @@ def test_metrics_of_order_are_those_of_scores_where_there_are_some():
         ({"m": np.empty((0, 1))}, [True], ["a"], r"\(n,\) or \(seeds, n\)"),
     ],
 )
-def test_what_is_no_comparison_is_refused(confidence, correct, subjects, message):
+def test_summary_refuses_odd_input(confidence, correct, subjects, message):
     with pytest.raises(ValueError, match=message):
         summary(confidence, correct, subjects)

@@ -33,7 +33,7 @@ def by_name(rows: tuple[VariantRow, ...], metric: str = "auroc") -> dict[str, Va
     return {row.variant: row for row in rows if row.metric == metric}
 
 
-def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significant() -> None:
+def test_variant_planted_is_first_and_alone_significant() -> None:
     given = {"full": confidence(2.0), **{f"v{k}": confidence(2.0, seed=k) for k in range(1, 20)}}
     given["without the signal"] = confidence(0.0, seed=99)
     rows, _, notes = compare_variants(given, "full", CORRECT, SUBJECTS, ("brier", "auroc"))
@@ -49,7 +49,7 @@ def test_a_planted_difference_ranks_first_and_useless_variants_are_not_significa
 
 
 @pytest.mark.parametrize("average", ["questions", "subjects"])
-def test_values_are_means_over_seeds_and_differences_theirs(average: Average) -> None:
+def test_variant_values_are_means_over_seeds(average: Average) -> None:
     given = {"full": confidence(2.0), "half": confidence(0.7, seed=1)}
     metrics = {"ece": ece, "brier": brier, "auroc": auroc}
     rows = compare_variants(given, "full", CORRECT, SUBJECTS, tuple(metrics), Settings(average=average)).rows
@@ -70,7 +70,7 @@ def test_values_are_means_over_seeds_and_differences_theirs(average: Average) ->
             assert difference.low < difference.value < (difference.high or 0)
 
 
-def test_where_no_seed_differs_p_and_interval_are_those_of_a_paired_t_test() -> None:
+def test_variant_of_equal_seeds_has_a_t_test() -> None:
     given = {"full": same_for_all_seeds(2.0, 0), "other": same_for_all_seeds(1.5, 1)}
     row = by_name(compare_variants(given, "full", CORRECT, ["s"] * N, ("brier",)).rows, "brier")["other"]
     expected = stats.ttest_rel(*(np.square(p[0] - CORRECT) for p in given.values()))
@@ -79,7 +79,7 @@ def test_where_no_seed_differs_p_and_interval_are_those_of_a_paired_t_test() -> 
     assert (row.difference.low, row.difference.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
 
 
-def test_a_mean_of_roots_is_that_of_their_squares_and_differences_are_those_of_a_comparison() -> None:
+def test_variant_rmsce_is_that_of_a_comparison() -> None:
     given = {"full": confidence(2.0), "half": confidence(0.5, seed=1)}
     row = by_name(compare_variants(given, "full", CORRECT, SUBJECTS, ("rmsce",)).rows, "rmsce")["half"]
     values = {name: np.sqrt(np.mean([rmsce(p, CORRECT) ** 2 for p in runs])) for name, runs in given.items()}
@@ -99,7 +99,7 @@ def test_a_mean_of_roots_is_that_of_their_squares_and_differences_are_those_of_a
     assert row.difference.error == pytest.approx(pair.error)
 
 
-def test_roots_below_0_do_not_differ_and_count_in_the_correction() -> None:
+def test_variant_rmsce_below_zero_does_not_differ() -> None:
     """Labels follow the first one's bins exactly, so that its squares are below 0, as are those of the second."""
     labels = np.tile(np.arange(10) < 5, 40)
     flat = np.full((SEEDS, N), 0.5)
@@ -113,7 +113,7 @@ def test_roots_below_0_do_not_differ_and_count_in_the_correction() -> None:
     assert found["off"].p_corrected == pytest.approx(2 * (found["off"].p or 0))
 
 
-def test_seeds_that_disagree_widen_the_interval() -> None:
+def test_variant_seeds_that_disagree_widen_intervals() -> None:
     same = np.tile(confidence(1.0, noise=0)[:1], (SEEDS, 1))
     worse = np.tile(confidence(1.0, noise=1.0, seed=5)[:1], (SEEDS, 1))
     mixed = np.where(np.arange(SEEDS)[:, None] % 2 == 0, worse, same)
@@ -129,14 +129,14 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
     assert width[sometimes] > width[always]
 
 
-def test_a_variant_that_is_the_reference_is_no_different() -> None:
+def test_variant_equal_to_the_reference_does_not_differ() -> None:
     same = confidence(1.0)
     row = by_name(compare_variants({"full": same, "again": same}, "full", CORRECT, SUBJECTS, ("auroc",))[0])["again"]
     assert row.difference is not None
     assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, None, None, 1)
 
 
-def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> None:
+def test_variant_without_spread_has_a_reason() -> None:
     labels = np.arange(N) >= 4
     given = {"full": confidence(1.0), "v": confidence(0.5)}
     rows, _, notes = compare_variants(given, "full", labels, SUBJECTS, ("smece", "auroc"))
@@ -147,7 +147,7 @@ def test_without_spread_there_are_values_and_a_reason_instead_of_intervals() -> 
     assert all(row.estimate is not None and row.estimate.low is None and row.p is None for row in rows)
 
 
-def test_intervals_cover_the_truth_over_questions_and_seeds() -> None:
+def test_variant_intervals_cover_the_truth() -> None:
     """Differences of Brier whose expectation is known: noise of question, seed and both."""
     rng, hits, times = np.random.default_rng(1), 0, 200
     for _ in range(times):
@@ -179,17 +179,17 @@ def false_alarms(labels: np.ndarray, subjects: list[str], metric: str, times: in
     return found
 
 
-def test_small_subjects_give_no_more_false_alarms() -> None:
+def test_variants_of_small_subjects_give_few_alarms() -> None:
     """Twelve subjects of two questions, which have no spread of their own."""
     labels = np.random.default_rng(5).random(24) < 0.5
     assert false_alarms(labels, [f"s{i % 12}" for i in range(24)], "brier", 60) <= 8  # 3 are expected
 
 
-def test_a_rare_class_gives_no_more_false_alarms() -> None:
+def test_variants_of_a_rare_class_give_few_alarms() -> None:
     assert false_alarms(np.arange(150) >= 20, ["s"] * 150, "auroc", 60) <= 7  # 3 are expected
 
 
-def test_calibration_gives_no_more_false_alarms() -> None:
+def test_variants_by_rmsce_give_few_alarms() -> None:
     assert false_alarms(np.random.default_rng(5).random(200) < 0.5, ["s"] * 200, "rmsce", 60) <= 7  # 3 are expected
 
 
@@ -203,7 +203,7 @@ def along(given: dict[str, np.ndarray], metric: str = "auroc") -> VariantCompari
     return compare_variants(given, "full", CORRECT, SUBJECTS, (metric,), path=PATH)
 
 
-def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
+def test_steps_lead_from_first_variant_to_reference() -> None:
     given = {"full": confidence(2.0), "other": confidence(1.5), "some": confidence(0.7), "none": confidence(0.0)}
     made = along(given)
     value = {name: row.estimate.value for name, row in by_name(made.rows).items() if row.estimate}
@@ -223,7 +223,7 @@ def test_steps_lead_from_the_first_variant_to_the_reference() -> None:
     assert sum(share.value for share in of_roots if share) == pytest.approx(1)
 
 
-def test_p_values_are_corrected_for_rows_and_steps_together() -> None:
+def test_steps_are_corrected_together_with_rows() -> None:
     given = {"full": confidence(1.0), "some": confidence(0.95, seed=1), "none": confidence(0.9, seed=2)}
     made = along(given)
     rows = [row for row in made.rows if row.p is not None]
@@ -233,7 +233,7 @@ def test_p_values_are_corrected_for_rows_and_steps_together() -> None:
     assert corrected != [*holm([row.p or 0.0 for row in rows]), made.steps[0].p]
 
 
-def test_without_a_shown_gain_there_is_no_share() -> None:
+def test_share_needs_a_shown_gain() -> None:
     small = {"full": confidence(1.0), "some": confidence(1.0, seed=1), "none": confidence(0.99, seed=2)}
     loss = {"full": confidence(0.0), "some": confidence(0.7, seed=1), "none": confidence(2.0, seed=2)}
     for given in (small, loss):
@@ -244,7 +244,7 @@ def test_without_a_shown_gain_there_is_no_share() -> None:
         assert all(step.share is None for step in along(loss, metric).steps)
 
 
-def test_intervals_of_shares_are_fiellers() -> None:
+def test_share_intervals_are_fiellers() -> None:
     """Closed form for two means of paired losses; no seed differs."""
     given = {
         "full": same_for_all_seeds(2.0, 0), "some": same_for_all_seeds(1.0, 1), "none": same_for_all_seeds(0.5, 2)
@@ -261,7 +261,7 @@ def test_intervals_of_shares_are_fiellers() -> None:
     assert (first.share.low, first.share.high) == pytest.approx(((b - root) / a, (b + root) / a), abs=1e-6)
 
 
-def test_intervals_of_shares_cover_the_truth() -> None:
+def test_share_intervals_cover_the_truth() -> None:
     """Brier; in expectation "some" makes up 40 % of the gain, with noise of questions and seeds."""
     rng, hits, told, times, n = np.random.default_rng(2), 0, 0, 100, 150
     labels = np.arange(n) % 2 == 0

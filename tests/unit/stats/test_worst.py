@@ -7,7 +7,7 @@ from bench.stats.worst import MethodCells
 
 
 @pytest.mark.parametrize(("freedom", "rank"), [((1e6, 1e6), 2), ((3.0, 1e6), 1), ((1e6, 3.0), 1)])
-def test_a_difference_is_held_to_the_fewer_degrees_of_freedom(freedom: tuple[float, float], rank: int) -> None:
+def test_worst_cell_uses_the_fewer_degrees_of_freedom(freedom: tuple[float, float], rank: int) -> None:
     """2.5 standard errors are significant at 1.96, and not at 3.18, of t with three degrees."""
     error = 0.01
     value = np.array([0.1, 0.1 + 2.5 * error * np.sqrt(2)])
@@ -17,9 +17,7 @@ def test_a_difference_is_held_to_the_fewer_degrees_of_freedom(freedom: tuple[flo
 
 
 @pytest.mark.parametrize(("decoy", "error"), [(-0.3, 1.0), (-0.5, 3.0)])
-def test_a_precise_cell_beside_a_noisy_worst_one_decides_no_more_often_than_by_chance(
-    decoy: float, error: float
-) -> None:
+def test_worst_cell_decides_rarely_without_a_difference(decoy: float, error: float) -> None:
     """Both methods are 0 at worst; where the noisy cell looks good, the other one's observed worst is below 0."""
     rng, errors = np.random.default_rng(3), np.array([0.05, error, 0.05])
     draws, method = rng.normal(0, errors, (4_000, 3)), np.array(["one", "two", "two"])
