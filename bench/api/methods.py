@@ -105,7 +105,7 @@ def refuse_one_class(method: ConfidenceMethod, correct: BoolArray | None, split:
     kind = f"all {len(correct):,} {what} answers are {'right' if correct.any() else 'wrong'}"
     raise UntrainableError(
         f"{kind if len(correct) else f'there are no {what} answers'}: there is nothing to learn;"
-        " raise --limit, or name another task with --train-on"
+        " raise --train-limit, if given, or name another task with --train-on"
     )
 
 

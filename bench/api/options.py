@@ -40,6 +40,11 @@ class Separated:
     by: str = ","
 
 
+@dataclass(frozen=True)
+class OrNumber:
+    """Annotation of a text option whose value may also be a whole number, in Python and in run files."""
+
+
 Names = Annotated[tuple[str, ...], Separated()]
 
 
@@ -120,6 +125,7 @@ class _Field:
         self.several = get_origin(self.kind) is tuple
         self.may_be_none = NoneType in kinds
         self.by = next((mark.by for mark in marks if isinstance(mark, Separated)), None)
+        self.or_number = any(isinstance(mark, OrNumber) for mark in marks)
         self.is_required = field.default is MISSING and field.default_factory is MISSING
         self.option = option_of(field.name, marks, several=self.several)
         self.keyword = self.option.removeprefix("--").replace("-", "_")
@@ -132,6 +138,8 @@ class _Field:
         """
         if value is None and self.may_be_none:
             return None
+        if self.or_number and type(value) is int:
+            value = str(value)
         if not self.several:
             return _single(self.kind, value, where)
         if isinstance(value, Mapping | bytes):

@@ -115,6 +115,7 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Pape
             fixed by the paper.
     """
     from bench import registry
+    from bench.data.splits import TrainLimit
     from bench.run.paper_runs import PaperRuns, read_grid
 
     options = _options(ctx)
@@ -131,9 +132,11 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Pape
         method: methods_by_name.get(method)() for method in registry.expand_groups(grid.methods, methods_by_name)
     }
     judge = options["judge"] if "--judge" in ctx.args else grid.judge
+    limit = options["train_limit"]
     return PaperRuns(
-        grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"])
-    )
+        grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"]),
+        train_limit=None if limit is None else str(TrainLimit.parse(limit)),
+    )  # fmt: skip
 
 
 def _options(ctx: typer.Context) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
+from bench.api.options import OrNumber
 from bench.cli.options import OptionField, fields_of
 from bench.model.specs import aliases
 from bench.run.config import RunConfig
@@ -117,6 +118,7 @@ def _parse_value(field: OptionField, value: Any) -> Value:
     """
     kind = _value_type(field)
     allowed_types = {int, float} if kind is float else {str if kind is Path else kind}
+    allowed_types |= {int} if any(isinstance(mark, OrNumber) for mark in field.marks) else set()
     if field.name == "overrides" and isinstance(value, dict):
         return [f"{name}={text}" for name, text in _flatten(value)]
     if field.several or field.name == "seed":

@@ -1,10 +1,10 @@
-"""Loading of a run's questions: each split is loaded once, validated, and cut to `--limit`."""
+"""Loading of a run's questions: each split is loaded once, validated, and cut to `--limit` or `--train-limit`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from bench.api import Format, Question, Split, Task, UserError
 from bench.api.errors import plugin_errors, require_text
@@ -13,23 +13,17 @@ from bench.api.question import Released
 from bench.data.answer_files import AnswerFile
 from bench.data.question_files import FEWEST, MOST
 from bench.data.released import Release
-from bench.data.splits import TaskSplit, held_out, limit_by_subject
-
-_TRAIN_LIMIT = 320
-"""A run with `--limit` keeps at most this many training questions, or as many as the limit if it is larger. With
-`Loader.scaled_by` it keeps a share of them instead."""
-_MIN_TRAIN = 32
-"""When the number of training questions is scaled down, at least this many are kept, enough to fill a batch."""
+from bench.data.splits import TaskSplit, TrainLimit, held_out, limit_by_subject, spread_sample
 
 
 @dataclass(frozen=True)
 class LoadedSplit:
-    """The questions of one split of a task, loaded and cut to `--limit`."""
+    """The questions of one split of a task, loaded and cut to `--limit` or `--train-limit`."""
 
     questions: list[Question]
-    """Questions of the split that the run uses, after `--limit`."""
+    """Questions of the split that the run uses, after `--limit` or `--train-limit`."""
     whole: Sequence[Question]
-    """All questions of the split before `--limit`, for the check of contamination."""
+    """All questions of the split before that, for the check of contamination."""
     released: Mapping[str, Released] = field(default_factory=dict)
     """Question id -> answer from a release or a user's file; empty if the model itself answers."""
     unanswered: int = 0
@@ -52,14 +46,51 @@ class Loader:
     """Largest number of questions of a test split; None for no limit."""
     release: Release | AnswerFile | None = None
     """Source of answers from a release or a user's file; None if the model itself answers."""
-    scaled_by: Mapping[str, Collection[TaskSplit]] | None = None
-    """Training task -> test splits. If `limit` keeps some share of the questions of these splits, the same share of the
-    training questions is kept, but at least 32. None: a fixed number of training questions is kept, `limit` but at
-    least 320."""
+    train_limit: TrainLimit | None = None
+    """Largest numbers of questions of training and validation splits; None for no limit."""
+    learned: Mapping[str, TaskSplit] = field(default_factory=dict)
+    """Training task -> its split that takes the place of the train split."""
     _cache: dict[TaskSplit, LoadedSplit] = field(default_factory=dict, init=False, repr=False)
 
     def load(self, where: TaskSplit) -> LoadedSplit:
-        """Load the questions of a split, or return them from the cache.
+        """Load the questions of a split and cut them to the limit.
+
+        Raises:
+            UserError: the task has no such split, its rows can't be loaded, or a question is invalid.
+            UnansweredError: the user's file of answers lacks answers to questions of the split.
+        """
+        loaded = self._load_uncut(where)
+        if where in self.tests:
+            kept = loaded.questions if self.limit is None else limit_by_subject(loaded.questions, self.limit)
+        elif self.train_limit is not None:
+            n = self._labels(where, self.train_limit)
+            kept = spread_sample(loaded.questions, n, where, self.protocol.split_seed)
+        else:
+            kept = loaded.questions
+        released = {question.id: loaded.released[question.id] for question in kept} if loaded.released else {}
+        return replace(loaded, questions=kept, released=released)
+
+    def _labels(self, where: TaskSplit, limit: TrainLimit) -> int:
+        """Return how many questions of a training or validation split are kept.
+
+        The number does not depend on which splits the run reads, so that a cell has the same labels in any company.
+        """
+        train, validation = self.learned[where.task], TaskSplit(where.task, "validation")
+        if train == validation:
+            return limit.train
+        n_train = n_validation = 0
+        if limit.validation is None:
+            splits = self.tasks[where.task].card.splits
+            n_train = len(self._load_uncut(train).questions) if train.split in splits else 0
+            with suppress(UserError):  # without a validation split training gets all
+                n_validation = len(self._load_uncut(validation).questions)
+            derived = train.split == "train" and "validation" not in splits and not isinstance(self.release, Release)
+            if derived and validation not in self.disjoint:
+                n_train -= n_validation  # as in a run that holds them out
+        return limit.shares(n_train, n_validation)[where == validation]
+
+    def _load_uncut(self, where: TaskSplit) -> LoadedSplit:
+        """Load all questions of a split that have answers, or return them from the cache.
 
         Raises:
             UserError: the task has no such split, its rows can't be loaded, or a question is invalid.
@@ -81,18 +112,11 @@ class Loader:
             check_questions(where, whole, letters)
         answered, unanswered = whole, 0
         if isinstance(self.release, AnswerFile):
-            answered = self.release.answered(where, whole, partial=self.limit is not None)
+            limited = self.limit is not None or (self.train_limit is not None and where not in self.tests)
+            answered = self.release.answered(where, whole, partial=limited)
             unanswered = len(whole) - len(answered)
             released = self.release.answers
-        if self.limit is not None:
-            n = self.limit if where in self.tests else max(self.limit, _TRAIN_LIMIT)
-            if where not in self.tests and self.scaled_by is not None:
-                tests = [self.load(test) for test in self.scaled_by[where.task]]
-                share = sum(len(t.questions) for t in tests) / sum(len(t.whole) - t.unanswered for t in tests)
-                n = max(math.ceil(share * len(answered)), _MIN_TRAIN)
-            answered = limit_by_subject(answered, n)
-        split_answers = {question.id: released[question.id] for question in answered} if released else {}
-        self._cache[where] = LoadedSplit(answered, whole, split_answers, unanswered)
+        self._cache[where] = LoadedSplit(answered, whole, released, unanswered)
         return self._cache[where]
 
     def _split(self, where: TaskSplit) -> list[Question]:

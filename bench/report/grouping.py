@@ -17,7 +17,7 @@ from bench.api.protocol import Protocol
 from bench.report.style import Styles
 from bench.report.text import join, plain, setting_text
 from bench.results.files import recalibration_of
-from bench.results.row import ResultRow
+from bench.results.row import LabelsSeen, ResultRow
 
 
 class Key(NamedTuple):
@@ -140,12 +140,18 @@ def ece_bins_of(row: ResultRow) -> int:
 def common_settings(rows: Sequence[ResultRow]) -> Mapping[str, str]:
     """Return the settings that all lines (methods) of a table share, which the caption states once.
 
-    `train_on` is included if it is the same for all trained methods.
+    `train_on` is included if it is the same for all trained methods, `train_limit` if it is for all that read labels.
     """
     settings = [_settings(row) for row in rows]
     common = {name: value for name, value in settings[0].items() if all(other.get(name) == value for other in settings)}
     learned = {other.get("train_on", "") for row, other in zip(rows, settings, strict=True) if row.train_on is not None}
-    return {**common, "train_on": learned.pop()} if len(learned) == 1 else common
+    limits = {
+        other.get("train_limit", "")
+        for row, other in zip(rows, settings, strict=True)
+        if row.train_on is not None or row.labels_seen != LabelsSeen() or "train_limit" in other
+    }
+    common |= {"train_on": learned.pop()} if len(learned) == 1 else {}
+    return common | {"train_limit": limits.pop()} if len(limits) == 1 and "" not in limits else common
 
 
 def _settings(row: ResultRow) -> dict[str, str]:

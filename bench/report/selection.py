@@ -56,7 +56,7 @@ class Selection:
     partial: bool = False
     """Also show runs with --limit."""
     deviations: bool = False
-    """Also show runs with --set, --exemplar-sets or --scale-training."""
+    """Also show runs with --set or --exemplar-sets."""
 
 
 @dataclass(frozen=True)

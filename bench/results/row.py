@@ -10,8 +10,9 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
 from bench.model.cost import StageTokens
 
-SCHEMA_VERSION = 6
-"""Version of the JSON form of `ResultRow`. Every change of the fields must raise it, which a test checks."""
+SCHEMA_VERSION = 7
+"""Version of the JSON form of `ResultRow`. Every change of the fields or their meaning must raise it; a test
+checks the fields."""
 
 
 Status = Literal["ok", "skipped", "failed"]

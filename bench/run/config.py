@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bench.api.options import Heading, Names, OptionName
+from bench.api.options import Heading, Names, OptionName, OrNumber
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class RunConfig:
     one after the other."""
     limit: int | None = None
     """Largest number of test questions, spread over subjects; such results are partial."""
-    scale_training: bool = False
-    """With --limit: training and validation keep the same share of their questions as the tests do."""
+    train_limit: Annotated[str | None, OrNumber()] = None
+    """Largest number of questions whose labels are learned from: N, which training and validation share, or N+M.
+    Default: all."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
     """TASK[:SPLIT] or FILE that methods learn on. Default: the task's own choice, or the train rows of its file."""
     exemplar_sets: int | None = None

@@ -100,17 +100,21 @@ class PaperRuns:
     """Kind of judge that grades open answers: match, openai or hf."""
     out: Path
     """Folder of results."""
+    train_limit: str | None = None
+    """Value of `--train-limit`, which the user may pass on to the runs."""
 
     @cached_property
     def runs(self) -> list[Run]:
         """The runs of the grid, one for each model and seed, in the grid's order."""
         requested = {(method, task) for method in self.methods for task in self.grid.tasks}
+        informed = {name for name, method in self.methods.items() if method.trains() or method.output == "score"}
         completed = {
             (row.model, row.seed, row.method, row.task)
             for row in (read_all(self.out) if self.out.is_dir() else [])
             if (row.preset, row.status) == (self.grid.preset, "ok")
             and (row.method, row.task) in requested
             and not row.deviations
+            and row.config.get("train_limit") == (self.train_limit if row.method in informed else None)
             and row.tuning is None
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
         }

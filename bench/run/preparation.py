@@ -265,11 +265,8 @@ def _load_plan(
     needed = signals_needed(
         resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
     )
-    tests_by_source: dict[str, list[TaskSplit]] = {}  # training task -> test splits
-    for test in tests:
-        tests_by_source.setdefault(resolved.learn_on[test.task].task, []).append(test)
-    scaled = tests_by_source if resolved.scale_training else None
-    loader = Loader(tasks, tests, needed, resolved.protocol, limit, resolved.release, scaled)
+    learned = {target.task: TaskSplit(target.task, target.split) for target in resolved.learn_on.values()}
+    loader = Loader(tasks, tests, needed, resolved.protocol, limit, resolved.release, resolved.train_limit, learned)
     loaded = {}
     for where in reads:
         try:
@@ -296,12 +293,16 @@ def _load_plan(
     without = _without_samples(resolved, loaded, infeasible)
     if without:
         return _load_plan(resolved, tasks, {**infeasible, **without}, validation, limit)
-    notes = tuple(
-        f"{where}: {len(split.questions):,} of {len(split.whole):,} questions are kept (--scale-training)"
-        for where, split in loaded.items()
-        if scaled is not None and where not in tests
-    )
-    return _LoadedPlan(steps, loaded, selecting, infeasible, notes)
+    notes = []
+    for where, split in loaded.items():
+        if resolved.train_limit is not None and where not in tests:
+            kept, whole = ({question.subject for question in questions} for questions in (split.questions, split.whole))
+            spread = f", of {len(kept)} of {len(whole)} subjects" if len(kept) < len(whole) else ""
+            notes.append(
+                f"{where}: {len(split.questions):,} of {len(split.whole):,} questions are learned from{spread}"
+                f" (--train-limit {resolved.train_limit})"
+            )
+    return _LoadedPlan(steps, loaded, selecting, infeasible, tuple(notes))
 
 
 def _format_mapping(about: Mapping[str, str]) -> str:

@@ -47,8 +47,8 @@ class Recalibration:
             return
         validated = capture(self._validation_confidence, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
-        scaled = {"scale_training": True} if self.resolved.scale_training else {}  # also for an untrained method
-        row = replace(row, notes=notes, config={**row.config, **scaled}, deviations={**row.deviations, **scaled})
+        # also for an untrained method
+        row = replace(row, notes=notes, config={**row.config, **self.resolved.limit_of_training})
 
         def version(new: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
             recalibrated, usable = confidence.copy(), inputs.predicted.usable
@@ -75,6 +75,8 @@ class Recalibration:
         """
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted
+        if not split_data.usable.any():
+            raise UserError("no validation answer is left to recalibrate on; raise --train-limit, if given")
         confidence = self._predict_validation(name, validation)
         alone = self.rows.tokens_alone(name, inputs, split_data, validation.adapted)
         return confidence, split_data.correct[split_data.usable], alone

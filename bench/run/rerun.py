@@ -86,6 +86,11 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith(SOURCE):
         raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with the file")
+    if not {"scale_training", "train_limit"}.isdisjoint(before.row.deviations):
+        raise UserError(
+            f"--rerun {cell}: it learned from the first questions of its splits, which an older version chose by"
+            " --limit; run it again with --train-limit"
+        )
     if LEAVE_OUT in before.row.config:
         raise UserError(f"--rerun {cell}: its method learned without each subject; run bench analyze transfer again")
     with tempfile.TemporaryDirectory() as out:
@@ -130,7 +135,7 @@ def _read_cell(path: Path) -> SubmittedCell:
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     """Return the configuration of a run that computes a cell again: with the method and settings in the cell's row."""
     method, _, kind = row.method.partition(RECALIBRATED)
-    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "tokenizer")
+    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "tokenizer", "train_limit")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
     dtype = row.dtype or row.config.get("dtype")
     options |= {} if dtype is None else {"dtype": str(dtype)}
@@ -138,7 +143,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     options |= {name: row.config[name] for name in number_options if isinstance(row.config.get(name), int)}
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
-        scale_training=bool(row.config.get("scale_training")), recalibrate=(kind,) if kind else (),
+        recalibrate=(kind,) if kind else (),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
         answers=row.answers_source, data_dir=data_dir, out=out, **options,
     )  # fmt: skip

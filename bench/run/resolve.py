@@ -15,7 +15,7 @@ from bench.api.signals import By
 from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
 from bench.data.question_files import is_question_file, task_of_file
 from bench.data.released import Release, open_release, requested_revision
-from bench.data.splits import TaskSplit
+from bench.data.splits import TaskSplit, TrainLimit
 from bench.grading.judges import JudgeOptions, public_options
 from bench.metrics.recalibration import create_recalibrator
 from bench.model import specs
@@ -75,8 +75,8 @@ class ResolvedRun:
     """Number of configurations for each method with a search space; None if no method is tuned."""
     configurations: Mapping[str, Configurations] = field(default_factory=dict)
     """Name of a method that is tuned -> its configurations."""
-    scale_training: bool = False
-    """Whether `--limit` keeps the same share of the training questions as of the test questions."""
+    train_limit: TrainLimit | None = None
+    """Value of `--train-limit`; None: methods learn from all labels."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
     """Protects the run from its plugins."""
@@ -93,16 +93,17 @@ class ResolvedRun:
         return type(method)(**{**method.params(), **searched})
 
     def deviations_of(self, name: str) -> dict[str, object]:
-        """Return `method.field` or `protocol.field` -> value, for the constants that the user set for a method.
-
-        If `--scale-training` changes what the method learns from, the key `scale_training` is included.
-        """
-        constants = {
+        """Return `method.field` or `protocol.field` -> value, for the constants that the user set for a method."""
+        return {
             f"{owner}.{key}": value
             for owner in (name, "protocol")
             for key, value in self.deviations.get(owner, {}).items()
         }
-        return {**constants, **({"scale_training": True} if self.scale_training and self.uses_labels(name) else {})}
+
+    @property
+    def limit_of_training(self) -> dict[str, object]:
+        """The option `train_limit` -> its value; empty if methods learn from all labels."""
+        return {"train_limit": str(self.train_limit)} if self.train_limit else {}
 
     def uses_labels(self, name: str) -> bool:
         """Return whether a method uses labels: to train, or to scale its scores."""
@@ -133,6 +134,8 @@ class ResolvedRun:
             config["tune"] = self.tune
         if self.uses_labels(name) and self.learn_on[task] != default:
             config["train_on"] = str(self.learn_on[task])
+        if self.uses_labels(name):
+            config |= self.limit_of_training
         return config
 
 
@@ -156,6 +159,7 @@ def resolve(
         UserError: a name is unknown, or an option invalid.
     """
     _check_numbers(config)
+    train_limit = None if config.train_limit is None else TrainLimit.parse(config.train_limit)
     isolation = isolation or Isolation(config.method_timeout)
     for path in config.plugins:
         isolation.probe(path)
@@ -230,15 +234,13 @@ def resolve(
         training_budget=config.training_budget,
         tune=config.tune,
         configurations=tuned,
-        scale_training=config.scale_training,
+        train_limit=train_limit,
         notes=[*method_registry.notes],
         isolation=isolation,
     )
 
 
 def _check_numbers(config: RunConfig) -> None:
-    if config.scale_training and config.limit is None:
-        raise UserError("--scale-training: expected --limit N as well, by which training is scaled down.")
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
     minimum = {"seed": 0, "limit": 1, "token_budget": 1, "training_budget": 1, "exemplar_sets": 0, "workers": 1}

@@ -228,7 +228,7 @@ def calibrated(
         if len(rows) < 2:  # noqa: PLR2004
             raise UntrainableError(
                 f"{who}: expected at least two training answers of either kind, right and wrong or sure and unsure; got"
-                f" {len(rows)} of {len(strata)}; raise --limit or name another task with --train-on"
+                f" {len(rows)} of {len(strata)}; raise --train-limit, if given, or name another task with --train-on"
             )
         first_half[rows[::2]] = True
     on_all, on_first, on_second = (fit_on(rows) for rows in (np.ones_like(first_half), first_half, ~first_half))

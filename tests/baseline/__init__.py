@@ -171,7 +171,7 @@ def confidences() -> Iterator[str]:
         )
         quick = [part for setting in QUICK for part in ("--set", setting)]
         file = questions_file(Path(folder), sizes=SIZES)
-        for task in (("--task-file", file), ("--task", "atlas-oe", "--limit", 40, "--scale-training")):
+        for task in (("--task-file", file), ("--task", "atlas-oe", "--limit", 40, "--train-limit", "43+32")):
             called("run", *common, *task, *quick, "--out", out)
         for path in sorted(out.rglob("*--s0*.parquet")):
             records = read_records(path)

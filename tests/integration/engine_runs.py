@@ -29,7 +29,7 @@ def cut_small(set_to: Callable[[Any, str, int], None] = setattr) -> None:
 
 def config(model: Path, plugin: Path, folder: Path, **more: Any) -> RunConfig:
     return RunConfig(
-        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=90, scale_training=True,
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=90, train_limit="81+31",
         out=folder / "out", cache=folder / "cache", **more,
     )  # fmt: skip
 

@@ -90,7 +90,7 @@ def _ids(task: str) -> list[str]:
 def test_methods_learn_from_answers_of_a_file(place: Place) -> None:
     splits = {split: questions("atlas-choice", split) for split in ("train", "validation", "test")}
     lines = [{"id": q.id, "text": "abcd"[i % 4]} for asked in splits.values() for i, q in enumerate(asked)]
-    asked = ("--method", "pik", "--task", "atlas-choice", "--set", "pik.steps=20")
+    asked = ("--method", "pik", "--task", "atlas-choice", "--set", "pik.steps=20", "--train-limit", "320+80")
     place.run(*TINY, *asked, "--answers", place.write("said.jsonl", lines))
     row = place.row()
     assert (row["status"], row["labels_seen"]["train"]) == ("ok", 320)

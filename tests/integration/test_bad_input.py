@@ -52,9 +52,15 @@ REFUSED = [
         f"{PTRUE} --recalibrate magic",
         "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temperature",
     ),
-    (f"{PTRUE} --limit 9 --scale-training --tune 1", "expected at least 2 configurations, got 1"),
+    (f"{PTRUE} --limit 9 --train-limit 64 --tune 1", "expected at least 2 configurations, got 1"),
     (f"{PTRUE} --tune 4 --preset paper", "preset 'paper' keeps the last step"),
-    (f"{PTRUE} --scale-training", "--scale-training: expected --limit N as well"),
+    *(
+        (
+            f"{PTRUE} --train-limit={text}",
+            f"from 10 on, which training and validation share, or N+M for each of the two, from 1 on; got '{text}'",
+        )
+        for text in ("1", "0", "-3", "9", "10+0", "0+10", "a+b", "64+", "6.5", "9" * 20)
+    ),
     (f"{PTRUE} --judge-model tiny", "--judge-model has no use with --judge match"),
     (f"{PTRUE} --judge hf", "--judge hf: expected a model, got none"),
     (f"{PTRUE} --judge opnai", "Unknown judge 'opnai': expected one of match, openai, hf. Did you mean 'openai'?"),

@@ -183,7 +183,7 @@ def test_impossible_seed_is_told_and_others_are_stored(ran: Place, words: list[o
 
 
 def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: list[object]) -> None:
-    words = ["run", *words, "--limit", 20, "--scale-training", "--out", place / "out"]
+    words = ["run", *words, "--limit", 20, "--train-limit", 40, "--out", place / "out"]
     verbose, quiet = place.bench(*words, "-v"), place.bench("-q", *words)
     assert quiet.stderr == ""
     assert quiet.stdout == verbose.stdout
@@ -196,17 +196,25 @@ def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: l
     assert "then 1 fits and 2 predictions" in plan.stdout
 
 
-def test_training_is_scaled_down_with_the_tests(ran: Place, words: list[object]) -> None:
-    scaled = ("--recalibrate", "platt", "--scale-training", "--limit", 155)  # half of 310
-    result = ran.run(*words, *scaled, out="scaled")
-    assert "rivers/train: 140 of 279 questions are kept (--scale-training)" in result.stderr
-    assert "rivers/validation: 31 of 31 questions are kept" in result.stderr  # never below 32
-    rows = ran.rows("scaled")
-    assert 0 < rows["echo"]["labels_seen"]["train"] <= 140
-    assert rows["echo"]["labels_seen"]["validation"] == 0  # it looks at none
-    deviating = {name for name, row in rows.items() if row["deviations"] == {"scale_training": True}}
-    assert deviating == {"echo", "echo+platt", "ptrue+platt"}
-    assert "scale_training" in result.stdout
+def test_numbers_of_labels_are_cells_of_their_own(ran: Place, words: list[object]) -> None:
+    """What reads no label is one cell; a run of another number finds it, and its rows, and overwrites none."""
+    said = {}
+    for limit in ("100", "400+9"):
+        result = ran.run(
+            *words, "--limit", 40, "--recalibrate", "platt", "--train-limit", limit, "--json", out="limited"
+        )
+        said[limit] = result.stderr
+    assert "rivers/train: 90 of 279 questions are learned from (--train-limit 100)" in said["100"]
+    assert "rivers/validation: 10 of 31 questions are learned from" in said["100"]
+    assert "rivers/train: 279 of 279 questions are learned from" in said["400+9"]
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((ran / "limited").rglob("*.json"))]
+    assert sorted((row["method"], row["config"].get("train_limit", "")) for row in rows) == [
+        ("echo", "100"), ("echo", "400+9"), ("echo+platt", "100"), ("echo+platt", "400+9"),
+        ("ptrue", ""), ("ptrue+platt", "100"), ("ptrue+platt", "400+9"),
+    ]  # fmt: skip
+    assert all(row["deviations"] == {} for row in rows)
+    learned = {row["config"]["train_limit"]: row["labels_seen"]["train"] for row in rows if row["method"] == "echo"}
+    assert 0 < learned["100"] <= 90 < learned["400+9"]
 
 
 def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(

@@ -113,7 +113,7 @@ def test_answers_without_a_verdict_are_not_used(
     place: Place, small_model: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparation, "open_judge", lambda config, cache: Undecided())
-    asked = ("--method", "share", "--plugin", plugin, "--task", "atlas-oe", "--limit", 30)
+    asked = ("--method", "share", "--plugin", plugin, "--task", "atlas-oe", "--limit", 30, "--train-limit", "320+9")
     place.run(*asked, "--model", small_model, "--set", "protocol.max_new_tokens_open=4")
     row, records = place.row(), place.records("share")
     assert (row["judge"], row["n"], row["n_undecided"]) == ("undecided", 20, 10)

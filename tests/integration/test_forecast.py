@@ -145,7 +145,7 @@ def config(folder: Path, model: str, task: str, methods: tuple[str, ...], **more
 
 def test_reading_and_fits_take_the_forecast(tmp_path: Path, counted: Callable[[], float]) -> None:
     shorter = ("protocol.shots=1", "pik.steps=60")
-    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), limit=40, scale_training=True, set=shorter)
+    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), limit=40, train_limit="43+32", set=shorter)
     found = compared(asked, counted)
     assert set(found) == {"read atlas-choice/test", "read atlas-choice/train", "fit pik"}
     for expected, took in found.values():
@@ -197,7 +197,7 @@ def test_fit_times_are_those_of_the_nearest_stored() -> None:
 def test_plan_says_how_long_stored_fits_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of another seed are not stored, and nothing stands in for them."""
     fewer = ("protocol.shots=1", "pik.steps=5")
-    asked = config(tmp_path, "tiny", "atlas-choice", ("pik",), limit=20, scale_training=True, set=fewer)
+    asked = config(tmp_path, "tiny", "atlas-choice", ("pik",), limit=20, train_limit="32+32", set=fewer)
     run(asked)
     (stored,) = Store(tmp_path / "cache").manifests("fits")
     monkeypatch.setattr(fit_times, "measure_fit", lambda *_: pytest.fail("a stored fit has the time"))
@@ -222,7 +222,7 @@ def test_adapter_steps_are_passes_forth_and_back(
     seconds = []
     for steps in (6, 7):
         own = (f"{method}.steps={steps}", f"{method}.batch_size=32", "protocol.shots=1")
-        asked = config(tmp_path, "tiny", "atlas-choice", (method,), limit=20, scale_training=True, set=own)
+        asked = config(tmp_path, "tiny", "atlas-choice", (method,), limit=20, train_limit="32+32", set=own)
         prepared, resources, forecast = planned(replace(asked, preset=preset))
         fit = only_fit(prepared)
         seconds.append(forecast.seconds(fit))

@@ -73,7 +73,7 @@ def test_harm_to_a_process_fails_its_own_cell(place: Place, small_model: Path, r
     path = place.write("harm.py", FINE + EXITS + HANGS + INTERRUPTS + ZEROES)
     asked = (
         "--model", small_model, "--plugin", path, "--plugin", rivers, "--task", "rivers", "--limit", 16, "--json",
-        "--scale-training", "--method-timeout", 12 if hanging else 60,
+        "--train-limit", 64, "--method-timeout", 12 if hanging else 60,
     )  # fmt: skip
     told = json.loads(
         place.run("--method", f"exits,{'hangs,' * hanging}interrupts,zeroes,ptrue", *asked, code=1).stdout

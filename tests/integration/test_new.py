@@ -27,7 +27,7 @@ def test_new_methods_and_tasks_run(written: Place, rivers: object) -> None:
         part for name in ("new_entropy.py", "new_probe.py", "new_quiz.py", rivers) for part in ("--plugin", name)
     ]
     asked = ("--method", "new-entropy,new-probe", "--task", "rivers,new-quiz", "--train-on", "rivers", "--limit", 40)
-    told = json.loads(written.run(*plugins, *asked, "--scale-training", "--model", "tiny", "--json").stdout)
+    told = json.loads(written.run(*plugins, *asked, "--train-limit", 80, "--model", "tiny", "--json").stdout)
     found = {(row["method"], row["task"]): row for row in told["rows"]}
     assert {row["status"] for row in found.values()} == {"ok"}, [row["reason"] for row in found.values()]
     assert len(found) == 4

@@ -22,7 +22,7 @@ from tests.kit.command import bench
 
 Type = Callable[..., str]
 
-SMALL = ("--limit", "20", "--task", "atlas-choice")
+SMALL = ("--limit", "20", "--task", "atlas-choice", "--train-limit", "64")
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class Broken(TopOption):
 
 def run_here(methods: Any, folder: Path) -> Results:
     return run(
-        methods, "tiny", "atlas-choice", limit=16, out=folder, cache=folder / "cache", quiet=True, scale_training=True
+        methods, "tiny", "atlas-choice", limit=16, out=folder, cache=folder / "cache", quiet=True, train_limit="32+32"
     )
 
 

@@ -17,7 +17,6 @@ from typer import Context
 
 from bench import registry
 from bench.cli.app import app
-from bench.data import loading
 from bench.report import figures
 from methods.ccps import Ccps
 from tests.integration.conftest import ROOT
@@ -29,7 +28,7 @@ TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 BENCH = Path(sys.executable).parent / "bench"
 LIMIT = 16
-TRAINING = 32
+TRAINING = "32+32"
 """Questions of each training and validation split: as few as teach a method."""
 MINUTES = 60
 
@@ -81,11 +80,10 @@ def test_readme_commands_run_in_order(folder: Path, monkeypatch: pytest.MonkeyPa
     `--set` would make a variant of `ccps`, which later commands do not name.
     """
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(loading, "_TRAIN_LIMIT", TRAINING)
     monkeypatch.setattr(figures, "write_figures", partial(figures.write_figures, formats=["svg"]))
     for name in ("contrastive_steps", "classifier_steps"):
         monkeypatch.setitem(Ccps.presets["demo"], name, 20)
-    more = {"run": ["--limit", LIMIT], "table": ["--partial"], "report": ["--partial"]}
+    more = {"run": ["--limit", LIMIT, "--train-limit", TRAINING], "table": ["--partial"], "report": ["--partial"]}
     for command in commands():
         if not data_is_missing(command):
             words = words_of(command)

@@ -181,7 +181,7 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
         models=("tiny",), judge="openai", out=tmp_path,
     )  # fmt: skip
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
-    row |= {"deviations": {}, "judge": None, "tuning": None}
+    row |= {"deviations": {}, "config": {}, "judge": None, "tuning": None}
 
     def there(**other: object) -> int:
         monkeypatch.setattr(reproduction, "read_all", lambda _: [SimpleNamespace(**row | other)])
@@ -189,5 +189,10 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
 
     assert (work.models[0], work.grid.seeds[0], there()) == ("tiny", 0, 1)
     others = ({"preset": "fixed"}, {"deviations": {"flat.a": 1}}, {"status": "failed"}, {"seed": 1}, {"model": "x"},
-              {"task": "atlas-oe"}, {"tuning": {"n": 4}})  # fmt: skip
+              {"task": "atlas-oe"}, {"tuning": {"n": 4}}, {"config": {"train_limit": "64"}})  # fmt: skip
     assert [there(**other) for other in others] == [0] * len(others)
+    work = replace(work, train_limit="64")
+    limited = {"config": {"train_limit": "64"}}
+    assert [there(), there(**limited)] == [1, 0]  # it reads no label
+    monkeypatch.setattr(known.get("flat"), "output", "score")
+    assert [there(), there(**limited)] == [0, 1]

@@ -39,7 +39,7 @@ def said(report: RunReport) -> list[object]:
 
 def configured(model: Path, plugin: Path, folder: Path) -> RunConfig:
     return RunConfig(
-        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=40, scale_training=True,
+        CELLS, str(model), tasks=("rivers",), plugins=(plugin,), limit=40, train_limit="36+31",
         out=folder / "out", cache=folder / "cache",
     )  # fmt: skip
 

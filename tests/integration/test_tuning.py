@@ -76,7 +76,7 @@ class Tuned(Place):
     """Where the methods are run."""
 
     def tune(self, out: str, *more: object, **options: Any) -> CompletedProcess[str]:
-        settings = ("--set", "pik.steps=200", "--set", "lts.steps=200", "--limit", 80, "--scale-training")
+        settings = ("--set", "pik.steps=200", "--set", "lts.steps=200", "--limit", 80, "--train-limit", "86+32")
         asked = ("--method", METHODS, "--plugin", self / "planted.py", "--model", "tiny", "--task", "turned")
         return self.run(*asked, *settings, *more, out=out, **options)
 

@@ -160,6 +160,8 @@ class FigureData:
         limits = sorted({row.limit for row in rows if row.limit is not None})
         if limits:
             basis.append(f"partial: --limit {', '.join(map(str, limits))}")
+        limits_of_training = {setting_text(row.config["train_limit"]) for row in rows if "train_limit" in row.config}
+        basis += [f"--train-limit {', '.join(sorted(limits_of_training))}"] if limits_of_training else []
         if self.n_seeds > 1:
             basis.append(f"{range_text({len(line.ok_rows) for line in lines}, count)} seeds")
         basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]

@@ -81,7 +81,8 @@ def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path
             numbers = ", ".join(map(str, sizes))
             yield from ((cell.path, f"n_parameters differs between seeds of its method: {numbers}") for cell in seeds)
     trained = [cell for cell in traces if cell.row.train_on is not None]
-    for group in _grouped(trained, lambda cell: (_answer_key(cell), cell.row.train_on)).values():
+    learned_from = lambda cell: (_answer_key(cell), cell.row.train_on, str(cell.row.config.get("train_limit")))  # noqa: E731
+    for group in _grouped(trained, learned_from).values():
         rates = {round(cell.row.base_rate, 9) for cell in group if cell.row.base_rate is not None}
         seen = {n for cell in group for n in (cell.row.labels_seen.train, cell.row.labels_seen.gold)} - {0}
         for name, values in (("base_rate", rates), ("labels_seen", seen)):

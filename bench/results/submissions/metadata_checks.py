@@ -16,6 +16,7 @@ from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import leaks_label
 from bench.data.answer_files import SOURCE
+from bench.data.splits import TrainLimit
 from bench.metrics.recalibration import create_recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
@@ -25,7 +26,7 @@ from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "train_on", "tune", LEAVE_OUT,
+    "train_on", "train_limit", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Keys of `ResultRow.config` that are options of the run; the other keys are constants that deviate from the preset."""
 _ROUNDING = 1e-4
@@ -90,6 +91,15 @@ def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> 
             yield f"its config has {key} {settings[key]}, its deviations {row.deviations.get(key)}; run it again"
     if row.answers_source != row.config.get("answers", "generate"):
         yield f"its answers_source is {row.answers_source}, its config says {row.config.get('answers', 'generate')}"
+    if "train_limit" in row.config:
+        try:
+            limit = TrainLimit.parse(str(row.config["train_limit"]))
+        except UserError as error:
+            yield str(error)
+        else:
+            most, seen = limit.train + (limit.validation or 0), row.labels_seen
+            if max(seen.train, seen.gold) + seen.validation > most:
+                yield f"it has seen more labels than its --train-limit {limit} allows: {_format_labels(row)}"
     fields = None if method is None else inspect.signature(method).parameters
     for key in row.deviations:
         owner, _, field = key.rpartition(".")

@@ -10,7 +10,6 @@ simple random sample, which the sample of size k + 1 contains. The order depends
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -19,7 +18,7 @@ import numpy as np
 
 from bench.api import ConfidenceMethod, IntArray, UserError
 from bench.api.errors import capture, reason_of
-from bench.data.splits import TaskSplit
+from bench.data.splits import TaskSplit, budget_shares, sampling_order
 from bench.metrics.scaling import Scale
 from bench.metrics.validation import normalised_ranks
 from bench.model.memory import release_free_memory
@@ -40,9 +39,6 @@ from bench.signals.split_data import SplitData
 from bench.stats.label_budgets import ONE_KIND, CorrectCounts, LabelCurves, SeedConfidences, Study, compute_label_curves
 
 ADAPTER_REASON = "not trained again: each draw would need an adapter of its own, and every test read through it"
-MIN_VALIDATION = 4
-"""Smallest number of validation labels in a sample that also has training labels: fewer can't choose a training
-step."""
 
 
 @dataclass
@@ -127,37 +123,6 @@ def run_labels(
 
 
 # --- samples of labels ------------------------------------------------------------------------------------------------
-
-
-def sampling_order(ids: Sequence[str], where: TaskSplit, seed: int) -> list[str]:
-    """Sort question IDs in a random order that depends on the seed and the split alone.
-
-    Args:
-        ids: question IDs, in any order.
-        where: split of the questions.
-        seed: seed of the sample.
-    """
-    return sorted(ids, key=lambda one: hashlib.sha256(f"{seed}\0{where}\0{one}".encode()).digest())
-
-
-def budget_shares(size: int, train: int, validation: int) -> tuple[int, int]:
-    """Divide a label budget into training and validation labels, in proportion to the sizes of the splits.
-
-    Both numbers grow with the budget, so that smaller samples are contained in larger ones.
-
-    Args:
-        size: the label budget.
-        train: number of available training labels.
-        validation: number of available validation labels.
-
-    >>> budget_shares(100, 1280, 320), budget_shares(20, 18_650, 2_000), budget_shares(9_999, 1280, 320)
-    ((80, 20), (16, 4), (1280, 320))
-    """
-    if size >= train + validation:
-        return train, validation
-    proportional = round(size * validation / (train + validation))
-    validation_labels = min(validation, max(MIN_VALIDATION, proportional, size - train))
-    return size - validation_labels, validation_labels
 
 
 @dataclass(frozen=True, eq=False)

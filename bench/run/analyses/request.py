@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bench.api import UserError
-from bench.api.options import Heading, Names, OptionName, words_of
+from bench.api.options import Heading, Names, OptionName, OrNumber, words_of
+from bench.data.splits import MIN_LABELS
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
-
-MIN_LABELS = 10
-"""Smallest label budget."""
 
 
 def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
@@ -126,6 +124,9 @@ class TransferConfig:
     """Seed of fits, sampling and the random answers of --size-matched; several, separated by commas, are averaged."""
     limit: int | None = None
     """Largest number of test questions, spread over subjects; such results are partial."""
+    train_limit: Annotated[str | None, OrNumber()] = None
+    """Largest number of questions of each corpus whose labels are learned from: N, which training and validation share,
+    or N+M. Default: all."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     read: Annotated[bool, Heading("Cost")] = False

@@ -149,7 +149,7 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
             " confidences says bench head check"
         )
     if card.test.limit is not None:
-        yield f"the head was made by a run with --limit {card.test.limit}; it learned from few answers"
+        yield f"the head was made by a run with --limit {card.test.limit}; its metrics are those of few answers"
 
 
 def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_subjects: int) -> Iterator[str]:

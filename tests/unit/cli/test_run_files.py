@@ -57,7 +57,7 @@ CONFIGS = st.builds(
     RunConfig, methods=st.lists(NAMES, min_size=1, unique=True).map(tuple), model=TEXTS,
     tasks=st.lists(NAMES).map(tuple), task_files=st.lists(PATHS).map(tuple), plugins=st.lists(PATHS).map(tuple),
     preset=st.none() | TEXTS, overrides=st.lists(SETTINGS, max_size=4).map(tuple), limit=st.none() | st.integers(),
-    scale_training=st.booleans(), answers=TEXTS, data_dir=st.none() | PATHS, out=PATHS,
+    train_limit=st.none() | TEXTS, answers=TEXTS, data_dir=st.none() | PATHS, out=PATHS,
     method_timeout=st.floats(allow_nan=False), dry_run=st.booleans(), devices=st.lists(NAMES).map(tuple),
 )  # fmt: skip
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard
 from bench.api.protocol import Protocol
 from bench.data.loading import Loader
-from bench.data.splits import TaskSplit, held_out
+from bench.data.splits import TaskSplit, TrainLimit, held_out
 
 SUBJECTS = {"bells": 400, "moss": 150, "tides": 45, "rust": 5}
 """Subject -> questions of train; tests have a tenth."""
@@ -36,10 +37,16 @@ class Marsh(Task):
                 yield Question(f"{split}/{subject}/{i}", subject, f"Where is {subject} {i}?", ("here", "there"), 0)
 
 
-def loader(limit: int | None = None, *, scaled: bool = False, **protocol: Any) -> Loader:
+def loader(
+    limit: int | None = None,
+    train_limit: str | None = None,
+    learned: TaskSplit = TRAIN,
+    disjoint: Collection[TaskSplit] = (TRAIN, VALIDATION),
+    **protocol: Any,
+) -> Loader:
     task: Any = Marsh(None)  # type: ignore[arg-type]
-    shares = {"marsh": [TEST]} if scaled else None
-    return Loader({"marsh": task}, {TEST}, {TRAIN, VALIDATION}, Protocol(**protocol), limit, scaled_by=shares)
+    most = None if train_limit is None else TrainLimit.parse(train_limit)
+    return Loader({"marsh": task}, {TEST}, disjoint, Protocol(**protocol), limit, None, most, {"marsh": learned})
 
 
 def ids(found: Loader, where: TaskSplit) -> set[str]:
@@ -76,14 +83,45 @@ def test_validation_of_many_small_subjects_is_as_large() -> None:
 # --- partial runs -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "learned"), [(8, 320), (320, 320), (321, 321), (1000, 540)])
-def test_a_limit_leaves_training_320_questions(limit: int, learned: int) -> None:
-    found = loader(limit)
-    assert len(ids(found, TEST)) == min(limit, 59)
-    assert len(ids(found, TRAIN)) == learned
-    assert len(ids(found, VALIDATION)) == 60
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ((8, None), (8, 540, 60)),  # tests alone
+        ((None, "100"), (59, 90, 10)),  # as train and validation are divided
+        ((8, "20"), (8, 16, 4)),  # at least four choose a step
+        ((None, "7+55"), (59, 7, 55)),
+        ((1000, "9999"), (59, 540, 60)),
+        ((None, "9999+1"), (59, 540, 1)),
+    ],
+)
+def test_limits_keep_so_many_of_each_split(limits: tuple[int | None, str | None], kept: tuple[int, ...]) -> None:
+    found = loader(*limits)
+    assert tuple(len(ids(found, where)) for where in (TEST, TRAIN, VALIDATION)) == kept
 
 
-def test_training_scaled_down_keeps_the_tests_share() -> None:
-    found = loader(6, scaled=True)
-    assert [len(ids(found, where)) for where in (TEST, TRAIN, VALIDATION)] == [6, 55, 32]  # at least 32
+def test_validation_that_is_learned_on_has_all_labels() -> None:
+    assert [len(ids(loader(train_limit=n, learned=VALIDATION), VALIDATION)) for n in ("20", "30+7")] == [20, 30]
+
+
+def test_a_cell_has_the_same_labels_in_any_company() -> None:
+    """Scores are scaled on validation, which is then not taken out of train; nobody may get other rows for that."""
+    alone = loader(train_limit="100", disjoint=())
+    assert ids(alone, VALIDATION) == ids(loader(train_limit="100"), VALIDATION)
+    assert len(ids(alone, TRAIN)) == 90
+
+
+def test_labels_are_spread_over_subjects_and_nested() -> None:
+    sizes = ("10", "40", "41", "400")
+    drawn = [loader(train_limit=size).load(TRAIN).questions for size in sizes]
+    assert all({q.id for q in few} < {q.id for q in more} for few, more in pairwise(drawn))
+    assert Counter(q.subject for q in drawn[1]) == {"bells": 11, "moss": 10, "tides": 10, "rust": 5}
+    first = {f"train/{subject}/{i}" for subject in SUBJECTS for i in range(11)}
+    assert not {q.id for q in drawn[1]} <= first  # a file may be sorted
+    assert drawn[1] != loader(train_limit="40", split_seed=1).load(TRAIN).questions
+    every = loader().load(TRAIN).questions
+    assert drawn[1] == [q for q in every if q in drawn[1]]  # in the order of the split
+
+
+def test_fewer_labels_than_subjects_are_of_different_ones() -> None:
+    (one, other) = loader(train_limit="2+1").load(TRAIN).questions
+    assert one.subject != other.subject

@@ -182,6 +182,9 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     ], {"deviations": True}  # fmt: skip
     yield "another protocol", [scored(), scored(config=shots, deviations=shots, protocol="beef")], {"deviations": True}
     elsewhere = scored(config={"train_on": "ct-choice"}, train_on="ct-choice:train")
+    few = scored(config={"train_limit": "64"}, labels_seen=LabelsSeen(51, 13))
+    yield "few labels", [scored("ptrue", train_on=None, labels_seen=LabelsSeen()), few], {}
+    yield "few labels beside all", [scored("lts"), scored(), few], {}
     yield "learned elsewhere", [scored("ptrue", train_on=None), elsewhere], {}
     yield "learned in two places", [scored(), elsewhere], {}
     yield "a preset of two", [scored(), scored("ptrue", preset="fixed")], {"preset": "fixed"}
@@ -320,7 +323,7 @@ def test_groups_and_recalibrations_begin_blocks(models: bool) -> None:
         ([scored(), scored("ptrue", preset="fixed")], {}, "presets demo, fixed, .* choose one with --preset"),
         ([scored()], {"preset": "paper"}, "no result has preset 'paper'; there are demo"),
         ([scored(), scored("ptrue", task_version=2)], {}, "task versions 1, 2, .* run them again"),
-        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 6, "),
+        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 7, "),
         ([scored(), scored("ptrue", protocol="beef")], {}, "protocols 0123456789abcdef, beef, "),
         ([scored(), scored()], {}, "two results of ccps have one seed"),
     ],

@@ -405,7 +405,7 @@ def without_files(folder: Path) -> None:
 
 def with_another_schema(folder: Path) -> None:
     (path,) = folder.rglob("ccps*.json")
-    path.write_text(path.read_text("utf-8").replace('"schema_version": 6', '"schema_version": 1'), encoding="utf-8")
+    path.write_text(path.read_text("utf-8").replace('"schema_version": 7', '"schema_version": 1'), encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,8 @@ TAMPERINGS: dict[str, Tamper] = {
     "base rate": forged(base_rate=0.05),
     "labels of others": forged(labels_seen=LabelsSeen(1, 30)),
     "gold": forged(labels_seen=LabelsSeen(30, 30, 30)),
+    "labels beyond the limit": forged(config={"train_limit": "20+20"}),
+    "no limit": forged(config={"train_limit": "few"}),
     "selection": forged(labels_seen=LabelsSeen(30, 0)),
     # numbers
     "metric": said("metrics", "auroc", "mean", to=0.99),

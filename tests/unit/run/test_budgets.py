@@ -11,9 +11,9 @@ from scipy import stats
 
 from bench.api import Question, UserError
 from bench.api.question import Answer
-from bench.data.splits import TaskSplit
+from bench.data.splits import MIN_VALIDATION, TaskSplit, budget_shares, sampling_order
 from bench.progress import Silent
-from bench.run.analyses.label_budgets import MIN_VALIDATION, LabelPool, TaskStudy, budget_shares, sampling_order
+from bench.run.analyses.label_budgets import LabelPool, TaskStudy
 from bench.run.analyses.request import LabelsConfig
 from bench.signals.split_data import SplitData
 

@@ -452,7 +452,7 @@ def test_scores_in_another_dtype_say_so(scored: Scored, dtype: str | None, *, to
 @pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
 def test_scores_of_a_partial_run_say_so(scored: Scored, name: str, *, told: bool) -> None:
     _, notes = scored(ASKED, name=name)
-    assert ("the head was made by a run with --limit 10; it learned from few answers" in notes) is told
+    assert ("the head was made by a run with --limit 10; its metrics are those of few answers" in notes) is told
 
 
 def test_questions_come_from_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def test_recalibration_that_fails_has_no_number() -> None:
         raise UserError("rivers has no validation split")
 
     row = result_row("half", task="rivers", metrics={"brier": 0.2}, per_subject={"bells": {"brier": 0.2}})
-    resolved: Any = SimpleNamespace(recalibrate=("platt",), scale_training=False)
+    resolved: Any = SimpleNamespace(recalibrate=("platt",), limit_of_training={})
     failing: Any = SimpleNamespace(inputs=inputs)
     recalibration = Recalibration(resolved, failing, UNUSED, UNUSED, UNUSED)
     scored = ScoredRow(row, confidence=np.full(2, 0.5))

@@ -71,7 +71,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"seed": 3, "limit": 200, "recalibrate": ("isotonic",)},
     {"dtype": "bfloat16"},
     {"tokenizer": "org/model"},
-    {"limit": 20, "scale_training": True},
+    {"limit": 20, "train_limit": "64+16"},
     {"tune": 3},
     {"overrides": ("pik.steps=7", "protocol.shots=2")},
     {"train_on": "atlas-oe:validation"},
@@ -118,6 +118,10 @@ def test_settings_of_runs_are_kept_or_neutral() -> None:
         (
             {"config": {"answers": "file:qwen-3fa9c1"}, "answers_source": "file:qwen-3fa9c1"},
             r"its answers are file:qwen-3fa9c1; run it by hand with the file",
+        ),
+        *(
+            ({"deviations": {name: 1}}, "from the first questions .* run it again with --train-limit")
+            for name in ("scale_training", "train_limit")
         ),
     ],
 )
