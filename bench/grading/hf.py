@@ -100,6 +100,8 @@ class LocalJudge:
 
         lm = LanguageModel(self.spec, self.options)
         try:
+            if lm.chat.no_letters_reason is not None:
+                raise UserError(f"--judge-model {self.spec.name}: {lm.chat.no_letters_reason}.")
             no, yes = (_first_ids(lm, word) for word in ("no", "yes"))
             if no & yes or not no or not yes:
                 raise UserError(

@@ -89,10 +89,11 @@ class Reader:
     def nondefault_settings(self) -> dict[str, object]:
         """Settings of the model that are not the usual ones.
 
-        They are a tokenizer that the user named; the dtype unless it is float32; and the token budget of a forward pass
-        unless it is the device's default. In float32, where answers don't depend on the budget, it is left out.
+        They are `enable_thinking`, off where the chat template takes it; a tokenizer that the user named; the dtype
+        unless it is float32; and the token budget of a forward pass unless it is the device's default. In float32,
+        where answers don't depend on the budget, it is left out.
         """
-        settings: dict[str, object] = {}
+        settings: dict[str, object] = {"enable_thinking": False} if self.lm.chat.takes_thinking else {}
         if self.lm.files.given_tokenizer:
             settings["tokenizer"] = self.lm.files.given_tokenizer
         if self.arithmetic:
