@@ -254,6 +254,10 @@ def check(
     rerun: Annotated[
         Path | None, typer.Option(help="Also run this cell of --results again, named by its JSON file, and compare.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Where the GGUF file or folder of the --rerun cell's model is.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Where the --tokenizer of the --rerun cell is.")] = None,
     data_dir: DataDir = None,
     timeout: Annotated[float, typer.Option(help="Seconds that each rule may take, for a file.")] = 300.0,
     *,
@@ -262,10 +266,12 @@ def check(
     """Check that a method or a task keeps the rules of the contract, or that results may be submitted."""
     if (target is None) == (results is None):
         raise UserError("bench check: expected a file, a name, or --results DIR, and one of them only")
+    if rerun is None and (model or tokenizer):
+        raise UserError("--model, --tokenizer: expected --rerun CELL as well, the cell whose model they locate")
     from bench.cli import check as checks
 
     if results is not None:
-        passed = checks.results(results, rerun, data_dir, as_json=as_json)
+        passed = checks.results(results, rerun, data_dir, model=model, tokenizer=tokenizer, as_json=as_json)
     elif rerun is not None:
         raise UserError("--rerun: expected --results DIR as well, the folder that the cell is in")
     else:

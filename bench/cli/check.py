@@ -53,13 +53,23 @@ def plugin(target: str, data_dir: Path | None, seconds: float, *, as_json: bool)
     return all(result.ok for result in results)
 
 
-def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: bool) -> bool:
+def results(
+    folder: Path,
+    cell: Path | None,
+    data_dir: Path | None,
+    *,
+    model: str | None = None,
+    tokenizer: str | None = None,
+    as_json: bool,
+) -> bool:
     """Check result files for submission, print the outcome, and return whether all may be submitted.
 
     Args:
         folder: the results folder.
         cell: JSON file of a cell to run again and compare; None: run nothing.
         data_dir: folder of the tasks' data sets as Parquet files, read instead of the Hub.
+        model: file or folder of the cell's model, if it is a local one.
+        tokenizer: folder of the cell's `--tokenizer`, if it is a local one.
         as_json: whether to print JSON.
 
     Raises:
@@ -67,7 +77,7 @@ def results(folder: Path, cell: Path | None, data_dir: Path | None, *, as_json: 
     """
     verdicts, again = check_results(folder, data_dir), None
     if cell is not None:
-        again = rerun(cell, folder, data_dir, verbosity.progress())
+        again = rerun(cell, folder, data_dir, verbosity.progress(), model=model, tokenizer=tokenizer)
         verdicts = final_verdicts(verdicts, again)
     if as_json:
         files = [{"file": v.file, "problems": v.problems, "not_checked": v.unchecked} for v in verdicts]

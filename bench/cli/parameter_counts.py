@@ -44,12 +44,21 @@ def facts_of(name: str) -> ModelFacts:
     Raises:
         UserError: the model is unknown, or its configuration can't be loaded.
     """
-    from bench.model.language_model import LanguageModel, LoadOptions, facts_from_settings
+    from bench.model.language_model import LanguageModel, LoadOptions, facts_from_config, facts_from_settings
 
     shipped, spec = _read_toml(*_CONFIGS).get(name), specs.resolve(name)
-    if shipped is None:
-        return LanguageModel(spec, LoadOptions(device="cpu")).facts
-    return facts_from_settings(name, shipped)
+    if shipped is not None:
+        return facts_from_settings(name, shipped)
+    if specs.is_gguf(name):
+        return facts_from_config(spec.name, _gguf_config(spec))
+    return LanguageModel(spec, LoadOptions(device="cpu")).facts
+
+
+def _gguf_config(spec: specs.ModelSpec) -> Any:
+    """Return the configuration of a GGUF file, whose tokenizer may be one that is unknown here."""
+    from bench.model.gguf import read_config
+
+    return read_config(spec.name, Path(spec.source))
 
 
 def parameter_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
@@ -114,11 +123,13 @@ def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[d
     methods_by_name, dtype = registry.methods(plugins), torch.bfloat16
     records = []
     for name in names:
-        shipped = _read_toml(*_CONFIGS).get(name)
-        if shipped is None:
-            config = LanguageModel(specs.resolve(name), LoadOptions(device="cpu")).config
-        else:
+        shipped, spec = _read_toml(*_CONFIGS).get(name), specs.resolve(name)
+        if shipped is not None:
             config = training_memory.config_from_settings(shipped)
+        elif specs.is_gguf(name):
+            config = _gguf_config(spec)
+        else:
+            config = LanguageModel(spec, LoadOptions(device="cpu")).config
         reading = training_memory.reading_footprint(config, dtype, READING_TOKENS)
         records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}

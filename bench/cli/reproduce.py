@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PASS_OPTIONS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Click settings with which the command accepts unknown options; they are passed on to `bench run`."""
-_FIXED_OPTIONS = ("--method", "--task", "--preset", "--seed", "--model", "--limit")
+_FIXED_OPTIONS = ("--method", "--task", "--preset", "--seed", "--model", "--tokenizer", "--limit")
 """Options of `bench run` that the user can't set here, because the paper fixes their values."""
 
 

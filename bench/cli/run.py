@@ -94,7 +94,9 @@ def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
         "as a page": ["report", *folder, *filters, "--serve"],
     }
     if heads:
-        commands["your own questions"] = ["score", "--head", str(heads[0]), "--model", config.model, "questions.jsonl"]
+        tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]
+        named = ["--model", config.model, *tokenizer]
+        commands["your own questions"] = ["score", "--head", str(heads[0]), *named, "questions.jsonl"]
     lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, lines.values()))
     return [

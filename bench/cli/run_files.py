@@ -19,18 +19,18 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean
 from bench.api.options import OrNumber
 from bench.cli.options import OptionField, fields_of
-from bench.model.specs import aliases
+from bench.model.specs import aliases, is_gguf
 from bench.run.config import RunConfig
 
 SUFFIX = ".toml"
 NO_OPTIONS = ("cache",)
 """Fields of `RunConfig` that are not command-line options."""
 _HEADER = "# Options of `bench run`; start it with: bench run FILE. Relative paths begin at this file's folder.\n\n"
-_NAME_OR_PATH = ("model", "answers", "train_on", "judge_model", "nli", "similarity")
+_NAME_OR_PATH = ("model", "tokenizer", "answers", "train_on", "judge_model", "nli", "similarity")
 """Fields of `RunConfig` whose value is either a name or a path."""
-_MODEL_FIELDS = ("model", "judge_model", "nli", "similarity")
-"""Fields of `RunConfig` whose value is either a model's name or a model's folder."""
-_PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet)(:\w+)?", flags=re.DOTALL)
+_MODEL_FIELDS = ("model", "tokenizer", "judge_model", "nli", "similarity")
+"""Fields of `RunConfig` whose value is either a model's name or a model's folder or file."""
+_PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet|gguf)(:\w+)?", flags=re.DOTALL)
 """Pattern of values that count as paths, even if nothing exists there, in fields that take a name or a path."""
 _TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
@@ -200,7 +200,7 @@ def _toml_value(field: OptionField, value: Any, folder: Path | None) -> Any:
         return [_toml_value(field, item, folder) for item in value]
     is_path_value = _value_type(field) is Path
     if field.name in _NAME_OR_PATH:  # a name wins, whatever lies there
-        is_folder = field.name in _MODEL_FIELDS and value not in aliases() and Path(value).is_dir()
+        is_folder = field.name in _MODEL_FIELDS and value not in aliases() and (Path(value).is_dir() or is_gguf(value))
         is_path_value = is_folder or _PATH.fullmatch(value) is not None
     if not is_path_value:
         return value

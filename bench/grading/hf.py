@@ -14,9 +14,10 @@ from bench.api.question import Prompt
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all
-from bench.model.specs import ModelSpec, model_label
+from bench.model.specs import ModelSpec, label_of, model_label
 from bench.progress import Progress
 from bench.store.disk_cache import key_of
+from bench.store.locks import mark_in_use
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel, LoadOptions
@@ -47,9 +48,16 @@ class LocalJudge:
     @cached_property
     def _tokenizer_only(self) -> LanguageModel:
         """The model with its configuration and tokenizer but without weights; `_ask` loads and frees the weights."""
+        from bench.model.gguf import UnknownSplittingError
         from bench.model.language_model import LanguageModel
 
-        return LanguageModel(self.spec, self.options)
+        try:
+            return LanguageModel(self.spec, self.options)
+        except UnknownSplittingError as error:
+            raise UserError(
+                f"--judge-model {self.spec.name}: its tokenizer splits words in a way that is unknown here; name"
+                " another model, or serve the file with llama.cpp: --judge openai --judge-url URL."
+            ) from error
 
     @cached_property
     def cached(self) -> VerdictCache:
@@ -81,7 +89,8 @@ class LocalJudge:
 
         An answer whose prompt is longer than the model's context gets no verdict. Arguments as in `Judge.verdicts`.
         """
-        return judge_all(cases, self.cached, what, progress, self._ask)
+        with mark_in_use(self.cache, label_of(self.spec)):  # a converted GGUF file isn't pruned meanwhile
+            return judge_all(cases, self.cached, what, progress, self._ask)
 
     def _ask(self, todo: list[JudgeCase], collector: VerdictCollector) -> None:
         """Judge the cases in `todo`, each in a forward pass of its own, so that no verdict depends on a batch."""
@@ -91,6 +100,8 @@ class LocalJudge:
 
         lm = LanguageModel(self.spec, self.options)
         try:
+            if lm.chat.no_letters_reason is not None:
+                raise UserError(f"--judge-model {self.spec.name}: {lm.chat.no_letters_reason}.")
             no, yes = (_first_ids(lm, word) for word in ("no", "yes"))
             if no & yes or not no or not yes:
                 raise UserError(

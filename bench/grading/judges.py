@@ -78,7 +78,7 @@ def open_judge(options: JudgeOptions, cache: Path) -> Judge:
 
     if not options.model:
         raise UserError("--judge hf: expected a model, got none; name one with --judge-model MODEL.")
-    load_options = LoadOptions(options.device, options.dtype, options.trust_remote_code)
+    load_options = LoadOptions(options.device, options.dtype, options.trust_remote_code, cache=str(cache))
     return LocalJudge(specs.resolve(options.model), load_options, cache)
 
 

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from bench.api import UserError
-from bench.model.specs import ModelSpec
+from bench.model.specs import ModelSpec, is_path
 from bench.store.disk_cache import digest_file
 
 _FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -60,6 +60,8 @@ class ModelFolder:
     source: str
     """Hub id or folder, as requested."""
     trust_remote_code: bool = False
+    given_tokenizer: str = ""
+    """Identity of the tokenizer that `--tokenizer` names, see `tokenizer_digest`; empty for the model's own."""
 
     @cached_property
     def weights(self) -> str:
@@ -217,17 +219,35 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
 
 
 def find_tokenizer_folder(name: str) -> ModelFolder:
-    """Find the folder with the tokenizer that `--tokenizer` names: a folder, or a Hub id, from which only it is taken.
+    """Find the folder with the tokenizer that `--tokenizer` names: a folder, or `ID` or `ID@COMMIT` of the Hub.
 
     Raises:
         UserError: the folder has no tokenizer, or the repository can't be found or downloaded.
     """
+    expected = f"--tokenizer {name}: expected a folder with a tokenizer (tokenizer.json), or a Hub id like 'org/model'"
     if Path(name).is_dir():
+        if not any((Path(name) / file).is_file() for file in _TOKENIZERS):
+            raise UserError(f"{expected}; that folder has none.")
         return ModelFolder(Path(name).resolve().name, Path(name), None, name)
-    return _download(ModelSpec(name, name, local=False), [pattern for pattern in _FILES if pattern != _WEIGHTS])
+    source, _, revision = name.partition("@")
+    if Path(name).exists() or is_path(source):
+        raise UserError(f"{expected}; there is no such folder.")
+    return download_texts(ModelSpec(source, source, local=False, revision=revision or None), "--tokenizer")
 
 
-def _download(spec: ModelSpec, allowed: Sequence[str], *, trust_remote_code: bool = False) -> ModelFolder:
+def download_texts(spec: ModelSpec, option: str = "--model") -> ModelFolder:
+    """Find or download a model's files on the Hub without its weights; `option` names the repository in errors.
+
+    Raises:
+        UserError: the repository can't be found or downloaded.
+    """
+    return _download(spec, [pattern for pattern in _FILES if pattern != _WEIGHTS], option=option)
+
+
+def _download(
+    spec: ModelSpec, allowed: Sequence[str], *, trust_remote_code: bool = False, option: str = "--model"
+) -> ModelFolder:
+    named = "Model" if option == "--model" else option
     try:
         folder = Path(
             snapshot_download(
@@ -236,19 +256,22 @@ def _download(spec: ModelSpec, allowed: Sequence[str], *, trust_remote_code: boo
         )
     except GatedRepoError as error:
         raise UserError(
-            f"Model {spec.source!r} is gated: accept its licence on the Hub and set HF_TOKEN to your token."
+            f"{named} {spec.source!r} is gated: accept its licence on the Hub and set HF_TOKEN to your token."
         ) from error
     except RepositoryNotFoundError as error:
-        raise UserError(f"Model {spec.source!r} was not found on the Hub. Check the name, or set HF_TOKEN.") from error
+        raise UserError(
+            f"{named} {spec.source!r} was not found on the Hub. Check the name, or set HF_TOKEN."
+        ) from error
     except HFValidationError as error:
         raise UserError(
-            f"Model {spec.source[:80]!r} is no folder here, and no name that the Hub can have"
+            f"{named} {spec.source[:80]!r} is no folder here, and no name that the Hub can have"
             f" ({first_line(error)[:120]}); correct it."
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
-            f"Model {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
-            " Connect once, or name a local folder: --model FOLDER; --model tiny needs nothing."
+            f"{named} {spec.source!r} is not in the local cache and the Hub can't be reached ({first_line(error)})."
+            f" Connect once, or name a local folder: {option} FOLDER"
+            f"{'; --model tiny needs nothing' if option == '--model' else ''}."
         ) from error
     commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
     return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)

@@ -57,6 +57,10 @@ _MEMORY_FACTOR = 1.7
 """Peak memory of a conversion, as a multiple of the dequantised weights (measured: 1.6)."""
 
 
+class UnknownSplittingError(UserError):
+    """Raised if a GGUF file's own tokenizer can't be used, and another one must be named."""
+
+
 @dataclass(frozen=True)
 class GGUFFile(ModelFolder):
     """A GGUF file on this machine. `path` is the folder of the cache with its configuration and tokenizer."""
@@ -65,8 +69,6 @@ class GGUFFile(ModelFolder):
     sha256: str = ""
     quantisation: str = ""
     """Name of the file's most frequent kind of weights, e.g. `Q4_K_M`."""
-    given_tokenizer: str = ""
-    """Digest of the tokenizer that `--tokenizer` names; empty for the file's own."""
     store: Store = field(default_factory=lambda: Store(cache_folder()))
     """Store of the converted models."""
 
@@ -153,22 +155,14 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
         UserError: the file is cut, damaged, or no language model that transformers can load; the package gguf is not
             installed; or the tokenizer's splitting is unknown here, or has another vocabulary.
     """
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(f"Model {name!r} is a GGUF file, for which gguf is needed: pip install 'confbench[gguf]'.")
-    with _one_sentence(name):
-        metadata = file_metadata(str(file), file_stats(file))
-        _check_kind(name, metadata)
-        tensors = _tensor_sizes(name, file)
+    metadata, tensors = _check_file(name, file)
     sha256 = file_sha256(str(file), file_stats(file))
     digest = "" if tokenizer is None else tokenizer.tokenizer_digest()
     fields = {"gguf": sha256, "tokenizer": digest, "version": _VERSION, "transformers": transformers.__version__}
 
     def write(folder: Path) -> None:
         with _one_sentence(name):
-            config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
-            config.dtype = torch.bfloat16  # of the dequantised weights, unless --dtype says otherwise
-            if _ROPE_FACTORS in tensors:
-                _scale_rotary(name, config, file)
+            config = _config(name, file, tensors)
             own = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
             plain = (
                 _mended_tokenizer(name, own, file) if tokenizer is None else _checked_tokenizer(name, tokenizer, file)
@@ -182,13 +176,43 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
             folder
         )
 
-    store.prepare()
     entry = store.get(MODELS, key_of(fields))
-    entry = entry or store.put(MODELS, key_of(fields), fields, write, model=file_label(str(file)))
+    if entry is None:  # a cache that can't be written serves what it has
+        store.prepare()
+        entry = store.put(MODELS, key_of(fields), fields, write, model=file_label(str(file)))
     return GGUFFile(
         name, entry.folder, commit=None, source=str(file), file=file, sha256=sha256,
         quantisation=_quantisation(metadata), given_tokenizer=digest, store=store,
     )  # fmt: skip
+
+
+def read_config(name: str, file: Path) -> Any:
+    """Return the transformers configuration of a GGUF file, after the checks of `open_gguf`, without a tokenizer.
+
+    Raises:
+        UserError: as in `open_gguf`, but for the tokenizer.
+    """
+    _, tensors = _check_file(name, file)
+    with _one_sentence(name):
+        return _config(name, file, tensors)
+
+
+def _check_file(name: str, file: Path) -> tuple[Mapping[str, Any], dict[str, int]]:
+    """Return metadata of a GGUF file and the number of weights of each tensor, after all checks of its header."""
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(f"Model {name!r} is a GGUF file, for which gguf is needed: pip install 'confbench[gguf]'.")
+    with _one_sentence(name):
+        metadata = file_metadata(str(file), file_stats(file))
+        _check_kind(name, metadata)
+        return metadata, _tensor_sizes(name, file)
+
+
+def _config(name: str, file: Path, tensors: Mapping[str, int]) -> Any:
+    config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    config.dtype = torch.bfloat16  # of the dequantised weights, unless --dtype says otherwise
+    if _ROPE_FACTORS in tensors:
+        _scale_rotary(name, config, file)
+    return config
 
 
 def _as_list(value: int | list[int] | None) -> list[int | None]:
@@ -384,7 +408,7 @@ def _mended_tokenizer(name: str, tokenizer: Any, file: Path) -> Any:
         )  # of others, where a blank is put before words after a special token is not known
         or kind == "gemma4"
     ):
-        raise UserError(
+        raise UnknownSplittingError(
             f"Model {name!r}: its tokenizer ({kind}, pre-tokenizer {pre!r}) splits words in a way that is unknown here,"
             " so its token ids could be wrong; name the original's: --tokenizer ORGANISATION/MODEL, or a folder."
         )

@@ -72,6 +72,10 @@ class LanguageModel:
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
         self._file_stats: tuple[tuple[str, int, int], ...] | None = None
+        self._generation: Any = None  # read at once: `bench cache prune` may remove a converted file's folder
+        if (self.folder / "generation_config.json").is_file():
+            with self.files.wrap_errors("its generation_config.json can't be used"):
+                self._generation = transformers.GenerationConfig.from_pretrained(self.folder)
         self.chat = Chat(self.files.tokenizer())
         self.chat.check()
 
@@ -192,7 +196,7 @@ class LanguageModel:
     def facts(self) -> ModelFacts:
         """Sizes and linear layers of the model, from its configuration alone."""
         with self.files.wrap_errors("it can't be built from its config.json"):
-            return _facts_from(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
+            return facts_from_config(self.spec.name, self.config, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def head(self) -> OutputHead:
@@ -221,10 +225,7 @@ class LanguageModel:
     @cached_property
     def stops(self) -> frozenset[int]:
         """Token ids that end an answer: the EOS ids of the generation configuration and of the tokenizer."""
-        if (self.folder / "generation_config.json").is_file():
-            named = transformers.GenerationConfig.from_pretrained(self.folder).eos_token_id
-        else:
-            named = self.model.generation_config.eos_token_id
+        named = (self._generation or self.model.generation_config).eos_token_id
         ids = [named] if isinstance(named, int) else list(named or [])
         return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
 
@@ -463,7 +464,7 @@ def _device(requested: str | None) -> str:
     raise UserError(f"--device {requested}: expected one of {', '.join(_DEVICES)} that this machine has; {reason}.")
 
 
-def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
+def facts_from_config(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
     """Return a model's sizes and linear layers from its configuration alone."""
     text = config.get_text_config()
     layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
@@ -472,4 +473,4 @@ def _facts_from(name: str, config: Any, *, trust_remote_code: bool = False) -> M
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
     """Return a model's sizes and linear layers from the settings of its configuration, which include `model_type`."""
-    return _facts_from(name, config_from_settings(settings))
+    return facts_from_config(name, config_from_settings(settings))

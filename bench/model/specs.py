@@ -24,7 +24,8 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 
 FileStats = tuple[str, int, int]
 _MAGIC = b"GGUF"
-_DIGITS = 8
+DIGITS = 8
+"""Number of hex digits of a GGUF file's SHA-256 in its name in results."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,22 @@ def resolve(name: str) -> ModelSpec:
         return ModelSpec(Path(name).resolve().name, name, local=True)
     if Path(name).is_file():
         raise UserError(f"Model {name!r}: expected a folder or a GGUF file, got a file that doesn't begin with GGUF.")
-    if re.search(rf"\.gguf-[0-9a-f]{{{_DIGITS}}}$", name):
+    if re.search(rf"\.gguf-[0-9a-f]{{{DIGITS}}}$", name):
         raise UserError(
             f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: --model FILE."
         )
-    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
-    if not looks_local:
+    if not is_path(name):
         return ModelSpec(name, name, local=False)
     hint = did_you_mean(name, aliases())
     raise UserError(
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
         f" folder or GGUF file.{hint} See: bench list models."
     )
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name can only be a path, as it is not of the form `organisation/model`."""
+    return name.startswith((".", "/", "~")) or name.count("/") != 1
 
 
 def is_gguf(path: str | Path) -> bool:
@@ -112,7 +117,7 @@ def file_label(path: str) -> str:
         with contextlib.suppress(Exception):
             stem = str(file_metadata(path, file_stats(path)).get("general.name") or "model")
     words = re.findall(r"[A-Za-z0-9._]+", stem)
-    return f"{'-'.join(words)[:60].strip('._-') or 'model'}.gguf-{file_sha256(path, file_stats(path))[:_DIGITS]}"
+    return f"{'-'.join(words)[:60].strip('._-') or 'model'}.gguf-{file_sha256(path, file_stats(path))[:DIGITS]}"
 
 
 def file_stats(path: str | Path) -> FileStats:

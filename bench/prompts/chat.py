@@ -8,6 +8,7 @@ template gets `_PLAIN_TEMPLATE`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,6 +45,16 @@ _PLAIN_NOTE = (
     " Assistant), on which every number here depends"
 )
 
+_THINKING_NOTE = "this model's chat template can open a reasoning trace: it was asked with enable_thinking off"
+_TRACE_NOTE = (
+    "this model's chat template opens a reasoning trace, which can't be turned off: the trace is taken as its answer"
+)
+_OPEN_TRACE = re.compile(
+    r"(?:[<\[]\|?(?:think|thinking|thought|reason|reasoning)\|?[>\]]|<\|channel\|?>\s*(?:thought|analysis)\S*)\s*$",
+    re.IGNORECASE,
+)
+"""Pattern of the end of a generation prompt after which a model writes a trace, e.g. `<think>`."""
+
 
 @dataclass(frozen=True)
 class QuerySuffix:
@@ -62,11 +73,41 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
-        self.notes = [] if self.template is None else [_PLAIN_NOTE]
-        """Notes on how the prompts were made, for readers of the results."""
         # caches for the placeholder prompts of tasks, whose ids are needed again for every result
         self._suffix_cache: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._first_ids_cache: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on how the prompts were made, for readers of the results."""
+        notes = {_PLAIN_NOTE: self.template, _THINKING_NOTE: self.takes_thinking, _TRACE_NOTE: self.opens_trace}
+        return [note for note, applies in notes.items() if applies]
+
+    @cached_property
+    def takes_thinking(self) -> bool:
+        """Whether the chat template takes `enable_thinking`; every prompt then has it off."""
+        on, off = (self._probe(answering=True, enable_thinking=value) for value in (True, False))
+        return on != off
+
+    @cached_property
+    def opens_trace(self) -> bool:
+        """Whether the generation prompt opens a reasoning trace, even with `enable_thinking` off."""
+        settings = {"enable_thinking": False} if self.takes_thinking else {}
+        whole, before = (self._probe(answering=value, **settings) for value in (True, False))
+        return _OPEN_TRACE.search(whole.removeprefix(before)) is not None
+
+    @property
+    def no_letters_reason(self) -> str | None:
+        """Why the model can't answer with one token; None if it can."""
+        if not self.opens_trace:
+            return None
+        return "this model's chat template opens a reasoning trace, so the first token is no answer; use another model"
+
+    def _probe(self, *, answering: bool, **settings: bool) -> str:
+        """Return a short conversation as text; empty if the template fails, which `check` reports."""
+        with suppress(Exception):
+            return self._apply_template([{"role": "user", "content": "probe"}], answering=answering, **settings)
+        return ""
 
     def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
         """Return a conversation as text; `answering` adds the generation prompt, after which the model answers."""
@@ -74,8 +115,9 @@ class Chat:
         if not self._takes_system and turns[0]["role"] == "system":
             first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
             turns = [{"role": "user", "content": first}, *turns[2:]]
+        settings = {"enable_thinking": False} if self.takes_thinking else {}
         try:
-            return self._apply_template(turns, answering=answering)
+            return self._apply_template(turns, answering=answering, **settings)
         except Exception as error:
             why = " ".join(str(error).split())[:200]
             raise UserError(
@@ -104,7 +146,7 @@ class Chat:
             )
         self.render(probe)
 
-    def _apply_template(self, turns: list[dict[str, str]], *, answering: bool) -> str:
+    def _apply_template(self, turns: list[dict[str, str]], *, answering: bool, **settings: bool) -> str:
         return str(
             self.tokenizer.apply_chat_template(
                 turns,
@@ -112,6 +154,7 @@ class Chat:
                 tokenize=False,
                 add_generation_prompt=answering,
                 date_string=_DATE_STRING,
+                **settings,
             )
         )
 
@@ -217,6 +260,8 @@ class Chat:
         return ids
 
     def _first_ids(self, prompt: Prompt, texts: Sequence[str], kind: str, advice: str) -> Ids:
+        if texts and self.no_letters_reason is not None:
+            raise UserError(f"Expected {kind}s as answers of one token: {self.no_letters_reason}.")
         key = prompt, tuple(texts)
         if key in self._first_ids_cache:
             return self._first_ids_cache[key]

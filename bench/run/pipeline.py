@@ -145,14 +145,15 @@ def open_run(
         closing(Isolation(config.method_timeout, log)) as isolation,
     ):
         resolved = resolve(config, isolation, classes)
-        resources = open_resources(config, resolved, progress, opened)
-        isolation.lm = resources.reader.lm
         claimed: AbstractContextManager[Callable[[str], object]] = (
             nullcontext(str) if config.dry_run else mark_in_use(resolved.cache, label_of(resolved.model))
         )  # keeps other processes from pruning the model's store; a dry run writes nothing
-        with closing(resources.reader.active_engine), claimed as reads:
+        with claimed as reads:  # before a GGUF file is converted
+            resources = open_resources(config, resolved, progress, opened)
+            isolation.lm = resources.reader.lm
             resources.reader.store.reads = reads
-            yield OpenRun(resolved, resources, log)
+            with closing(resources.reader.active_engine):
+                yield OpenRun(resolved, resources, log)
 
 
 def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:

@@ -132,8 +132,15 @@ def open_resources(
 
 
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
+    """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted.
+
+    Raises:
+        UserError: a task is answered by one token, and the model can't answer so.
+    """
     tasks, reader = resources.tasks, resources.reader
+    reason = reader.lm.chat.no_letters_reason
+    if reason and (choice := [name for name in resolved.tests if tasks[name].format is Format.CHOICE]):
+        raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
     reasons = {
         (name, test): reason_infeasible(
             method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.lm.facts

@@ -11,6 +11,7 @@ The files of a result don't show whether its confidences were forged; a rerun do
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ import numpy as np
 from bench import registry
 from bench.api import FloatArray, UserError
 from bench.data.answer_files import SOURCE
+from bench.model.specs import DIGITS, label_of, resolve
 from bench.progress import Progress
 from bench.results import cells, files
 from bench.results.files import RECALIBRATED
@@ -44,6 +46,8 @@ _COMPARED = ("ece", "brier", "acc", "aucpr", "auroc")
 """The paper's metrics that are compared. RMSCE is omitted, since it changes twice as much as the confidences."""
 MOST = 0.05
 """Largest tolerance of a metric, even if the range over other seeds is wider: their results may be forged, too."""
+_HUB_COMMIT = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}")
+"""Pattern of a tokenizer of the Hub in a result: its id and commit."""
 OTHERS = 2
 """Smallest number of other seeds from whose results a tolerance is derived."""
 
@@ -61,7 +65,15 @@ class Rerun:
     """Notes for a maintainer on the differences between the result and its rerun."""
 
 
-def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Progress | None = None) -> Rerun:
+def rerun(
+    cell: Path,
+    folder: Path,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
+    *,
+    model: str | None = None,
+    tokenizer: str | None = None,
+) -> Rerun:
     """Run a cell again with its settings, in a temporary folder, and compare the results.
 
     Args:
@@ -69,9 +81,12 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         folder: folder of results.
         data_dir: folder of the questions, as `--data-dir` of `bench run`.
         progress: reports how far the run is.
+        model: GGUF file or folder of the cell's model, whose result does not say where it is.
+        tokenizer: folder or Hub id of the cell's `--tokenizer`; a Hub id with its commit is in the result.
 
     Raises:
-        UserError: there is no such cell, it has no metrics, or its settings can't be run here.
+        UserError: there is no such cell, it has no metrics, its settings can't be run here, or model or tokenizer are
+            not those of the cell.
     """
     for file in (cell, folder / cell):
         if file.is_file() and file.suffix == ".json" and file.absolute().is_relative_to(folder.absolute()):
@@ -93,8 +108,9 @@ def rerun(cell: Path, folder: Path, data_dir: Path | None = None, progress: Prog
         )
     if LEAVE_OUT in before.row.config:
         raise UserError(f"--rerun {cell}: its method learned without each subject; run bench analyze transfer again")
+    located = _locate_model(before.row, model, tokenizer)
     with tempfile.TemporaryDirectory() as out:
-        report = run(_config(before.row, Path(out), data_dir), progress)
+        report = run(replace(_config(before.row, Path(out), data_dir), **located), progress)
         by_method = {row.method: path for path, row in zip(report.paths, report.rows, strict=True)}
         path = by_method.get(before.row.method, report.paths[0])  # a method that failed has no recalibrated version
         row = files.read(path)
@@ -132,10 +148,55 @@ def _read_cell(path: Path) -> SubmittedCell:
     return SubmittedCell(path, recompute_row(row, records), records.by_id())
 
 
+def _locate_model(row: ResultRow, model: str | None, tokenizer: str | None) -> dict[str, Any]:
+    """Return model and tokenizer with which a cell is run again, as the command line takes them.
+
+    Raises:
+        UserError: the result does not say where they are, and they are not named; or they are not those of the cell.
+    """
+    from bench.model.gguf import GGUFFile
+    from bench.model.language_model import LanguageModel, LoadOptions
+
+    recorded = str(row.config.get("tokenizer", ""))
+    if tokenizer is None and _HUB_COMMIT.fullmatch(recorded):
+        tokenizer = recorded
+    if recorded and tokenizer is None:
+        raise UserError(
+            f"--rerun: the result was made with a tokenizer of its own ({recorded[:12]}…), and does not say where it"
+            " is; name its folder: --tokenizer FOLDER."
+        )
+    try:
+        spec = resolve(model or row.model)
+    except UserError:
+        if model is not None:
+            raise
+        raise UserError(
+            f"--rerun: the result's model was a file or folder, {row.model!r}; say where it is: --model FILE or FOLDER."
+        ) from None
+    if model is None and tokenizer is None:
+        return {}
+    files = LanguageModel(spec, LoadOptions(device="cpu", tokenizer=tokenizer)).files
+    revisions: Any = row.provenance.get("revisions")
+    fingerprint = revisions.get(row.model) if isinstance(revisions, Mapping) else None
+    is_file = isinstance(files, GGUFFile)  # its name says its digest
+    same = label_of(spec)[-DIGITS:] == row.model[-DIGITS:] if is_file else files.fingerprint == fingerprint
+    if not same:
+        found = f"SHA-256 {files.weights[:DIGITS]}…" if is_file else f"fingerprint {files.fingerprint[:12]}…"
+        raise UserError(
+            f"--model {spec.source}: expected the model of the result, {row.model!r}, got another ({found})."
+        )
+    if files.given_tokenizer != recorded:
+        raise UserError(
+            f"--tokenizer {tokenizer}: expected that of the result ({recorded[:60] or 'the one in its file'}), got"
+            f" another ({files.given_tokenizer[:60]})."
+        )
+    return {"model": spec.source if spec.local and model else row.model, "tokenizer": tokenizer}
+
+
 def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     """Return the configuration of a run that computes a cell again: with the method and settings in the cell's row."""
     method, _, kind = row.method.partition(RECALIBRATED)
-    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "tokenizer", "train_limit")
+    text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "train_limit")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
     dtype = row.dtype or row.config.get("dtype")
     options |= {} if dtype is None else {"dtype": str(dtype)}

@@ -222,10 +222,7 @@ def resolve(
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual={
-            **({"tokenizer": model_label(config.tokenizer)} if config.tokenizer else {}),
-            **({"answers": answers} if answers != RunConfig.answers else {}),
-        },
+        unusual={"answers": answers} if answers != RunConfig.answers else {},
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging={name: value for name, value in judging.items() if value != getattr(RunConfig, name)},
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},

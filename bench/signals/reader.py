@@ -87,14 +87,20 @@ class Reader:
 
     @property
     def nondefault_settings(self) -> dict[str, object]:
-        """The dtype unless it is float32, and the token budget of a forward pass unless it is the device's default.
+        """Settings of the model that are not the usual ones.
 
-        In float32, where answers don't depend on the budget, it is left out.
+        They are `enable_thinking`, off where the chat template takes it; a tokenizer that the user named; the dtype
+        unless it is float32; and the token budget of a forward pass unless it is the device's default. In float32,
+        where answers don't depend on the budget, it is left out.
         """
-        if not self.arithmetic:
-            return {}
-        is_usual = self.budget == default_budget(*self.lm.devices)
-        return {"dtype": self.lm.dtype_name, **({} if is_usual else {"token_budget": self.budget})}
+        settings: dict[str, object] = {"enable_thinking": False} if self.lm.chat.takes_thinking else {}
+        if self.lm.files.given_tokenizer:
+            settings["tokenizer"] = self.lm.files.given_tokenizer
+        if self.arithmetic:
+            settings["dtype"] = self.lm.dtype_name
+            if self.budget != default_budget(*self.lm.devices):
+                settings["token_budget"] = self.budget
+        return settings
 
     @cached_property
     def prompts(self) -> PromptTokeniser:

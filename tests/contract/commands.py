@@ -216,6 +216,7 @@ RUN = {
 PRINTED = {"bench.report.tables.build.print_terminal": lambda _tables, console: console.print("as terminal")}
 ENDED = dict.fromkeys(("run", "read", "tables_of"), ABSENT)
 CHECKED = [CheckResult("a rule", ok=True, message="")]
+OF_RERUN = ("rerun", "model", "tokenizer")
 
 TABLE = [
     Row("", USED, more=["cache"], changes={"version": {"list_usage": ABSENT, "stdout": Holding("confbench ")}},
@@ -227,6 +228,7 @@ TABLE = [
             "file": {"run.config.tune": 7},
             "dump_config": {**ENDED, "stdout": "wrote b.toml\n", "stderr": "", "files.b.toml": Holding('"tiny"')},
             "model": {"stdout": Holding("--model a-model")},
+            "tokenizer": {"stdout": Holding("--model tiny --tokenizer a-tokenizer")},
             "limit": {"stdout": Holding("--partial")},
             "overrides": {"stdout": Holding("--deviations")},
             "out": {"read.results": same, "tables_of.selection.results": same, "stdout": Holding("--results a-out")},
@@ -377,7 +379,7 @@ TABLE = [
     ),
     Row(
         "check", {"bench.cli.check_process.checks_of": [("a rule", lambda: CHECKED[0])], **SOURCE},
-        given={"target": "a.py"}, without=["results", "rerun"], values={"target": {"b.py": "b.py"}},
+        given={"target": "a.py"}, without=["results", *OF_RERUN], values={"target": {"b.py": "b.py"}},
         replaced={"bench.cli.check_process.Child": InThisProcess},
         changes={
             "target": "checks_of.target",
@@ -388,18 +390,18 @@ TABLE = [
     ),
     Row(
         "check", {"bench.cli.check.check_plugin": CHECKED, **SOURCE}, given={"target": "ptrue"},
-        without=["results", "rerun", "timeout"],
+        without=["results", *OF_RERUN, "timeout"],
         changes={"verbose": {"stdout": Holding("a rule")}, **FROM_FOLDER}, environment=IN_FOLDER,
     ),
     Row("check", {"bench.cli.check.check_results": [SubmissionVerdict("a", ())]}, given={"results": "a"},
-        without=["target", "timeout", "rerun"], changes={"results": "check_results.folder"}),
+        without=["target", "timeout", *OF_RERUN], changes={"results": "check_results.folder"}),
     Row(
         "check",
         {"bench.cli.check.check_results": [SubmissionVerdict("a", ())],
          "bench.cli.check.rerun": Rerun("a", reproduced=True, reason="so it is")},
         given={"results": "a", "rerun": "b"}, without=["target", "timeout"],
         changes={"results": {"check_results.folder": same, "rerun.folder": same}, "rerun": "rerun.cell",
-                 "data_dir": "rerun.data_dir"},
+                 "data_dir": "rerun.data_dir", "model": "rerun.model", "tokenizer": "rerun.tokenizer"},
     ),
     Row("cache", USED, environment={"CONFBENCH_CACHE": ["list_usage.root", "stdout"]}),
     *(

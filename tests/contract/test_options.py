@@ -302,7 +302,7 @@ def test_run_files_hold_every_option() -> None:
     assert fields_of_run(again) == {**told, "cache": None}
 
 
-OF_PAPER = {"methods", "tasks", "preset", "seed", "model", "limit"}
+OF_PAPER = {"methods", "tasks", "preset", "seed", "model", "tokenizer", "limit"}
 REPRODUCE = next(row for row in TABLE if row.command == "reproduce")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ NAMES = (
     "qwen2.5-coder-0.5b-instruct-q4_k_m",
     "qwen2.5-coder-1.5b-instruct-q4_k_m",
 )
+
+NOT_NFC = 2
+"""Questions of MMLU-Pro that are not in Unicode NFC (an Ångström sign, combining diaereses); MMLU has none."""
 
 
 class Witness:
@@ -52,7 +56,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LanguageModel,
 
 
 def questions() -> list[str]:
-    """500 questions of MMLU and 200 of MMLU-Pro, with their options."""
+    """500 questions of MMLU and 200 of MMLU-Pro, with their options; and all that are not in Unicode NFC."""
     import pandas as pd
 
     if not (DATA / "mmlu" / "test.parquet").is_file():
@@ -60,10 +64,17 @@ def questions() -> list[str]:
     texts: list[str] = []
     for name, options, n in (("mmlu", "choices", 500), ("mmlu_pro", "options", 200)):
         rows = pd.read_parquet(DATA / name / "test.parquet")
-        chosen = random.Random(0).sample(range(len(rows)), n)
-        for question, choices in zip(rows["question"].iloc[chosen], rows[options].iloc[chosen], strict=True):
-            lines = [f"  ({letter}): {choice}" for letter, choice in zip("abcdefghij", choices, strict=False)]
-            texts.append("\n".join([question, *lines]))
+        lines = [
+            "\n".join(
+                [question, *(f"  ({letter}): {choice}" for letter, choice in zip("abcdefghij", each, strict=False))]
+            )
+            for question, each in zip(rows["question"], rows[options], strict=True)
+        ]
+        chosen = random.Random(0).sample(lines, n)
+        texts += [
+            *chosen,
+            *(text for text in lines if text not in chosen and not unicodedata.is_normalized("NFC", text)),
+        ]
     return texts
 
 
@@ -72,7 +83,14 @@ def test_gguf_ids_equal_those_of_llama_cpp(pair: tuple[LanguageModel, Witness]) 
     texts = [*questions(), "x  2 and y½\n\n1.", "<|im_start|>user<|im_end|> <|endoftext|><end_of_turn>"]
     own = lm.chat.tokenizer(texts, add_special_tokens=False)["input_ids"]
     theirs = [witness.post("/tokenize", content=t, add_special=False, parse_special=True)["tokens"] for t in texts]
-    assert [text for text, a, b in zip(texts, own, theirs, strict=True) if a != b] == []
+    expected = []
+    if lm.spec.name.startswith("qwen"):  # the original normalises to NFC, which llama.cpp leaves out
+        expected = [text for text in texts if not unicodedata.is_normalized("NFC", text)]
+        assert len(expected) == NOT_NFC
+        composed = [unicodedata.normalize("NFC", text) for text in expected]
+        theirs_composed = [witness.post("/tokenize", content=t, add_special=False)["tokens"] for t in composed]
+        assert lm.chat.tokenizer(expected, add_special_tokens=False)["input_ids"] == theirs_composed
+    assert [text for text, a, b in zip(texts, own, theirs, strict=True) if a != b] == expected
     assert lm.chat.tokenizer("x")["input_ids"] == witness.post("/tokenize", content="x", add_special=True)["tokens"]
 
 

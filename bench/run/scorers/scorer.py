@@ -269,6 +269,7 @@ def load_head(
     dtype: str | None = None,
     plugins: Sequence[str | Path] = (),
     trust_remote_code: bool = False,
+    tokenizer: str | None = None,
 ) -> Scorer:
     """Load a head that `bench run --save-heads` wrote, with its model.
 
@@ -281,12 +282,13 @@ def load_head(
         dtype: float32, bfloat16 or float16; by default that of the run that made the head.
         plugins: Python files that define the method, if it is neither built in nor installed.
         trust_remote_code: whether to run code that comes with the model.
+        tokenizer: Hub id or folder of a GGUF file's tokenizer; by default the file's own.
 
     Raises:
         UserError: the head is damaged, or belongs to another model, method or version.
     """
     files = tuple(Path(path) for path in plugins)
-    setting = HeadSetting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files)
+    setting = HeadSetting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files, tokenizer=tokenizer)
     cache = tempfile.mkdtemp(prefix="confbench-head-")
     try:
         head = open_head(Path(folder), setting, Path(cache))
@@ -335,8 +337,8 @@ def open_head(
             specs.resolve(model)
         except UserError:
             raise UserError(
-                f"--head {folder}: its model was a folder of this or another machine ({model}); name the folder:"
-                " --model FOLDER, or model=FOLDER."
+                f"--head {folder}: its model was a file or folder of this or another machine ({model}); say where it"
+                " is: --model FILE or FOLDER, or model=."
             ) from None
     config = RunConfig(
         methods=(card.method.name,), model=model, device=setting.device,

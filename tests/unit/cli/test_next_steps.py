@@ -29,8 +29,17 @@ PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
                 ["bench", "score", "--head", "my heads/a", "--model", "tiny", "questions.jsonl"],
             ],
         ),
+        (
+            {"tokenizer": "org/original"},
+            [Path("a")],
+            [
+                ["bench", "table", "--stats"],
+                ["bench", "report", "--serve"],
+                ["bench", "score", "--head", "a", "--model", "tiny", "--tokenizer", "org/original", "questions.jsonl"],
+            ],
+        ),
     ],
-    ids=["usual", "partial", "heads"],
+    ids=["usual", "partial", "heads", "tokenizer"],
 )
 def test_commands_show_what_the_run_wrote(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, object], heads: list[Path], commands: list[list[str]]

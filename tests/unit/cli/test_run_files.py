@@ -80,6 +80,9 @@ def test_file_elsewhere_means_the_same_places(folder: Path, monkeypatch: pytest.
     (read,) = asked("there/a.toml")
     assert (read.plugins, Path(read.model)) == ((here / "p.py",), here / "mine")
     assert (read.answers, read.train_on) == (str(here / "made.jsonl"), str(here / "q.csv:train"))
+    Path("there/b.toml").write_text('method = "ptrue"\nmodel = "m.gguf"\ntokenizer = "./original"\n', encoding="utf-8")
+    (local,) = asked("there/b.toml")
+    assert (Path(local.model), Path(local.tokenizer or "")) == (Path("there/m.gguf"), Path("there/original"))
     assert read.out == Path("results")  # as without a file: a default is not written
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,19 @@ from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from bench.api import UserError
+from bench.api.protocol import FIXED
+from bench.api.question import Message, Prompt
+from bench.grading.grade import JudgeCase
+from bench.grading.judges import JudgeOptions, open_judge
 from bench.model import folder as module
 from bench.model.folder import ModelFolder, find_model_folder
 from bench.model.specs import ModelSpec, aliases
+from bench.progress import Silent
 from bench.prompts import chat
+from bench.run import pipeline
+from bench.run.config import RunConfig
+from bench.signals.reader import Reader
+from bench.store.disk_cache import Store
 from tests.fixtures.models import TINY
 from tests.kit.passes import load
 
@@ -247,6 +257,58 @@ def test_template_may_refuse_a_system_turn(model: Path) -> None:
         encoding="utf-8",
     )
     assert load(model).chat._takes_system is False
+
+
+_TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>"
+_EMPTY_BLOCK = (
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+_OFF_IN_SYSTEM = "{% if not enable_thinking %}/no_think{% endif %}{% if enable_thinking %}/think{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking", "trace"),
+    [
+        (f"{_TURNS}{{% endif %}}", False, False),
+        (f"{_TURNS}{_EMPTY_BLOCK}", True, False),
+        (f"{_OFF_IN_SYSTEM}{_TURNS}{{% endif %}}", True, False),
+        (f"{_TURNS}<think>\n{{% endif %}}", False, True),
+        (f"{_TURNS}[THINK]{{% endif %}}", False, True),
+        (f"{_TURNS}{{% if enable_thinking %}}Well,{{% endif %}}<think>{{% endif %}}", True, True),
+        (f"Think in <think>…</think>.\n{_TURNS}{{% endif %}}", False, False),
+        (f"{_TURNS}I <think{{% endif %}}", False, False),
+    ],
+)  # fmt: skip
+def test_traces_of_a_template_are_off_or_told(model: Path, template: str, thinking: bool, trace: bool) -> None:
+    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+    loaded, turns = load(model).chat, [Message("user", "x")]
+    assert (loaded.takes_thinking, loaded.opens_trace) == (thinking, trace)
+    settings = {"enable_thinking": False} if thinking else {}
+    expected = loaded.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "x"}], tokenize=False, add_generation_prompt=True, **settings
+    )
+    assert loaded.render(turns) == expected
+    notes = ["enable_thinking off" in note for note in loaded.notes if "trace" in note]
+    assert notes == [True] * thinking + [False] * trace
+    reader = Reader(load(model), Store(model / "cache"), FIXED, 64, Silent())
+    assert reader.nondefault_settings == settings
+    if trace:
+        with pytest.raises(UserError, match="opens a reasoning trace, so the first token is no answer"):
+            loaded.letters(Prompt(tuple(turns)), "ab")
+
+
+def test_choice_tasks_are_refused_where_a_template_opens_a_trace(model: Path, tmp_path: Path) -> None:
+    (model / "chat_template.jinja").write_text(f"{_TURNS}<think>\n{{% endif %}}", encoding="utf-8")
+    config = RunConfig(("ptrue",), str(model), ("atlas-oe", "atlas-choice"), out=tmp_path, cache=tmp_path, device="cpu")
+    with pytest.raises(
+        UserError, match=r"^atlas-choice: expected a model that answers with a letter; .* or open"
+    ):
+        pipeline.run(config)
+    report = pipeline.run(replace(config, tasks=("atlas-oe",), limit=2, dry_run=True))
+    assert any("the trace is taken as its answer" in note for note in report.notes)
+    judge = open_judge(JudgeOptions("hf", str(model), device="cpu"), tmp_path)
+    with pytest.raises(UserError, match=r"^--judge-model .*: this model's chat template opens a reasoning trace"):
+        judge.verdicts([JudgeCase("q", "gold", "answer")], "judge", Silent())
 
 
 # --- an index of weights ----------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -16,10 +18,13 @@ import transformers
 from tokenizers import pre_tokenizers
 
 from bench.api import UserError
+from bench.cli.parameter_counts import facts_of
+from bench.grading.judges import JudgeOptions, open_judge
 from bench.model import gguf, language_model
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import is_gguf, model_label, resolve
-from bench.store.disk_cache import digest_file
+from bench.store.disk_cache import Store, digest_file
+from bench.store.usage import MODELS
 from tests.fixtures import models
 from tests.kit.gguf import write_gguf
 
@@ -161,6 +166,91 @@ def test_tokenizer_of_another_vocabulary_is_refused(folder: Path, file: Path, ca
         opened(file, cache, tokenizer=str(tmp_path))
     with pytest.raises(UserError, match=r"has a tokenizer of its own; leave the option out"):
         opened(folder, cache, tokenizer=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("./none", r"^--tokenizer ./none: expected a folder with a tokenizer .* there is no such folder"),
+        ("none", r"^--tokenizer none: expected .* or a Hub id like 'org/model'; there is no such folder"),
+        ("small.gguf", r"^--tokenizer small.gguf: expected a folder .* there is no such folder"),
+        (".", r"^--tokenizer .: expected a folder with a tokenizer \(tokenizer.json\).*; that folder has none"),
+        ("org/none", r"^--tokenizer 'org/none' is not in the local cache .* local folder: --tokenizer FOLDER\.$"),
+    ],
+)  # fmt: skip
+def test_tokenizer_that_is_not_there_is_named_by_its_option(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, name: str, sentence: str
+) -> None:
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=sentence):
+        opened(file, cache, tokenizer=name)
+
+
+def test_parameters_are_counted_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", folder, pre="viking")
+    assert facts_of(str(file)).projections == facts_of(str(folder)).projections
+
+
+def test_judge_is_converted_into_the_cache_of_the_run(
+    folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "default"))
+    judge = open_judge(JudgeOptions("hf", str(file), device="cpu"), tmp_path / "named")
+    assert judge.name.startswith(f"hf {file.name}@")
+    assert Store(tmp_path / "named").keys(MODELS)
+    assert not (tmp_path / "default").exists()
+    unknown = write_gguf(tmp_path / "m.gguf", folder, pre="viking")
+    judge = open_judge(JudgeOptions("hf", str(unknown), device="cpu"), tmp_path / "named")
+    with pytest.raises(UserError, match=r"^--judge-model m.gguf: .* serve the file with llama.cpp: --judge openai"):
+        _ = judge.name
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def test_conversions_at_once_make_one_model(file: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: opened(file, tmp_path, dtype="float32"), range(2))
+        weights = list(pool.map(lambda lm: lm.files.weights_folder(torch.float32), (one, other)))
+    assert one.folder == other.folder
+    assert weights[0] == weights[1]
+    assert len(Store(tmp_path).entries(MODELS)) == 2
+    assert not list(tmp_path.glob("tmp-*"))
+
+
+def test_interrupted_conversion_leaves_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = opened(file, tmp_path, dtype="float32")
+
+    def interrupted(_model: object, path: str, **_: object) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf, "save_model", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _ = lm.model
+    assert not list(tmp_path.glob("tmp-*"))
+    assert Store(tmp_path).keys(MODELS) == [lm.folder.name]
+    assert lm.model.dtype == torch.float32
+
+
+def test_pruned_model_is_converted_again(file: Path, tmp_path: Path) -> None:
+    lm = opened(file, tmp_path, dtype="float32")
+    shutil.rmtree(tmp_path / MODELS)
+    assert lm.stops == {2}  # all of its ends, though generation_config.json is gone
+    assert opened(file, tmp_path).folder == lm.folder
+    assert lm.model.dtype == torch.float32
+
+
+def test_cache_that_cannot_be_written_serves_what_it_has(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = opened(file, tmp_path).folder
+    monkeypatch.setattr(Store, "prepare", lambda _: (_ for _ in ()).throw(UserError("The cache can't be written")))
+    assert opened(file, tmp_path).folder == folder
+    with pytest.raises(UserError, match="The cache can't be written"):
+        opened(file, tmp_path / "other")
 
 
 # --- files that can't be used -----------------------------------------------------------------------------------------

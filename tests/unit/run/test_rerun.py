@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,6 +12,10 @@ import numpy as np
 import pytest
 
 from bench.api import UserError
+from bench.model.folder import find_tokenizer_folder
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import model_label
+from bench.model.specs import resolve as resolve_model
 from bench.results import files
 from bench.results.submissions import ONLY_A_RUN, SubmissionVerdict
 from bench.results.submissions.cell import SubmittedCell
@@ -19,6 +24,8 @@ from bench.run import rerun
 from bench.run.config import RunConfig
 from bench.run.pipeline import RunReport
 from bench.run.resolve import resolve
+from tests.fixtures import models
+from tests.kit.gguf import write_gguf
 from tests.kit.world import question_records, result_row, write_failure, write_result
 
 N = 200
@@ -70,7 +77,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Fake:
 SETTINGS: list[dict[str, Any]] = [
     {"seed": 3, "limit": 200, "recalibrate": ("isotonic",)},
     {"dtype": "bfloat16"},
-    {"tokenizer": "org/model"},
     {"limit": 20, "train_limit": "64+16"},
     {"tune": 3},
     {"overrides": ("pik.steps=7", "protocol.shots=2")},
@@ -85,9 +91,9 @@ SETTINGS: list[dict[str, Any]] = [
 """Fields of runs of one method on open questions, which its cell keeps."""
 NOT_KEPT = {
     "plugins", "task_files", "data_dir", "out", "save_heads", "cache", "dry_run", "method_timeout", "debug", "device",
-    "devices", "engine", "workers", "address", "trust_remote_code",
+    "devices", "tokenizer", "engine", "workers", "address", "trust_remote_code",
 }  # fmt: skip
-"""Files, machines and what changes no number."""
+"""Files, machines and what changes no number; where a tokenizer is, the result doesn't say."""
 
 
 @pytest.mark.parametrize("own", SETTINGS, ids=",".join)
@@ -244,3 +250,65 @@ def test_rerun_of_unscaled_scores_compares_scores(
     assert told[0] is reproduced
     assert said in told[1]
     assert any("brier: undefined" in note for note in rerun._notes(before, after))
+
+
+# --- where a local model is -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a model, beside GGUF files of it: one's tokenizer is unknown here, one's digest is another."""
+    folder = models.save(tmp_path_factory.mktemp("rerun") / "llama", models.llama(tie_word_embeddings=False))
+    write_gguf(folder.parent / "m.gguf", folder, pre="viking")
+    write_gguf(folder.parent / "other.gguf", folder)
+    return folder
+
+
+@pytest.fixture
+def cell(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cell that was made from a GGUF file with `--tokenizer FOLDER`."""
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
+    digest = find_tokenizer_folder(str(llama)).tokenizer_digest()
+    label = model_label(str(llama.parent / "m.gguf"))
+    return put(tmp_path / "results", model=label, task="atlas-choice", config={"tokenizer": digest})
+
+
+def test_gguf_cell_runs_again_where_its_file_and_tokenizer_lie(
+    llama: Path, cell: Path, tmp_path: Path, runs: Fake
+) -> None:
+    asked = runs(honest())
+    moved = tmp_path / "moved.gguf"
+    shutil.copy(llama.parent / "m.gguf", moved)
+    again = rerun.rerun(cell, tmp_path / "results", model=str(moved), tokenizer=str(llama))
+    assert again.reproduced, again
+    assert [(config.model, config.tokenizer) for config in asked] == [(str(moved), str(llama))]
+
+
+def test_gguf_cell_does_not_run_with_another_file_or_tokenizer(
+    llama: Path, cell: Path, tmp_path: Path, runs: Fake
+) -> None:
+    asked = runs(honest())
+    other = shutil.copytree(llama, tmp_path / "other")
+    (other / "chat_template.jinja").write_text("another", encoding="utf-8")
+    file, given = str(llama.parent / "m.gguf"), str(llama)
+    for model, tokenizer, sentence in (
+        (None, given, "was a file or folder, 'm.gguf-.*'; say where it is: --model FILE or FOLDER"),
+        (file, None, "made with a tokenizer of its own .* name its folder: --tokenizer FOLDER"),
+        (str(llama.parent / "other.gguf"), given, r"expected the model of the result, 'm.gguf-.*', got another \(SHA"),
+        (file, str(other), "expected that of the result .*, got another"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            rerun.rerun(cell, tmp_path / "results", model=model, tokenizer=tokenizer)
+    assert asked == []
+
+
+def test_folder_of_a_cell_is_known_by_its_content(llama: Path, tmp_path: Path, runs: Fake) -> None:
+    label = model_label("/elsewhere/llama")
+    fingerprint = LanguageModel(resolve_model(str(llama)), LoadOptions(device="cpu")).fingerprint
+    provenance = {**HERE, "revisions": {label: fingerprint}}
+    row = write_result(tmp_path, "ptrue", honest(), LABELS, provenance=provenance, model=label, task="atlas-choice")
+    asked = runs(honest())
+    assert rerun.rerun(files.path_of(row, tmp_path), tmp_path, model=str(llama)).reproduced
+    assert [config.model for config in asked] == [str(llama)]
+    with pytest.raises(UserError, match=r"expected the model of the result, 'llama-.*', got another \(fingerprint"):
+        rerun.rerun(files.path_of(row, tmp_path), tmp_path, model="tiny")

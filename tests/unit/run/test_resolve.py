@@ -149,7 +149,6 @@ ELSEWHERE = {"train_on": "atlas-choice:validation"}
          {"answers": "released@main", "judge": "openai", "judge_model": "m", "protocol.exemplar_sets": 3}),
         ("ptrue", "atlas-choice", {"overrides": OVERRIDES},
          {"protocol.shots": 2, "protocol.letter_rule": "substring"}),
-        ("ptrue", "atlas-choice", {"tokenizer": "org/x"}, {"tokenizer": "org/x"}),
         ("ccps", "atlas-choice", ELSEWHERE, ELSEWHERE),
         ("ptrue", "atlas-choice", ELSEWHERE, {}),
         ("ccps", "atlas-choice", {"train_on": "atlas-choice"}, {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -154,6 +155,13 @@ def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cp
     reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     split_data = opened(reader, Lengths)
     return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_settings
+
+
+def test_cells_name_the_tokenizer_that_was_given(small_model: Path, tmp_path: Path) -> None:
+    lm = passes.load(small_model)
+    assert Reader(lm, Store(tmp_path), FIXED, 64, Silent()).nondefault_settings == {}
+    lm.files = replace(lm.files, given_tokenizer="org/model@0123")
+    assert Reader(lm, Store(tmp_path), FIXED, 64, Silent()).nondefault_settings == {"tokenizer": "org/model@0123"}
 
 
 @pytest.fixture

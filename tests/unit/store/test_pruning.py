@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from bench.api import UserError
+from bench.run import pipeline
+from bench.run.config import RunConfig
+from bench.run.resolve import ResolvedRun
 from bench.store.disk_cache import Store, key_of
 from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
 from bench.store.pruning import PruneResult, prune, select_entries
@@ -131,6 +135,19 @@ def run(root: Path, program: str) -> int:
     """Exit code of a process with this program."""
     lines = f"import os, shutil\nfrom pathlib import Path\nroot = Path({str(root)!r})\n{program}"
     return subprocess.run([sys.executable, "-c", lines], check=False, env=ENVIRONMENT).returncode
+
+
+def test_model_is_in_use_before_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is converted of a GGUF file could be pruned before the run has read it."""
+
+    def opens(_config: object, resolved: ResolvedRun, *_: object) -> None:
+        assert used_models(resolved.cache)("tiny")
+        raise UserError("opened")
+
+    monkeypatch.setattr(pipeline, "open_resources", opens)
+    with pytest.raises(UserError, match="opened"):
+        pipeline.run(RunConfig(("ptrue",), "tiny", ("atlas-choice",), cache=tmp_path))
+    assert not used_models(tmp_path)("tiny")
 
 
 def test_runs_that_were_killed_hold_nothing(tmp_path: Path) -> None:
