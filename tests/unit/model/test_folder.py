@@ -300,9 +300,7 @@ def test_traces_of_a_template_are_off_or_told(model: Path, template: str, thinki
 def test_choice_tasks_are_refused_where_a_template_opens_a_trace(model: Path, tmp_path: Path) -> None:
     (model / "chat_template.jinja").write_text(f"{_TURNS}<think>\n{{% endif %}}", encoding="utf-8")
     config = RunConfig(("ptrue",), str(model), ("atlas-oe", "atlas-choice"), out=tmp_path, cache=tmp_path, device="cpu")
-    with pytest.raises(
-        UserError, match=r"^atlas-choice: expected a model that answers with a letter; .* or open"
-    ):
+    with pytest.raises(UserError, match=r"^atlas-choice: expected a model that answers with a letter; .* or open"):
         pipeline.run(config)
     report = pipeline.run(replace(config, tasks=("atlas-oe",), limit=2, dry_run=True))
     assert any("the trace is taken as its answer" in note for note in report.notes)
