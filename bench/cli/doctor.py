@@ -27,6 +27,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.api import UserError
 from bench.cli.commands import AsJson
 from bench.results import provenance
 from bench.store.disk_cache import cache_folder
@@ -90,11 +91,29 @@ MARKS = {State.OK: "ok", State.NOTE: "note", State.BAD: "stops a run"}
 Results = Annotated[Path, typer.Option("--out", help="Folder of results that runs will write.")]
 
 
-def doctor(*, out: Results = Path("results"), as_json: AsJson = False) -> None:
-    """Say whether a run can start on this machine, and what to mend; the exit code is 1 if no run can start."""
+def doctor(
+    *,
+    model: Annotated[
+        str | None, typer.Option(help="Also say what this model is and needs; no weights are loaded.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Also say whether --model can answer this task.")] = None,
+    out: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a run can start on this machine, and what to mend; the exit code is 1 if no run can start.
+
+    With --model also what a model is and needs: files to fetch, architecture, memory, tokenizer, chat template.
+    """
     from bench.cli.printing import print_json, print_line
 
+    if model is None and (tokenizer or task):
+        raise UserError("--task, --tokenizer: expected --model as well, the model that they are of")
     findings = run_checks(out)
+    if model is not None and all(finding.state is not State.BAD for finding in findings):
+        from bench.cli.doctor_model import check_model
+
+        findings += check_model(model, tokenizer, task or ())
     is_bad = any(finding.state is State.BAD for finding in findings)
     if as_json:
         print_json({"can_run": not is_bad, "findings": [asdict(finding) for finding in findings]})
@@ -337,10 +356,10 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
 # --- memory, Hub and folders ------------------------------------------------------------------------------------------
 
 
-def check_memory() -> Iterator[Finding]:
-    """Check how much main memory is free, taking a container's limit into account.
+def free_memory() -> float | None:
+    """Return how many bytes of main memory are free, taking a container's limit into account; None if unknown.
 
-    On a system without /proc/meminfo and such a limit, the total memory is reported as free.
+    On a system without /proc/meminfo and such a limit, it is the total memory.
     """
     limits = []
     with suppress(OSError, ValueError, IndexError):
@@ -353,10 +372,15 @@ def check_memory() -> Iterator[Finding]:
     if not limits:
         with suppress(OSError, ValueError, AttributeError):
             limits.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    if not limits:
+    return min(limits, default=None)
+
+
+def check_memory() -> Iterator[Finding]:
+    """Check how much main memory is free."""
+    free = free_memory()
+    if free is None:
         yield Finding("memory", State.NOTE, "this system doesn't tell")
         return
-    free = min(limits)
     state = State.NOTE if free < _LOW_MEMORY else State.OK
     fix = "end other programs, or run where there is more; bench params --memory tells what a model takes"
     yield Finding("memory", state, f"{free / _GB:.1f} GB free", fix if state is State.NOTE else "")

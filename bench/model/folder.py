@@ -28,9 +28,10 @@ from bench.api import UserError
 from bench.model.specs import ModelSpec, is_path
 from bench.store.disk_cache import digest_file
 
-_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+"""Patterns of the files of a repository that are downloaded."""
 _CODE = "*.py"
-_OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
+OTHER_COPIES = ["consolidated*", "original/*", "*.gguf"]
 """Patterns of files with further copies of the weights, which some repositories contain; they are not downloaded."""
 _WEIGHTS = "*.safetensors"
 _TEXT_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
@@ -215,7 +216,7 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
         if not (folder / "config.json").is_file():
             raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
         return ModelFolder(spec.name, folder, None, spec.source, trust_remote_code)
-    return _download(spec, [*_FILES, _CODE] if trust_remote_code else _FILES, trust_remote_code=trust_remote_code)
+    return _download(spec, [*FILES, _CODE] if trust_remote_code else FILES, trust_remote_code=trust_remote_code)
 
 
 def find_tokenizer_folder(name: str) -> ModelFolder:
@@ -241,7 +242,7 @@ def download_texts(spec: ModelSpec, option: str = "--model") -> ModelFolder:
     Raises:
         UserError: the repository can't be found or downloaded.
     """
-    return _download(spec, [pattern for pattern in _FILES if pattern != _WEIGHTS], option=option)
+    return _download(spec, [pattern for pattern in FILES if pattern != _WEIGHTS], option=option)
 
 
 def _download(
@@ -251,7 +252,7 @@ def _download(
     try:
         folder = Path(
             snapshot_download(
-                spec.source, revision=spec.revision, allow_patterns=list(allowed), ignore_patterns=_OTHER_COPIES
+                spec.source, revision=spec.revision, allow_patterns=list(allowed), ignore_patterns=OTHER_COPIES
             )
         )
     except GatedRepoError as error:

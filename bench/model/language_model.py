@@ -17,7 +17,7 @@ from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm
 from bench.model import linear_layers
 from bench.model.devices import device_kind
-from bench.model.folder import ModelFolder, find_model_folder, find_tokenizer_folder, first_line
+from bench.model.folder import ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, first_line
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
@@ -56,6 +56,8 @@ class LoadOptions:
     """Hub id or folder of the tokenizer of a GGUF file; None for the file's own."""
     cache: str | None = None
     """Folder of the store in which a GGUF file is converted; None for the default one."""
+    weights: bool = True
+    """Whether weights are downloaded together with a model's other files; without them the model can't be loaded."""
 
 
 class LanguageModel:
@@ -313,6 +315,8 @@ def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
             f"--tokenizer {options.tokenizer}: expected a GGUF file as model, {spec.name!r} has a tokenizer of its own;"
             " leave the option out."
         )
+    if not options.weights and not spec.local:
+        return download_texts(spec)
     return find_model_folder(spec, trust_remote_code=options.trust_remote_code)
 
 

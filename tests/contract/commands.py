@@ -242,6 +242,7 @@ TABLE = [
         changes={"quiet": {"stdout": Holding("read it")}}, environment={"CONFBENCH_CACHE": ["tables_of.cache"]}),
     Row(
         "doctor", {"bench.cli.doctor.check_torch": []}, changes={"out": {"stdout": Holding("a-out")}},
+        without=["model", "tokenizer", "task"],
         replaced={
             f"bench.cli.doctor.{name}": list
             for name in (
@@ -249,6 +250,11 @@ TABLE = [
             )
         } | {"shutil.disk_usage": lambda _folder: Fake(free=5e10)},
         environment={"CONFBENCH_CACHE": ["stdout"]},
+    ),
+    Row(
+        "doctor", {"bench.cli.doctor_model.check_model": []}, given={"model": "tiny"},
+        replaced={"bench.cli.doctor.run_checks": lambda _out: []}, only=["model", "tokenizer", "task"],
+        changes={"model": "check_model.name", "task": "check_model.tasks"},
     ),
     Row(
         "score", {"bench.run.scorers.score_file.score": ScoreReport(["{}"], NOTES)},

@@ -1,0 +1,126 @@
+"""`bench doctor --model X --task Y`: what a model is and needs. No weights are loaded, and none are fetched.
+
+Of a model on the Hub the small files (configuration, tokenizer) are fetched if the cache lacks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from bench.api import Format, UserError
+from bench.cli.doctor import Finding, State
+from bench.store.usage import format_size
+
+if TYPE_CHECKING:
+    from bench.model.language_model import LanguageModel
+    from bench.model.specs import ModelSpec
+
+_HUB_S = 5.0
+"""Time limit in seconds for the question to the Hub."""
+_TOKENS = 1024
+"""Tokens of the forward pass whose memory is computed."""
+
+
+def check_model(name: str, tokenizer: str | None, tasks: Sequence[str]) -> Iterator[Finding]:
+    """Yield findings on a model: origin, architecture, memory, tokenizer, template; and whether it can answer tasks.
+
+    Args:
+        name: alias, Hub id, folder or GGUF file.
+        tokenizer: value of `--tokenizer`.
+        tasks: names of tasks.
+    """
+    from bench.model.language_model import LanguageModel, LoadOptions
+    from bench.model.specs import resolve
+
+    try:
+        spec = resolve(name)
+        if not spec.local:
+            yield _check_hub_files(spec)
+        lm = LanguageModel(spec, LoadOptions(tokenizer=tokenizer, weights=False))
+        yield from _describe(lm)
+        for task in tasks:
+            yield _check_task(lm, task)
+    except UserError as error:
+        yield Finding("model", State.BAD, str(error))
+
+
+def _check_hub_files(spec: ModelSpec) -> Finding:
+    """Return what a run would fetch of a model on the Hub."""
+    from huggingface_hub import model_info, try_to_load_from_cache
+    from huggingface_hub.utils import filter_repo_objects
+
+    from bench.model.folder import FILES, OTHER_COPIES
+
+    pinned = f"{(spec.revision or '')[:8] or 'main'}{' (pinned)' if spec.revision else ''}"
+    try:
+        info = model_info(spec.source, revision=spec.revision, files_metadata=True, timeout=_HUB_S)
+    except Exception as error:  # noqa: BLE001 - proxies, certificates and the Hub fail in many ways
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        what = f"{spec.source} at {pinned}: the Hub can't be asked what a run would fetch ({reason})"
+        return Finding("files", State.NOTE, what, "connect, and unset HF_HUB_OFFLINE; what lies in its cache is used")
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    needed = list(filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns=OTHER_COPIES))
+    missing = [
+        file for file in needed
+        if not isinstance(try_to_load_from_cache(spec.source, file, revision=info.sha), str)
+    ]  # fmt: skip
+    what = (
+        f"{spec.source} at {pinned if spec.revision else f'{(info.sha or str())[:8]} of main'}: {len(needed)} files,"
+        f" {format_size(sum(map(sizes.__getitem__, needed)))}; {len(missing)} to fetch,"
+        f" {format_size(sum(map(sizes.__getitem__, missing)))}; {'gated' if info.gated else 'not gated'}"
+    )
+    if not any(file.endswith(".safetensors") for file in needed):
+        return Finding("files", State.BAD, f"{what}; without *.safetensors", "name a repository that has them")
+    fix = "accept its licence on the Hub and set HF_TOKEN" if info.gated and missing else ""
+    return Finding("files", State.NOTE if fix else State.OK, what, fix)
+
+
+def _describe(lm: LanguageModel) -> Iterator[Finding]:
+    from bench.cli.doctor import free_memory
+    from bench.model.training_memory import build_on_meta, reading_footprint
+
+    if description := lm.files.description(lm.dtype_name):
+        yield Finding("file", State.OK, description)
+    with lm.files.wrap_errors("it can't be built from its config.json"):
+        model = build_on_meta(lm.config, lm.dtype)
+        footprint = reading_footprint(lm.config, lm.dtype, _TOKENS)
+    text = lm.config.get_text_config()
+    tied = "tied" if getattr(text, "tie_word_embeddings", False) else "not tied"
+    what = (
+        f"{type(model).__name__}, {lm.blocks} blocks of width {text.hidden_size:,}, context {lm.context:,},"
+        f" {sum(p.numel() for p in model.parameters()):,} weights, embedding and output head {tied}"
+    )
+    yield Finding("architecture", State.OK, what)
+    free = free_memory() if lm.device == "cpu" else None
+    fits = free is None or footprint.total < free
+    what = (
+        f"{lm.dtype_name} on {lm.device}: {format_size(footprint.weights)} of weights, {format_size(footprint.total)}"
+        f" with a pass of {_TOKENS:,} tokens"
+    )
+    fix = (
+        "" if fits else f"only {format_size(free or 0)} are free; --dtype bfloat16, a smaller model, or another machine"
+    )
+    yield Finding("dtype, memory", State.OK if fits else State.NOTE, what, fix)
+    origin = "named by --tokenizer" if lm.files.given_tokenizer else "the model's own"
+    yield Finding("tokenizer", State.OK, f"{len(lm.chat.tokenizer):,} tokens, {origin}")
+    notes = lm.chat.notes
+    yield Finding("template", State.NOTE if notes else State.OK, "; ".join(notes) or "the model's own, without a trace")
+
+
+def _check_task(lm: LanguageModel, name: str) -> Finding:
+    """Return whether the model can answer a task: letters of one token, and no trace before them."""
+    from bench import registry
+    from bench.api.protocol import FIXED
+    from bench.prompts.shards import PromptTokeniser
+
+    task = registry.tasks().get(name)
+    sizes = ", ".join(f"{split} {size:,}" for split, size in task.card.sizes.items())
+    if task.format is not Format.CHOICE:
+        return Finding("task", State.OK, f"{name}: {sizes}; open answers")
+    letters, prompts = FIXED.letters[: task.card.options[1]], PromptTokeniser(lm.chat, lm.context, FIXED)
+    try:
+        lm.chat.letters(prompts.placeholder_prompt(task), letters)  # type: ignore[arg-type]
+    except UserError as error:
+        return Finding("task", State.BAD, f"{name}: {error}")
+    return Finding("task", State.OK, f"{name}: {sizes}; {', '.join(letters)} are one token each")
