@@ -48,7 +48,7 @@ def check_model(name: str, tokenizer: str | None, tasks: Sequence[str]) -> Itera
 def _check_hub_files(spec: ModelSpec) -> Finding:
     """Return what a run would fetch of a model on the Hub."""
     from huggingface_hub import model_info, try_to_load_from_cache
-    from huggingface_hub.utils import filter_repo_objects
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 
     from bench.model.folder import FILES, OTHER_COPIES
 

@@ -223,7 +223,7 @@ TABLE = [
         environment={"CONFBENCH_CACHE": ["list_usage.root", "stdout"]}),
     Row(
         "run", RUN, given={"methods": "ptrue", "model": "tiny"}, replaced=PRINTED, files={"a.toml": "tune = 7\n"},
-        values={"file": {"a.toml": None}, "dump_config": {"b.toml": None}},
+        values={"file": {"a.toml": None}, "dump_config": {"b.toml": None}, "train_limit": {"64+16": "64+16"}},
         changes={
             "file": {"run.config.tune": 7},
             "dump_config": {**ENDED, "stdout": "wrote b.toml\n", "stderr": "", "files.b.toml": Holding('"tiny"')},

@@ -412,7 +412,7 @@ def with_another_schema(folder: Path) -> None:
     ("spoil", "complaint"),
     [
         (without_files, "there are no results to show; run something first: bench run"),
-        (with_another_schema, "schema version 1; this program reads versions 5 and 6"),
+        (with_another_schema, "schema version 1; this program reads versions 5 to 7"),
         (lambda folder: put(folder, "litcab", task_version=7), "have task versions 1, 7, which don't belong in one"),
     ],
     ids=["none", "schema", "versions"],

@@ -236,9 +236,9 @@ def test_clustered_interval_needs_subjects_of_similar_size():
     assert (estimate.clustered.ends, estimate.clustered.reason) == (None, reason)
 
 
-def test_interval_cut_at_0_has_its_upper_half():
-    """0 to 15.1 around 10.3 was printed as 10.3 ±10.3."""
-    assert Interval("fixed-subjects", 0.0, 0.151).half(0.103) == pytest.approx(0.048)
+def test_half_of_an_interval_is_its_longer_side():
+    """0 to 7.7 around 5.2 was printed as 5.2 ±2.5, which 0 is outside of."""
+    assert Interval("fixed-subjects", 0.0, 0.077).half(0.052) == pytest.approx(0.052)
     assert Interval("fixed-subjects", 0.1, 0.2).half(0.18) == pytest.approx(0.08)
     assert Interval("fixed-subjects", reason="too few").half(0.1) is None
 
