@@ -162,6 +162,9 @@ def _remarks(cells: Sequence[TransferCell], about: About, tested: Mapping[str, _
     yield f"n = {join(f'{data.sampling.correct.size:,} questions of {test}' for test, data in tested.items())}."
     rows = [cell.row for cell in cells if cell.row is not None and not cell.missing]
     yield from dict.fromkeys(limit_sentence(row) for row in rows if row.limit is not None)
+    limits = join(str(row.config["train_limit"]) for row in rows if "train_limit" in row.config)
+    if limits:
+        yield f"Methods learned from a part of the labels (--train-limit {limits})."
     overridden = join(f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items())
     if overridden:
         yield f"Overridden constants: {overridden}."

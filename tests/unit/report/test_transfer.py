@@ -104,7 +104,8 @@ def lacking(folder: Path, told: About | None = None) -> Matrix:
 
 
 def partial(folder: Path) -> Matrix:
-    changes = {"limit": N, "deviations": {"good.steps": 3}, "counts": {"b/train: in a/test": 7}}
+    changes = {"limit": N, "deviations": {"good.steps": 3}, "counts": {"b/train: in a/test": 7},
+               "config": {"train_limit": "64"}}  # fmt: skip
     own = [replace(cell, row=replace(cell.row, **changes)) for cell in cells(folder, about()) if cell.row]  # type: ignore[arg-type]
     return compute_matrix(own, about())
 
@@ -168,7 +169,8 @@ def test_partial_matrix_says_so_wherever_it_is(tmp_path: Path) -> None:
     for text in (*texts, note(heat_map(matrix, "brier")), section(Shift([matrix]))):
         told = " ".join(text.split())
         for said in ("n = 120 questions of a, 120 questions of b.", "Results are partial (--limit 120).",
-                     "Overridden constants: good.steps=3.", "b/train: in a/test: 7."):  # fmt: skip
+                     "Overridden constants: good.steps=3.", "b/train: in a/test: 7.",
+                     "(--train-limit 64)"):  # fmt: skip
             assert said in told
 
 
