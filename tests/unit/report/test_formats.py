@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.api.early_stopping import TrainingStage
@@ -86,12 +86,13 @@ TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("
 
 @settings(max_examples=300)
 @given(TEXTS)
+@example("▸")
 def test_no_text_is_a_command_or_a_column_in_latex(text: str) -> None:
     (grid,) = [Grid(("t",), (Column("a"), Column("b")), (GridRow([Cell(text), Cell("x", notes=(text,))]),))]
     lines = formats.latex([grid]).splitlines()
     row = lines[lines.index(r"\midrule") + 1]
     bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|dots|textsuperscript)", "", row)  # fmt: skip  # noqa: E501
-    bare = re.sub(r"\$(\\pm|\\uparrow|\\downarrow|-|\^\{\\dagger\}|\\geq|\\surd)\$", "", bare).removesuffix(r" \\")
+    bare = re.sub(r"\$(\\pm|\\uparrow|\\downarrow|-|\^\{\\dagger\}|\\geq|\\surd|\\triangleright)\$", "", bare).removesuffix(r" \\")
     assert bare.isascii() or all("\u00a1" <= c <= "\u00ff" for c in bare if not c.isascii())
     assert not re.search(r"\\[^{}$&#%_]", bare)  # no command is left but escaped signs
     assert len(re.findall(r"(?<!\\)&", bare)) == 1
