@@ -92,7 +92,9 @@ def test_no_text_is_a_command_or_a_column_in_latex(text: str) -> None:
     lines = formats.latex([grid]).splitlines()
     row = lines[lines.index(r"\midrule") + 1]
     bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|dots|textsuperscript)", "", row)  # fmt: skip  # noqa: E501
-    bare = re.sub(r"\$(\\pm|\\uparrow|\\downarrow|-|\^\{\\dagger\}|\\geq|\\surd|\\triangleright)\$", "", bare).removesuffix(r" \\")
+    bare = re.sub(
+        r"\$(\\pm|\\uparrow|\\downarrow|-|\^\{\\dagger\}|\\geq|\\surd|\\triangleright)\$", "", bare
+    ).removesuffix(r" \\")
     assert bare.isascii() or all("\u00a1" <= c <= "\u00ff" for c in bare if not c.isascii())
     assert not re.search(r"\\[^{}$&#%_]", bare)  # no command is left but escaped signs
     assert len(re.findall(r"(?<!\\)&", bare)) == 1
