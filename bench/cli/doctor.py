@@ -19,8 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli.commands import AsJson
+from bench.cli.finding import Finding, State, free_memory
 from bench.results import provenance
 from bench.store.disk_cache import cache_folder
 
@@ -63,27 +63,6 @@ _TRUE_VALUES = {"1", "ON", "YES", "TRUE"}
 """Values, in upper case, that the Hub's library takes as true in an environment variable."""
 _LOW_SPACE, _NO_SPACE = 10e9, 2e8
 """Free disk space, in bytes, below which a long run may fail, and below which no run can start."""
-
-
-class State(StrEnum):
-    """Severity of a finding of `bench doctor`."""
-
-    OK = "ok"
-    NOTE = "note"
-    """A run can start, but something is missing or will be slower."""
-    BAD = "bad"
-    """No run can start on this machine."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Outcome of one check: what was found, and what to do if that is a problem."""
-
-    about: str
-    state: State
-    what: str
-    fix: str = ""
-    """What the user should do; empty if there is no problem."""
 
 
 MARKS = {State.OK: "ok", State.NOTE: "note", State.BAD: "stops a run"}
@@ -354,25 +333,6 @@ def python_json(program: str, seconds: float = IMPORT_S) -> Any:
 
 
 # --- memory, Hub and folders ------------------------------------------------------------------------------------------
-
-
-def free_memory() -> float | None:
-    """Return how many bytes of main memory are free, taking a container's limit into account; None if unknown.
-
-    On a system without /proc/meminfo and such a limit, it is the total memory.
-    """
-    limits = []
-    with suppress(OSError, ValueError, IndexError):
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        limits.append(int(lines["MemAvailable"].split()[0]) * 1024.0)
-    with suppress(OSError, ValueError):  # cgroup limit; "max" without one
-        folder = Path("/sys/fs/cgroup")
-        limit = int((folder / "memory.max").read_text(encoding="ascii"))
-        limits.append(float(limit - int((folder / "memory.current").read_text(encoding="ascii"))))
-    if not limits:
-        with suppress(OSError, ValueError, AttributeError):
-            limits.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    return min(limits, default=None)
 
 
 def check_memory() -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bench.api import Format, UserError
-from bench.cli.doctor import Finding, State
+from bench.cli.finding import Finding, State, free_memory
 from bench.store.usage import format_size
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def _check_hub_files(spec: ModelSpec) -> Finding:
 
 
 def _describe(lm: LanguageModel) -> Iterator[Finding]:
-    from bench.cli.doctor import free_memory
     from bench.model.training_memory import build_on_meta, reading_footprint
 
     if description := lm.files.description(lm.dtype_name):

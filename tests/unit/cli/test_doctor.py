@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.cli import doctor
-from bench.cli.doctor import Finding, State
+from bench.cli.finding import Finding, State
 from tests.kit.command import bench
 
 CPU_BUILD = {

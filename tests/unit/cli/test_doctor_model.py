@@ -12,8 +12,8 @@ import transformers
 from huggingface_hub.hf_api import ModelInfo
 
 from bench.cli import doctor
-from bench.cli.doctor import Finding, State
 from bench.cli.doctor_model import check_model
+from bench.cli.finding import Finding, State
 from bench.model import language_model
 from bench.model.folder import ModelFolder
 from bench.model.language_model import LanguageModel
@@ -57,7 +57,7 @@ def test_what_stops_a_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (folder / "chat_template.jinja").write_text(
         "{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}"
     )
-    monkeypatch.setattr(doctor, "free_memory", lambda: 1e6)
+    monkeypatch.setattr(doctor_model, "free_memory", lambda: 1e6)
     about = found(str(folder), None, ["atlas-choice"])
     assert (about["template"].state, about["task"].state) == (State.NOTE, State.BAD)
     assert "opens a reasoning trace" in about["task"].what
