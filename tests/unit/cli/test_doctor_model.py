@@ -57,7 +57,7 @@ def test_what_stops_a_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (folder / "chat_template.jinja").write_text(
         "{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}"
     )
-    monkeypatch.setattr(doctor_model, "free_memory", lambda: 1e6)
+    monkeypatch.setattr("bench.cli.doctor_model.free_memory", lambda: 1e6)
     about = found(str(folder), None, ["atlas-choice"])
     assert (about["template"].state, about["task"].state) == (State.NOTE, State.BAD)
     assert "opens a reasoning trace" in about["task"].what
