@@ -119,6 +119,9 @@ def open_resources(
     )  # fmt: skip
     opened = opened or ModelHandle()
     lm = opened.lm = opened.lm or LanguageModel(resolved.model, options)
+    choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
+    if choice and (reason := lm.chat.no_letters_reason):
+        raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
     store = Store(resolved.cache, keep_damaged=config.dry_run)
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
@@ -132,15 +135,8 @@ def open_resources(
 
 
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
-    """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted.
-
-    Raises:
-        UserError: a task is answered by one token, and the model can't answer so.
-    """
+    """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
     tasks, reader = resources.tasks, resources.reader
-    reason = reader.lm.chat.no_letters_reason
-    if reason and (choice := [name for name in resolved.tests if tasks[name].format is Format.CHOICE]):
-        raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
     reasons = {
         (name, test): reason_infeasible(
             method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.lm.facts
