@@ -39,7 +39,7 @@ def digest(question: Question) -> str:
 
 
 @cache
-def drawn() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+def digests_of_rows() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """Return the rows of all subsets: folder of the benchmark -> part -> key of a row -> digest of its question."""
     tables = tomllib.loads((resources.files("tasks") / FILE).read_text(encoding="utf-8"))
     return {
@@ -64,7 +64,10 @@ class Thousand(Task):
         """
         if split not in self.parts:
             return self.whole(self.source, self.protocol).questions(split)
-        rows, where = drawn()[self.card.folder][self.parts[split]], f"{self.card.folder}/{self.card.splits[split]}"
+        rows, where = (
+            digests_of_rows()[self.card.folder][self.parts[split]],
+            f"{self.card.folder}/{self.card.splits[split]}",
+        )
         differing = [key for key, of in rows.items() if key not in self._rows or digest(self._rows[key]) != of]
         if differing:
             key = differing[0]
