@@ -117,7 +117,7 @@ def test_a_changed_row_is_refused(
 ) -> None:
     rows = [{**ROW, "question": "Which vein?"}, ROW]
     asked = Question("mmlu/test/1", "anatomy", "Which nerve?", ("ulnar", "vagus", "radial", "median"), 1)
-    monkeypatch.setattr(thousand, "drawn", lambda: {"mmlu": {"test": {"1": thousand.digest(asked)}}})
+    monkeypatch.setattr(thousand, "digests_of_rows", lambda: {"mmlu": {"test": {"1": thousand.digest(asked)}}})
     assert list(MMLUThousandChoice(_write(tmp_path, "mmlu/test.parquet", rows)).questions("test")) == [asked]
     with pytest.raises(UserError) as refused:
         list(MMLUThousandChoice(_write(tmp_path, "mmlu/test.parquet", change(rows))).questions("test"))
@@ -132,7 +132,7 @@ def test_rows_with_ids_may_come_in_another_order_and_with_other_blanks(
              "answer_index": 0, "category": "law"} for n in (70, 71, 72)]  # fmt: skip
     first = list(MMLUProChoice(_write(tmp_path, "mmlu_pro/test.parquet", rows)).questions("test"))
     drawn = {thousand.row_key(question): thousand.digest(question) for question in first[:2]}
-    monkeypatch.setattr(thousand, "drawn", lambda: {"mmlu_pro": {"test": drawn}})
+    monkeypatch.setattr(thousand, "digests_of_rows", lambda: {"mmlu_pro": {"test": drawn}})
     changed = [{**row, "options": ["a", "b ", "c"]} for row in rows[::-1]]
     task = MMLUProThousandChoice(_write(tmp_path, "mmlu_pro/test.parquet", changed))
     assert list(task.questions("test")) == [first[1], first[0]]
