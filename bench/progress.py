@@ -25,6 +25,8 @@ _QUIET_SECONDS = 2.0
 """Number of seconds up to which a stage prints no plain line."""
 _LINE_SECONDS = 10.0
 """Minimum number of seconds between two plain lines."""
+_MINUTES, _HOURS = 600, 7200
+"""Smallest number of seconds that is shown in minutes, and smallest number that is shown in hours."""
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Pattern of the characters that `visible` escapes: control characters, marks of text direction, lone surrogates.
 
@@ -70,8 +72,24 @@ def terminal(*, stderr: bool = False) -> Console:
     return Terminal(stderr=stderr, highlight=False)
 
 
+def format_duration(seconds: float, sign: str = "about") -> str:
+    """Format seconds as seconds, minutes or hours.
+
+    >>> format_duration(0.2), format_duration(95), format_duration(700, "at most"), format_duration(9_000)
+    ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
+    """
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < _MINUTES:
+        return f"{sign} {seconds:,.0f} s"
+    return f"{sign} {seconds / 60:,.0f} min" if seconds < _HOURS else f"{sign} {seconds / 3600:,.1f} h"
+
+
 class Progress(Protocol):
     """Interface that receives the progress of a run and shows it to the user."""
+
+    seconds_after: float
+    """Expected seconds of the run after the current stage, shown beside the stage's own; 0 if nothing is known."""
 
     def stage(self, name: str, total: int, unit: str = "questions") -> AbstractContextManager[Advance]:
         """Show one stage of a run within the context.
@@ -86,6 +104,8 @@ class Progress(Protocol):
 
 class Silent:
     """A `Progress` that prints nothing."""
+
+    seconds_after = 0.0
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
@@ -105,8 +125,14 @@ def _speed(done: int, seconds: float) -> str:
     return f"{done / seconds:,.0f}/s"
 
 
+def _then(seconds: float) -> str:
+    return f", then {format_duration(seconds)}" if seconds >= 1 else ""
+
+
 class Lines:
     """A `Progress` that prints plain lines, for logs and pipes."""
+
+    seconds_after = 0.0
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -127,8 +153,9 @@ class Lines:
             if now - start > _QUIET_SECONDS and now - last > _LINE_SECONDS:
                 last = now
                 rate = done / (now - start)
-                remaining = f"{max(total - done, 0) / rate:,.0f} s left" if rate else "time left unknown"
-                self.say(f"{name}: {done:,}/{total:,} {unit}, {_speed(done, now - start)}, {remaining}")
+                remaining = f"{format_duration(max(total - done, 0) / rate)} left" if rate else "time left unknown"
+                speed = _speed(done, now - start)
+                self.say(f"{name}: {done:,}/{total:,} {unit}, {speed}, {remaining}{_then(self.seconds_after)}")
 
         yield advance
         seconds = time.monotonic() - start
@@ -142,6 +169,8 @@ class Lines:
 
 class Bars:
     """A `Progress` that shows bars on a terminal."""
+
+    seconds_after = 0.0
 
     def __init__(self) -> None:
         self.console = terminal(stderr=True)
@@ -162,6 +191,7 @@ class Bars:
             TextColumn(unit),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
+            TextColumn(_then(self.seconds_after)),
         )
         start = time.monotonic()
         with RichProgress(*columns, console=self.console, transient=True) as bar:

@@ -25,6 +25,7 @@ from bench.model.session import Session, blocks
 from bench.model.specs import ModelSpec, is_gguf
 from bench.model.speed import Speed, cached_speed
 from bench.model.training_memory import config_from_settings
+from bench.progress import DECISIONS
 from bench.prompts.chat import Chat
 from bench.store.disk_cache import Store, cache_folder
 
@@ -281,6 +282,11 @@ class LanguageModel:
                 f" {wrong:.3g}; this architecture does more after its last block than is known here. Please report it."
             )
         self.session.tokens = 0
+        if packs_reason is not None and not self.options.plain:
+            DECISIONS.warning(  # shown without --verbose too
+                "%s: each question is read alone, which takes several times as long as the plan says; %s",
+                self.spec.name, packs_reason,
+            )  # fmt: skip
         return "each question is to be read alone" if self.options.plain else packs_reason
 
     def block_of(self, depth: float) -> int:

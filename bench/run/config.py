@@ -40,6 +40,9 @@ class RunConfig:
     train_limit: Annotated[str | None, OrNumber()] = None
     """Largest number of questions whose labels are learned from: N, which training and validation share, or N+M.
     Default: all."""
+    max_time: str | None = None
+    """Longest time that the fit of a method may take by the plan, such as 90m or 2h; a method that would take longer is
+    skipped. Default: any."""
     train_on: Annotated[str | None, Heading("Questions, answers and grades")] = None
     """TASK[:SPLIT] or FILE that methods learn on. Default: the task's own choice, or the train rows of its file."""
     exemplar_sets: int | None = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,43 +18,36 @@ from bench.api import Adapter, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.data.splits import TaskSplit
 from bench.model.devices import device_kind, training_budget
+from bench.model.forward_checks import ARCHITECTURE_ERRORS
 from bench.model.memory import release_free_memory
 from bench.model.prefix_tree import PrefixTree
 from bench.model.specs import label_of
+from bench.model.training_memory import reading_footprint
+from bench.progress import format_duration
 from bench.run import fit_times
 from bench.run.fit_times import AdapterTraining, Widths
-from bench.run.plan import Adapt, Fit, Read
+from bench.run.plan import Adapt, Fit, Predict, Read, Step
 from bench.run.preparation import PreparedRun
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import reason_untuned
 from bench.signals.forecast import PassForecast
 from bench.signals.grading import Grader
 from bench.signals.split_data import SplitData
-from bench.store.usage import FITS
+from bench.store.disk_cache import key_of
+from bench.store.usage import ESTIMATES, FITS, format_size
 
-_MINUTES, _HOURS = 600, 7200
-"""Smallest number of seconds that is shown in minutes, and smallest number that is shown in hours."""
+_LONG = 3600.0
+"""Seconds from which on the plan says how a step is left out or shortened."""
 _BACKWARD = 3.0
 """Time of a forward and backward pass, as a multiple of a forward pass; the frozen weights need no gradient."""
 _LAUNCHED = 4.0
 """Time to launch the operations of a forward and backward pass, as a multiple of the same time for a forward pass."""
 _START = 10.0
 """Approximate seconds in which the process that trains an adapter loads libraries and model."""
+_PROCESS = 1e9
+"""Approximate bytes of memory of a process that reads, beyond weights and one pass: libraries, prompts, signals."""
 _BATCHES = 3
 """Number of training batches that are sampled to estimate the tokens of a training step."""
-
-
-def format_duration(seconds: float, sign: str = "about") -> str:
-    """Format seconds as seconds, minutes or hours.
-
-    >>> format_duration(0.2), format_duration(95), format_duration(700, "at most"), format_duration(9_000)
-    ('less than 1 s', 'about 95 s', 'at most 12 min', 'about 2.5 h')
-    """
-    if seconds < 1:
-        return "less than 1 s"
-    if seconds < _MINUTES:
-        return f"{sign} {seconds:,.0f} s"
-    return f"{sign} {seconds / 60:,.0f} min" if seconds < _HOURS else f"{sign} {seconds / 3600:,.1f} h"
 
 
 @dataclass(frozen=True)
@@ -67,23 +63,21 @@ class Forecast:
         """Return the lines that describe the plan for the user."""
         steps = self.prepared.steps
         reads = [step for step in steps if isinstance(step, Read)]
-        reader, lines = self.grader.reader, []
+        lines = []
         for step in reads:
             split_data = self.prepared.data_by_split[step.where]
-            signals = ", ".join(sorted(map(repr, step.signals))) or "answers only"
             questions, prompted, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
-            if any(
-                len(shard.rows) == reader.sample for shard in split_data.shards
-            ):  # a sampled shard has no key in the store
-                remaining = f"{self._reading_time(step, 1.0)} unless it is stored (from {prompted:,} of its prompts)"
-            elif not (missing := reader.find(split_data, step.signals)):
+            missing, time = self._missing[step], self._reading_time(step)
+            if missing is None:
+                remaining = f"{time} unless it is stored (from {prompted:,} of its prompts)"
+            elif not missing:
                 remaining = "all stored"
             elif prompted < questions:
-                share, time = missing / total, self._reading_time(step, missing / total)
+                share = missing / total
                 remaining = f"about {share:.0%} of its shards to compute, {time} (from {prompted:,} of its prompts)"
             else:
-                remaining = f"{missing} of {total} shards to compute, {self._reading_time(step, missing / total)}"
-            lines.append(f"read {step.where}: {questions:,} questions; {signals}; {remaining}")
+                remaining = f"{missing} of {total} shards to compute, {time}"
+            lines.append(f"read {step.where}: {questions:,} questions; {remaining}")
         for where in (step.where for step in reads):
             split_data, judge = self.prepared.data_by_split[where], self.grader.judge
             if (
@@ -97,15 +91,14 @@ class Forecast:
         for where in dict.fromkeys(step.where for step in fits):
             estimates = []
             for fit in (fit for fit in fits if fit.where == where):
-                seconds, n = self.seconds(fit), self._n_configurations(fit)
-                sign = "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
-                time = f"not known: {seconds}" if isinstance(seconds, str) else format_duration(seconds, sign)
+                seconds, n = self.times[fit], self._n_configurations(fit)
+                time = f"not known: {seconds}" if isinstance(seconds, str) else format_duration(seconds, self._sign)
                 estimates.append(f"{fit.method} ({f'{n} configurations, ' * (n > 1)}{time})")
             lines.append(f"fit on {where}, what is not stored: {', '.join(estimates)}")
         adapted = [step for step in steps if isinstance(step, Adapt)]
         for where in dict.fromkeys(step.where for step in adapted):  # each adapter of a split takes the same time
             same_split = [step for step in adapted if step.where == where]
-            names, seconds = ", ".join(step.method for step in same_split), self.seconds(same_split[0])
+            names, seconds = ", ".join(step.method for step in same_split), self.times[same_split[0]]
             left = f"a time that can't be said, {seconds}" if isinstance(seconds, str) else format_duration(seconds)
             lines.append(f"read the query of {where} again through the adapters of {names}: {left} each, if not stored")
         if self.resolved.tune is not None:
@@ -125,7 +118,103 @@ class Forecast:
         n_fits = sum(map(self._n_configurations, fits))
         release_free_memory()  # memory of the synthetic model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
-        return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}"]
+        return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}", *self._total()]
+
+    def _total(self) -> list[str]:
+        """Return a line with the seconds and the memory of the whole run, and lines on what takes over an hour."""
+        reader, names = self.grader.reader, {Read: "reading", Fit: "fits", Adapt: "reading through adapters"}
+        known, parts = 0.0, []
+        for kind, name in names.items():
+            times = [seconds for step, seconds in self.times.items() if type(step) is kind]
+            part = sum(seconds for seconds in times if not isinstance(seconds, str))
+            known += part
+            parts += [f"{name} {format_duration(part, self._sign if kind is Fit else 'about')}"] * bool(times)
+        fitted, unknown = any(isinstance(step, Fit) for step in self.times), str in map(type, self.times.values())
+        total = (
+            f"in all {format_duration(known, self._sign if fitted else 'about')}: {', '.join(parts)}"
+            f"{', less what is stored' * fitted}{', and what is not known' * unknown}"
+        )
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        total += f"; all that while the machine is as busy as now (load {load:.1f}, {cores} cores)" * (load > cores)
+        with suppress(*ARCHITECTURE_ERRORS, ImportError):
+            footprint = reading_footprint(reader.lm.config, reader.lm.dtype, reader.budget)
+            total += f"; {format_size(footprint.total + _PROCESS)} of memory for reading"
+        long = {step: time for step, time in self.times.items() if not isinstance(time, str) and time > _LONG}
+        fits = [
+            f"{step.method} on {step.where} ({format_duration(seconds, self._sign)})"
+            for step, seconds in long.items()
+            if isinstance(step, Fit)
+        ]
+        advice = [f"over an hour: {', '.join(fits)}; --max-time 1h leaves out such methods"] * bool(fits)
+        tests = self.resolved.test_splits
+        for step in (step for step in long if isinstance(step, Read)):
+            option = "--limit" if step.where in tests else "--train-limit"
+            advice.append(f"over an hour: reading {step.where}; {option} N reads N of its questions")
+        return [total, *advice]
+
+    @property
+    def _sign(self) -> str:
+        """Word before the seconds of a fit, which early stopping may shorten."""
+        return "about" if self.resolved.protocol.kept_step is KeptStep.LAST else "at most"
+
+    @cached_property
+    def _missing(self) -> dict[Read, int | None]:
+        """Split to read -> number of its shards that the store lacks; None if a sample stands for a large split."""
+        reader, missing = self.grader.reader, {}
+        for step in (step for step in self.prepared.steps if isinstance(step, Read)):
+            split_data = self.prepared.data_by_split[step.where]
+            sampled = any(len(shard.rows) == reader.sample for shard in split_data.shards)  # it has no key in the store
+            missing[step] = None if sampled else reader.find(split_data, step.signals)
+        return missing
+
+    @cached_property
+    def times(self) -> dict[Step, float | str]:
+        """Step -> its seconds, less those of stored shards; or a text that says why they are unknown."""
+        times: dict[Step, float | str] = {}
+        for step in self.prepared.steps:
+            if isinstance(step, Predict):
+                continue
+            missing = self._missing[step] if isinstance(step, Read) else None
+            seconds = 0.0 if missing == 0 else self.seconds(step)
+            share = 1.0 if missing is None else missing / len(self.prepared.data_by_split[step.where].shards)
+            times[step] = seconds if isinstance(seconds, str) else seconds * share
+        return times
+
+    def too_long(self, limit: float, text: str, *, dry_run: bool) -> dict[tuple[str, TaskSplit], str]:
+        """Return (name of a method, test split) -> reason, where fit and adapted reading take longer than the limit.
+
+        A decision is made once: the seconds are stored, so that a run that goes on leaves out the same methods.
+
+        Args:
+            limit: largest number of seconds.
+            text: the limit as the user gave it.
+            dry_run: whether nothing may be stored.
+        """
+        reasons, store = {}, self.grader.reader.store
+        for (name, method), test in product(self.resolved.methods.items(), self.resolved.test_splits):
+            if (name, test) in self.prepared.infeasible or not method.trains():
+                continue
+            fit = Fit(name, self.resolved.learn_on[test.task].split_of(method))
+            seconds = sum(
+                time
+                for step, time in self.times.items()
+                if (step == fit or (isinstance(step, Adapt) and (step.method, step.where) == (name, test)))
+                and not isinstance(time, str)
+            )
+            fields = {
+                "method": name, "params": {key: repr(value) for key, value in method.params().items()},
+                "protocol": self.resolved.protocol.digest(), "model": label_of(self.grader.reader.lm.spec),
+                "test": str(test), "learned": str(fit.where), "limit": limit,
+                "rows": len(self.prepared.data_by_split[fit.where].questions),
+            }  # fmt: skip
+            entry = store.get(ESTIMATES, key_of(fields))
+            if entry is None and not dry_run:
+                entry = store.put(ESTIMATES, key_of(fields), fields, lambda _: None, seconds=seconds)
+            seconds = seconds if entry is None else float(entry.manifest["seconds"])
+            if seconds > limit:
+                takes = format_duration(seconds, self._sign)
+                reasons[name, test] = f"its fit takes {takes} by the plan, more than --max-time {text}"
+        return reasons
 
     def seconds(self, step: Read | Fit | Adapt) -> float | str:
         """Return the seconds of a step if nothing is stored; if the time is unknown, a text that says why.
@@ -164,14 +253,14 @@ class Forecast:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _reading_time(self, step: Read, share: float) -> str:
-        split_data, seconds = self.prepared.data_by_split[step.where], self.seconds(step)
+    def _reading_time(self, step: Read) -> str:
+        split_data, seconds = self.prepared.data_by_split[step.where], self.times[step]
         if isinstance(seconds, str):
             return f"in a time that can't be said before it is read: {seconds}"
         condition = "" if self.grader.reader.engine is None else " by one worker alone"
         if split_data.task.format is Format.OPEN and not split_data.released:
             condition += f" if answers take about {self._forecast(split_data).answer_tokens:.0f} tokens"
-        return f"{format_duration(seconds * share)}{condition}"
+        return f"{format_duration(seconds)}{condition}"
 
     def _forecast(self, split_data: SplitData) -> PassForecast:
         """Return the expected forward passes for reading a split; computed once for each split."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ from bench.store.locks import mark_in_use
 from bench.store.sources import plugin_digest
 from bench.training.trainer import DeferredTrainingError
 
+_JUDGED = 30.0
+"""Expected seconds of reading from which on the time that they took corrects what is left."""
 _RUN_LOCK = threading.RLock()
 """Lock that a thread holds during a run: all threads share the standard streams, torch's settings and the model's
 weights."""
@@ -163,11 +166,17 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     reasons = find_infeasible(resolved, resources)
     check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
+    forecast = Forecast(prepared, resolved, resources.grader)
+    left_out: list[str] = []
+    if resolved.max_time is not None:
+        too_long = forecast.too_long(resolved.max_time, str(config.max_time), dry_run=config.dry_run)
+        left_out = [f"{name} on {test} is skipped: {reason}" for (name, test), reason in too_long.items()]
+        if too_long:
+            prepared = prepare(resolved, resources, {**too_long, **reasons}, config.limit)
+            forecast = Forecast(prepared, resolved, resources.grader)
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
-    notes = [*prepared.notes, *reader.lm.notes, *(reader.store.notes if config.dry_run else ())]
-    report = RunReport(
-        [*Forecast(prepared, resolved, resources.grader).lines(), *heads.plan()], notes=[*resolved.notes, *notes]
-    )
+    notes = [*prepared.notes, *left_out, *reader.lm.notes, *(reader.store.notes if config.dry_run else ())]
+    report = RunReport([*forecast.lines(), *heads.plan()], notes=[*resolved.notes, *notes])
     named = f"{', '.join(methods)} on {config.model} over {', '.join(resolved.tests)}"
     progress.say(f"Plan: {named}, preset {resolved.preset}, seed {config.seed}")
     for line in (*report.plan, *notes):
@@ -187,10 +196,16 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     recalibration = Recalibration(resolved, done, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
+    ahead = {step: seconds for step, seconds in forecast.times.items() if not isinstance(seconds, str)}
+    expected = spent = 0.0  # seconds of what was read
     for step in in_order(prepared.steps, resources.trainings, fitter, done, progress):
+        seconds, start = ahead.pop(step, 0.0), time.monotonic()
+        pace = spent / expected if expected > _JUDGED else 1.0  # the machine may be slower than when it was timed
+        progress.seconds_after = sum(left * (pace if isinstance(other, Read) else 1) for other, left in ahead.items())
         match step:
             case Read(where, signals):
                 done.data_by_split[where] = resources.grader.grade(reader.read(done.data_by_split[where], signals))
+                expected, spent = expected + seconds, spent + time.monotonic() - start
             case Fit(name, where):
                 reader.active_engine.rest()
                 learned, selection = done.data_by_split[where], done.selection(name, where)
@@ -304,3 +319,4 @@ def _log_decisions(config: RunConfig, resolved: ResolvedRun, resources: Resource
             total = len(split_data.shards)
             stored = total - reader.find(split_data, step.signals)
             DECISIONS.info("%s: %d of %d shards are taken from the store", step.where, stored, total)
+            DECISIONS.info("%s: methods need %s", step.where, ", ".join(sorted(map(repr, step.signals))) or "answers")

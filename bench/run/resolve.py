@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,8 @@ class ResolvedRun:
     """Name of a method that is tuned -> its configurations."""
     train_limit: TrainLimit | None = None
     """Value of `--train-limit`; None: methods learn from all labels."""
+    max_time: float | None = None
+    """Value of `--max-time` in seconds; None: a fit may take any time."""
     notes: Sequence[str] = field(default_factory=tuple)
     isolation: Isolation = field(default_factory=Isolation, repr=False, compare=False)
     """Protects the run from its plugins."""
@@ -232,9 +235,23 @@ def resolve(
         tune=config.tune,
         configurations=tuned,
         train_limit=train_limit,
+        max_time=None if config.max_time is None else _seconds(config.max_time),
         notes=[*method_registry.notes],
         isolation=isolation,
     )
+
+
+def _seconds(duration: str) -> float:
+    """Parse the value of `--max-time`.
+
+    >>> _seconds("90m"), _seconds("2h"), _seconds("1h30m")
+    (5400.0, 7200.0, 5400.0)
+    """
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", duration)
+    seconds = sum(float(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0.0
+    if not 0 < seconds < math.inf:
+        raise UserError(f"--max-time: expected hours, minutes or seconds, such as 2h, 90m or 1h30m; got {duration!r}.")
+    return seconds
 
 
 def _check_numbers(config: RunConfig) -> None:

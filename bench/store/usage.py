@@ -15,10 +15,10 @@ from typing import Any
 
 from bench.store.disk_cache import MANIFEST
 
-READINGS, FITS, ADAPTERS, MODELS = "readings", "fits", "adapters", "models"
-ENTRIES = (READINGS, FITS, ADAPTERS, MODELS)
+READINGS, FITS, ADAPTERS, MODELS, ESTIMATES = "readings", "fits", "adapters", "models", "estimates"
+ENTRIES = (READINGS, FITS, ADAPTERS, MODELS, ESTIMATES)
 """Top-level folders of the store whose entries can be computed again; `readings` has answers and signals, `models`
-converted GGUF files."""
+converted GGUF files, `estimates` seconds by which --max-time decided."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0

@@ -135,6 +135,8 @@ def measured(count: int) -> dict[str, Any]:
 class Stages:
     """Listens to a run's progress (`bench.progress.Progress`), and takes time and peak memory of each stage."""
 
+    seconds_after = 0.0
+
     def __init__(self) -> None:
         self.found = {name: {"seconds": 0.0, "peak_mb": 0.0} for name in STAGES}
         self._now, self._since = "start", 0.0

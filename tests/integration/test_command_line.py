@@ -189,6 +189,7 @@ def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: l
     assert quiet.stdout == verbose.stdout
     decided = [line for line in verbose.stderr.splitlines() if line.startswith("decided: ")]
     for part in ("device cpu, dtype float32", "token budget 1,024", "rivers/test: 0 of 1 shards", "weights ",
+                 "rivers/test: methods need Hidden(at=At.PROMPT_END), QueryLogits()",
                  "echo on rivers/train: to be fitted"):  # fmt: skip
         assert any(part in line for line in decided), part
     plan = place.bench("-q", *words, "--dry-run")

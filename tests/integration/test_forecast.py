@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 from collections.abc import Callable, Iterator, Mapping
@@ -294,7 +295,7 @@ def test_large_model_is_not_loaded_for_a_plan(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("bench.signals.forecast._SMALL_MODEL_BYTES", 1000)
     monkeypatch.setattr("bench.model.language_model.LanguageModel._load", lambda *_: pytest.fail("weights were loaded"))
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=20, dry_run=True)
-    (read, _) = run(asked).plan
+    read = run(asked).plan[0]
     assert re.search(r" s if answers take about \d tokens$", read)  # between options of two and the limit of thirty
 
 
@@ -323,6 +324,50 @@ def test_unknown_times_are_told_in_words(
     monkeypatch.setattr(SPEED, lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # a mistake of ours is no property of an architecture
         run(asked)
+
+
+def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Per token 0.1 s, per fit 2 h."""
+    monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.1, 0.0, 0.0, 0.0, kv_bytes=1024))
+    monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True)
+    prepared, _, forecast = planned(asked)
+    reads = [forecast.times[step] for step in prepared.steps if isinstance(step, Read)]
+    plan = run(asked).plan
+    total, fits, *others = plan[plan.index(next(line for line in plan if line.startswith("then "))) + 1 :]
+    hours = sum(reads) / 3600
+    assert total.startswith(
+        f"in all about {hours + 2:.1f} h: reading about {hours:.1f} h, fits about 2.0 h, less what is"
+    )
+    assert re.search(r"stored; 1\.\d GB of memory for reading$", total)
+    assert fits == "over an hour: pik on atlas-choice/train (about 2.0 h); --max-time 1h leaves out such methods"
+    assert "over an hour: reading atlas-choice/test; --limit N reads N of its questions" in others
+    assert "over an hour: reading atlas-choice/train; --train-limit N reads N of its questions" in others
+    assert "(" not in "".join(line for line in plan if line.startswith("read"))  # signals are told with --verbose alone
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.1, 0.1))
+    assert any("as busy as now (load 99.0, " in line for line in run(asked).plan)
+
+
+def test_long_fits_are_left_out_once_and_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on keeps what it decided, also where a fit is timed again and takes another time."""
+    asked = config(
+        tmp_path, "tiny", "atlas-choice", ("ptrue", "pik", "logistic-probe"), limit=20, train_limit="32+32",
+        max_time="1m", set=("protocol.shots=1", "pik.steps=5"),
+    )  # fmt: skip
+    seconds = {"pik": 61.0, "logistic-probe": 59.0}
+    monkeypatch.setattr(fit_times, "recorded_seconds", lambda *_: None)
+    monkeypatch.setattr(fit_times, "measure_fit", lambda method, *_: fit_times.FitTime(seconds[method.name], 0, 0, 0))
+    reason = "its fit takes about 61 s by the plan, more than --max-time 1m"
+    for _ in range(2):
+        report = run(asked)
+        assert {row.method: row.status for row in report.rows} == {
+            "ptrue": "ok", "pik": "skipped", "logistic-probe": "ok",
+        }  # fmt: skip
+        assert [row.reason for row in report.rows if row.method == "pik"] == [reason]
+        assert f"pik on atlas-choice/test is skipped: {reason}" in report.notes
+        seconds = {"pik": 1.0, "logistic-probe": 99.0}
+    assert {row.status for row in run(replace(asked, max_time="2m")).rows} == {"ok"}
 
 
 def test_judge_calls_are_announced(small_model: Path, tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ from bench.metrics.scaling import Scale
 from bench.metrics.validation import normalised_ranks
 from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
-from bench.progress import Progress, Silent
+from bench.progress import Progress, Silent, format_duration
 from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
 from bench.run.analyses.stored_signals import CorpusRun, read_all
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast, format_duration
+from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.pipeline import open_run
 from bench.run.plan import Fit, uses_trained_adapter

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
-from bench.progress import Progress
+from bench.progress import Progress, format_duration
 from bench.run.analyses.request import TransferConfig, format_command
-from bench.run.forecast import format_duration
 from bench.run.plan import signals_needed
 from bench.run.preparation import PreparedRun, Resources
 from bench.run.resolve import ResolvedRun

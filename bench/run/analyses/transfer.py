@@ -17,13 +17,13 @@ from bench.api.errors import did_you_mean
 from bench.data.splits import TaskSplit
 from bench.model.memory import release_free_memory
 from bench.model.specs import model_label
-from bench.progress import Progress
+from bench.progress import Progress, format_duration
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
 from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, subjects_of
 from bench.run.analyses.request import TransferConfig
 from bench.run.analyses.stored_signals import CorpusRun, missing_shards, read_all, run_commands
 from bench.run.fitting import Fitter
-from bench.run.forecast import Forecast, format_duration
+from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.pipeline import CellWriter, OpenRun, RunReport, open_run
 from bench.run.plan import Adapt, Fit, TrainOn, uses_trained_adapter
