@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
+.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu bench-real growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	$(BIN)/bench run --method paper --model tiny --out demo
@@ -96,6 +96,9 @@ bench: install  ## ratios of speed beside their targets, about 25 minutes; BENCH
 
 bench-gpu: install  ## the same on a CUDA device; says so where there is none
 	$(BIN)/python -m benchmarks.performance.gpu $(BENCH)
+
+bench-real: install  ## speed on this processor with a real model: REAL=FILE.gguf, some 25 minutes, with nothing else running
+	$(BIN)/python -m benchmarks.performance.real $(REAL)
 
 growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some ten minutes; GROWTH=--print shows those committed
 	$(BIN)/python -m benchmarks.growth $(GROWTH)

@@ -144,6 +144,9 @@ class OutputHead:
     ) -> torch.Tensor | npt.NDArray[np.float32]:
         """Compute float32 logits `(..., v)` from hidden states `(..., d)`; an array gives an array, a tensor a tensor.
 
+        If states and weight are bfloat16 on a CPU that multiplies it natively, logits have 16 significant bits, else
+        those of float32.
+
         Args:
             hidden: the hidden states.
             rows: token ids whose logits are computed, which gives `(..., len(rows))`; by default the whole vocabulary.
@@ -161,6 +164,10 @@ class OutputHead:
             u: torch.Tensor = _mixed_product().apply(states, self.weight)
         elif not self._is_short or hidden.requires_grad:  # autograd would save every piece
             u = hidden.float() @ self.weight.float().T
+        elif _are_bfloat16(states, self.weight) and states.device.type == "cpu" and has_native_bfloat16():
+            # Sums are float32 and their results bfloat16: the second product is what the rounding of the first left.
+            rounded = states @ self.weight.T
+            u = rounded.float().add_(rounded.addmm(states, self.weight.T, beta=-1))
         else:  # without a float32 copy of the whole weight
             wide = states.float()
             u = wide.new_empty(len(states), len(self.weight))
@@ -177,6 +184,17 @@ class OutputHead:
     def _is_short(self) -> bool:
         """Whether the weights have a dtype with fewer bits than float32."""
         return self.weight.dtype.itemsize < _FLOAT32_BYTES
+
+
+@cache
+def has_native_bfloat16() -> bool:
+    """Return whether this machine's CPU multiplies bfloat16 in hardware, according to torch."""
+    library: Any = sys.modules["torch"]  # as in `_mixed_product`
+    return bool(library.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+
+
+def _are_bfloat16(*tensors: torch.Tensor) -> bool:
+    return all(str(tensor.dtype) == "torch.bfloat16" for tensor in tensors)
 
 
 def _indices(rows: Rows) -> list[int] | torch.Tensor:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
 
 Value = TypeVar("Value")
 
@@ -41,6 +44,8 @@ _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 
 
 On small cards the weights leave no memory for several packs.
 """
+_TOGETHER_ON_CPU = BatchLimits(32, _GB // 2)
+"""The same on a CPU below float32: a decoding step reads all weights, whether for one sequence or for thirty."""
 
 
 def device_kind(device: str) -> str:
@@ -72,11 +77,14 @@ def training_budget(*devices: str) -> int:
     return min(_by_size(device, _TRAINING_BUDGETS, _TRAINING_BUDGET) for device in devices)
 
 
-def default_batch_limits(*devices: str) -> BatchLimits:
+def default_batch_limits(*devices: str, dtype: torch.dtype) -> BatchLimits:
     """Return the default limits of decode batches, which depend on the total memory of the smallest card.
 
-    On the CPU every pack is decoded alone: joint decoding saves no time on a CPU, and changes the last bits of results.
+    On the CPU in float32 every pack is decoded alone, since joint decoding changes the last bits of results, which
+    float32 promises to keep.
     """
+    if device_kind(devices[0]) == "cpu" and dtype.itemsize < 4:  # noqa: PLR2004 - bytes of a float32
+        return _TOGETHER_ON_CPU
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 
 

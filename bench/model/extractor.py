@@ -84,10 +84,10 @@ class Extractor:
             settings: prompt settings, the same for all questions.
             specs: signal -> its reader.
             stage: name of a stage to which all costs are added; by default each stage has its own costs.
-            together: limits of decode batches; by default those of `default_batch_limits` for the model's devices.
+            together: limits of decode batches; by default those of `default_batch_limits` for the model.
         """
         self.lm = lm
-        self.together = together or default_batch_limits(*lm.devices)
+        self.together = together or default_batch_limits(*lm.devices, dtype=lm.dtype)
         self.stage = stage
         self.settings = settings
         self.specs = specs

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from bench.api import ModelFacts, OutputHead, UserError
-from bench.api.batch import Norm
+from bench.api.batch import Norm, has_native_bfloat16
 from bench.model import linear_layers
 from bench.model.devices import device_kind
 from bench.model.folder import ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, first_line
@@ -324,11 +324,6 @@ def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
     if not options.weights and not spec.local:
         return download_texts(spec)
     return find_model_folder(spec, trust_remote_code=options.trust_remote_code)
-
-
-def has_native_bfloat16() -> bool:
-    """Return whether this machine's CPU multiplies bfloat16 in hardware, according to torch."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
 
 
 @torch.inference_mode()

@@ -82,8 +82,10 @@ class CountingSession(Session):
 class CountingModel(LanguageModel):
     """Stand-in for a language model in the extractor; it has neither files nor weights."""
 
-    def __init__(self, session: CountingSession, devices: Sequence[str], *, packed: bool) -> None:
-        self.blocks, self.devices = 1, tuple(devices)
+    def __init__(
+        self, session: CountingSession, devices: Sequence[str], dtype: torch.dtype = torch.float32, *, packed: bool
+    ) -> None:
+        self.blocks, self.devices, self.dtype = 1, tuple(devices), dtype
         no_packs_reason = None if packed else "each question is to be read alone"
         vars(self).update(session=session, no_packs_reason=no_packs_reason, stops=frozenset({_END}))
 

@@ -128,7 +128,7 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
     for split_data in data_by_split:
         adapted = split_data.adapter is not None
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
-        lm = CountingModel(sessions[adapted], reader.lm.devices, packed=packed)
+        lm = CountingModel(sessions[adapted], reader.lm.devices, reader.lm.dtype, packed=packed)
         specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
         extractor = CountingExtractor(lm, reader.prompt_settings(split_data), specs, stage)
         for items in _model_inputs(split_data, reader):

@@ -113,7 +113,7 @@ class PassForecast:
         from bench.model.token_accounting import CountingExtractor, CountingModel, CountingSession, InputWithGenerations
 
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
-        lm = CountingModel(session, self.reader.lm.devices, packed=True)
+        lm = CountingModel(session, self.reader.lm.devices, self.reader.lm.dtype, packed=True)
         extractor, continuations = (
             CountingExtractor(lm, self.prompt_settings, self._definitions),
             continuations_of(self._definitions),

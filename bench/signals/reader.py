@@ -81,7 +81,7 @@ class Reader:
         """
         if str(self.lm.dtype) == "torch.float32":
             return {}
-        limits = default_batch_limits(*self.lm.devices)
+        limits = default_batch_limits(*self.lm.devices, dtype=self.lm.dtype)
         batch_limits = {} if limits == ALONE else {"followed_together": [limits.sequences, limits.bytes]}
         return {"device": device_class(*self.lm.devices), "token_budget": self.budget, **batch_limits}
 

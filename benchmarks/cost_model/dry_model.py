@@ -53,7 +53,7 @@ def checkpointing(name: str, tokens: int, rank: int, memory: float) -> bool:
 def limits_of(name: str, blocks: int, memory: float) -> BatchLimits:
     """Which packs a card of so many bytes follows side by side, for a model that is cut to some blocks."""
     with mock.patch.object(torch.cuda, "get_device_properties", return_value=SimpleNamespace(total_memory=memory)):
-        limits = default_batch_limits("cuda")
+        limits = default_batch_limits("cuda", dtype=DTYPE)
     whole = configurations()[name].get_text_config().num_hidden_layers
     return BatchLimits(limits.sequences, limits.bytes * blocks // whole)
 

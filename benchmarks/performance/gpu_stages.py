@@ -108,7 +108,7 @@ class Stages:
         measures = pass_definitions(stages.signals_of(fmt, learning=learning))
         drawn = stages.SAMPLES if any(measure.continuations.samples for measure in measures.values()) else 0
         words = len(loaded.head.weight)
-        alone = default_batch_limits(*loaded.devices) == ALONE
+        alone = default_batch_limits(*loaded.devices, dtype=loaded.dtype) == ALONE
         beside = 1 if alone else stages.packs_together("llama8b", work, self.budget)
         each = [items(work, pack, self.budget, samples=drawn, vocabulary=min(1000, words)) for pack in range(beside)]
         chosen = [item for pack in each for item in pack]

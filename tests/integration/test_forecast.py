@@ -273,7 +273,7 @@ def test_passes_are_as_many_as_the_plan_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: BatchLimits
 ) -> None:
     for user in (extractor, reader):
-        monkeypatch.setattr(user, "default_batch_limits", lambda *_: together)
+        monkeypatch.setattr(user, "default_batch_limits", lambda *_, **__: together)
     asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
     prepared, resources, _ = planned(asked)
     (read,) = (step for step in prepared.steps if isinstance(step, Read))

@@ -47,7 +47,7 @@ def test_kinds_of_devices_have_no_number(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("cards", "reading", "training", "sequences", "most"),
     [
-        ({"cpu": None}, 1024, 2048, 1, 0),
+        ({"cpu": None}, 1024, 2048, 32, 5e8),
         ({"mps": None}, 1024, 2048, 1, 0),
         ({"cuda:1": 25_300_000_000}, 2048, 1024, 1, 0),
         ({"cuda": 39_600_000_000}, 8192, 2048, 128, 4e9),
@@ -67,9 +67,10 @@ def test_budgets_follow_the_smallest_card(
     built = {device: SimpleNamespace(total_memory=size) for device, size in cards.items()}
     monkeypatch.setattr(torch.cuda, "get_device_properties", built.get)
     assert (default_budget(*cards), training_budget(*cards)) == (reading, training)
-    limits = default_batch_limits(*cards)
+    limits = default_batch_limits(*cards, dtype=torch.bfloat16)
     assert (limits.sequences, limits.bytes) == (sequences, most)
     assert (limits == ALONE) == (sequences == 1)
+    assert default_batch_limits("cpu", dtype=torch.float32) == ALONE  # bits don't depend on what is read beside
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def lm(name: str, blocks: int) -> Any:
     model.requires_grad_(requires_grad=False)
     made = SimpleNamespace(
         model=model, session=Session(model), head=OutputHead(model.lm_head.weight), blocks=blocks,
-        uses_packs=True, stops=frozenset(), device="meta", devices=("meta",),
+        uses_packs=True, dtype=model.dtype, stops=frozenset(), device="meta", devices=("meta",),
     )  # fmt: skip
     made.block_of = lambda depth: specs.LanguageModel.block_of(made, depth)  # type: ignore[arg-type]
     return made

@@ -198,7 +198,7 @@ def test_costs_where_packs_are_followed_side_by_side(
 ) -> None:
     for together in (BatchLimits(3, 10**9), BatchLimits(100, 40_000)) if said else [BatchLimits(100, 10**9)]:
         for room in (extractor, reading_room):
-            monkeypatch.setattr(room, "default_batch_limits", lambda *_, limits=together: limits)
+            monkeypatch.setattr(room, "default_batch_limits", lambda *_, limits=together, **__: limits)
         counted(model, task, EVERYTHING, said)
 
 

@@ -1,0 +1,127 @@
+"""`make bench-real REAL=FILE.gguf`: speed on this processor with a real model, on MMLU's questions.
+
+Reading choice questions ÷ bare passes over as many tokens; reading open answers ÷ prompts at that rate and decoding in
+batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights. Each part is timed once, as it takes
+minutes, with nothing else running. About 25 minutes for a model of 1.5 billion weights on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache
+
+from bench.api import Format, Question, SampleAgreement, Signal
+from bench.data.splits import TaskSplit
+from bench.model import specs
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.memory import peak_memory_mb
+from bench.progress import Silent
+from bench.signals.definition import continuations_of
+from bench.signals.reader import Reader
+from bench.signals.split_data import SplitData
+from bench.store.disk_cache import Store
+from benchmarks.performance import sample
+from benchmarks.performance.measure import Line, median, report, seconds_of
+
+BUDGET = 1024
+SEQUENCES, CONTEXT, STEPS = 32, 256, 8
+"""Of the bare decoding: sequences side by side, positions before each, and steps that are timed."""
+CHOICE = ((57, 10), (4, 50))
+"""Subjects, and questions of each."""
+OPEN = 57
+
+
+class Real:
+    def __init__(self, file: Path) -> None:
+        self.lm = LanguageModel(specs.resolve(str(file)), LoadOptions("cpu"))
+        self.model: Any = self.lm.model
+        self.weights = sum(p.numel() * p.itemsize for p in {id(p): p for p in self.model.parameters()}.values())
+
+    def read(self, fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> tuple[float, int, SplitData]:
+        """Seconds, tokens that the model read, and what was read."""
+        with sample.temporary() as folder:
+            store = Store(folder)
+            store.prepare()
+            reader = Reader(self.lm, store, sample.PROTOCOL, BUDGET, Silent())
+            split_data = reader.open(TaskSplit("mmlu", "test"), sample.mmlu(fmt), chosen)
+            self.lm.session.reset()
+            before, found = self.lm.session.tokens, []
+            seconds = seconds_of(lambda: found.append(reader.read(split_data, signals)))
+        return seconds, self.lm.session.tokens - before, found[0]
+
+    @torch.inference_mode()
+    def bare_rate(self) -> float:
+        """Tokens a second of passes of 1,024 tokens, without cache and output head."""
+        ids = torch.arange(BUDGET)[None] % 1000 + 100
+        return BUDGET / median(lambda: self.model.base_model(input_ids=ids, use_cache=False), 3, lambda: None)
+
+    @torch.inference_mode()
+    def decoding_rate(self) -> float:
+        """Tokens a second of greedy decoding by transformers, 32 sequences at a time."""
+        cache = DynamicCache(config=self.model.config)
+        ids = torch.arange(SEQUENCES * CONTEXT).reshape(SEQUENCES, -1) % 1000
+        self.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+
+        def step() -> None:
+            states = self.model.base_model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)[0]
+            self.model.lm_head(states[:, -1]).argmax(dim=-1)
+
+        return SEQUENCES / median(step, STEPS, lambda: None)
+
+    def choice(self) -> Iterator[Line]:
+        rate, signals = self.bare_rate(), sample.frozen_signals(Format.CHOICE)
+        yield Line("bare passes of 1,024 tokens, tokens a second", rate)
+        for subjects, each in CHOICE:
+            chosen = sample.questions(Format.CHOICE, subjects, each)
+            seconds, tokens, split_data = self.read(Format.CHOICE, chosen, signals)
+            given = sum(len(prompt) for prompt, _ in split_data.pairs())
+            note = f"{seconds:.1f} s, {tokens:,} tokens read, {given:,} given, ratio {given / tokens:.1f}"
+            name = f"choice reading ÷ bare passes, {subjects} x {each}"
+            yield Line(name, seconds / (tokens / rate), "<= 1.15", note)
+
+    def open(self) -> Iterator[Line]:
+        rate, decoding = self.bare_rate(), self.decoding_rate()
+        yield Line("decoding 32 sequences, tokens a second", decoding)
+        chosen = sample.questions(Format.OPEN, OPEN, 1)
+        greedy = frozenset(s for s in sample.frozen_signals(Format.OPEN) if not continuations_of([s]).samples)
+        seconds, tokens, split_data = self.read(Format.OPEN, chosen, greedy)
+        written = sum(len(answer) for _, answer in split_data.pairs())
+        ideal = (tokens - written) / rate + (written + len(chosen)) / decoding
+        note = f"{seconds:.1f} s ÷ {ideal:.1f} s; {tokens - written:,} tokens read, {written:,} written"
+        yield Line(f"open reading ÷ ideal, {OPEN} answers", seconds / ideal, "<= 1.4", note)
+        alone, _, _ = self.read(Format.OPEN, chosen, frozenset())
+        sampled, _, _ = self.read(Format.OPEN, chosen, frozenset({SampleAgreement()}))
+        note = f"{sampled:.1f} s ÷ {alone:.1f} s, prompts read in both"
+        yield Line("answer and ten samples ÷ answer", sampled / alone, "<= 3", note)
+
+    def memory(self) -> Iterator[Line]:
+        beyond = peak_memory_mb("cpu") * 2**20 - self.weights
+        yield Line("peak memory beyond the weights, GB", beyond / 1e9, "<= 1.6", f"weights {self.weights / 1e9:.2f} GB")
+
+
+PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {"choice": Real.choice, "open": Real.open, "memory": Real.memory}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.performance.real", description=__doc__)
+    parser.add_argument("file", type=Path, help="a GGUF file, such as qwen2.5-coder-1.5b-instruct-q4_k_m.gguf")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    options = parser.parse_args()
+    real = Real(options.file)
+    dtype, load = real.lm.dtype_name, os.getloadavg()[0]
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {dtype}, load {load:.1f}", flush=True)
+    start = time.perf_counter()
+    report((line for name in options.only.split(",") for line in PARTS[name](real)), None)
+    print(f"  {time.perf_counter() - start:.0f} s, load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
