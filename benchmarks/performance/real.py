@@ -43,6 +43,7 @@ class Real:
     def __init__(self, file: Path) -> None:
         self.lm = LanguageModel(specs.resolve(str(file)), LoadOptions("cpu"))
         self.model: Any = self.lm.model
+        assert self.lm.uses_packs  # checked once, before anything is timed
         self.weights = sum(p.numel() * p.itemsize for p in {id(p): p for p in self.model.parameters()}.values())
 
     def read(self, fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> tuple[float, int, SplitData]:
