@@ -59,7 +59,7 @@ def commands_of_make_demo() -> list[str]:
 
 def row_of(name: str, table: str) -> list[str]:
     """Words of a method's row, without its marks."""
-    (row,) = (line.split() for line in table.splitlines() if re.match(rf"{re.escape(name)}[¹²³⁴˒]* ", line))
+    (row,) = (line.split() for line in table.splitlines() if re.match(rf"{re.escape(name)}[¹²³⁴⁵⁶⁷⁸⁹˒]* ", line))
     return row
 
 
