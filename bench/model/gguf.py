@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import struct
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -130,10 +131,12 @@ class GGUFFile(ModelFolder):
 
         def write(folder: Path) -> None:
             # a progress bar of transformers goes to standard error, where a run shows its own
-            with self.wrap_errors("its weights can't be dequantised"), contextlib.redirect_stderr(io.StringIO()):
-                model = transformers.AutoModelForCausalLM.from_pretrained(
-                    self.file.parent, gguf_file=self.file.name, config=self.config(), dtype=dtype
-                )
+            with (
+                self.wrap_errors("its weights can't be dequantised"),
+                contextlib.redirect_stderr(io.StringIO()),
+                _alone(self.file) as where,
+            ):
+                model = transformers.AutoModelForCausalLM.from_pretrained(**where, config=self.config(), dtype=dtype)
                 _check_complete(model, tensors)
             shutil.copy(self.path / "config.json", folder)
             # transformers refuses to save a model that was loaded from GGUF, even if it is dequantised
@@ -163,7 +166,8 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
     def write(folder: Path) -> None:
         with _one_sentence(name):
             config = _config(name, file, tensors)
-            own = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            with _alone(file) as where:
+                own = transformers.AutoTokenizer.from_pretrained(**where)
             plain = (
                 _mended_tokenizer(name, own, file) if tokenizer is None else _checked_tokenizer(name, tokenizer, file)
             )
@@ -208,7 +212,8 @@ def _check_file(name: str, file: Path) -> tuple[Mapping[str, Any], dict[str, int
 
 
 def _config(name: str, file: Path, tensors: Mapping[str, int]) -> Any:
-    config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    with _alone(file) as where:
+        config = transformers.AutoConfig.from_pretrained(**where)
     config.dtype = torch.bfloat16  # of the dequantised weights, unless --dtype says otherwise
     if _ROPE_FACTORS in tensors:
         _scale_rotary(name, config, file)
@@ -217,6 +222,17 @@ def _config(name: str, file: Path, tensors: Mapping[str, int]) -> Any:
 
 def _as_list(value: int | list[int] | None) -> list[int | None]:
     return list(value) if isinstance(value, list) else [value]
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[dict[str, str]]:
+    """Yield the arguments by which transformers finds a GGUF file, in a temporary folder with nothing else in it.
+
+    Of a tokenizer.json, tokenizer_config.json or adapter_config.json beside the file it would take what they say.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model.gguf").symlink_to(file.resolve())
+        yield {"pretrained_model_name_or_path": folder, "gguf_file": "model.gguf"}
 
 
 @contextlib.contextmanager

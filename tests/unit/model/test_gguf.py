@@ -187,6 +187,17 @@ def test_tokenizer_that_is_not_there_is_named_by_its_option(
         opened(file, cache, tokenizer=name)
 
 
+def test_files_beside_a_gguf_file_change_nothing(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path / "m.gguf")
+    vocabulary = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(vocabulary.replace('"Ġthe"', '"Ġxthe"'), encoding="utf-8")
+    lm = opened(tmp_path / "m.gguf", tmp_path / "cache")
+    assert lm.chat.tokenizer.get_vocab() == opened(file, cache).chat.tokenizer.get_vocab()
+    for name in ("tokenizer_config.json", "config.json", "adapter_config.json"):
+        (tmp_path / name).write_text("{", encoding="utf-8")
+    _ = opened(tmp_path / "m.gguf", tmp_path / "other cache").model
+
+
 def test_parameters_are_counted_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", folder, pre="viking")
     assert facts_of(str(file)).projections == facts_of(str(folder)).projections
