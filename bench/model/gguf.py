@@ -43,6 +43,8 @@ _WHOLE_WORDS = frozenset(
 """Pre-tokenizers of models that take a word as one token if it is one, whether or not merges lead to it."""
 _NFC = frozenset({"qwen2", "qwen35"})
 """Pre-tokenizers of models whose original tokenizer normalises text to Unicode NFC. A GGUF file doesn't say so."""
+_TOKENIZER_KINDS = frozenset({"qwen2", "gemma3_text"})
+"""Types of models that transformers takes as the names of their tokenizers, with the same result (compared)."""
 _END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>", "<EOT>",
 )  # fmt: skip
@@ -98,12 +100,12 @@ class GGUFFile(ModelFolder):
         """Check that the file is still the one that was opened.
 
         Raises:
-            UserError: it was replaced.
+            UserError: it was replaced or removed.
         """
-        if file_sha256(str(self.file), file_stats(self.file)) != self.sha256:
+        if not self.file.is_file() or file_sha256(str(self.file), file_stats(self.file)) != self.sha256:
             raise UserError(
-                f"Model {self.name!r}: expected the file that was opened before, found another one in its place. Run"
-                " the command again; what was computed is kept."
+                f"Model {self.name!r}: expected the file that was opened before, found another one in its place, or"
+                " none. Run the command again; what was computed is kept."
             )
 
     def weights_folder(self, dtype: torch.dtype) -> Path:
@@ -167,7 +169,9 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
         with _one_sentence(name):
             config = _config(name, file, tensors)
             with _alone(file) as where:
-                own = transformers.AutoTokenizer.from_pretrained(**where)
+                # else the whole header is read once more, 20 s for a vocabulary of 262,144, to learn the same kind
+                kind = {"tokenizer_type": config.model_type} if config.model_type in _TOKENIZER_KINDS else {}
+                own = transformers.AutoTokenizer.from_pretrained(**where, **kind)
             plain = (
                 _mended_tokenizer(name, own, file) if tokenizer is None else _checked_tokenizer(name, tokenizer, file)
             )
@@ -244,7 +248,10 @@ def _one_sentence(name: str) -> Iterator[None]:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, struct.error) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"Model {name!r}: expected a whole GGUF file, its header can't be read ({reason}).") from error
+        raise UserError(
+            f"Model {name!r}: expected a whole GGUF file, its header can't be read ({reason}); it was"
+            " cut or is damaged, so fetch it again."
+        ) from error
 
 
 # --- checks before anything is allocated ------------------------------------------------------------------------------
