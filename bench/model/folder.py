@@ -214,7 +214,9 @@ def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolde
     if spec.local:
         folder = Path(spec.source)
         if not (folder / "config.json").is_file():
-            raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none.")
+            files = ", ".join(sorted(str(file) for file in folder.glob("*.gguf") if "mmproj" not in file.name))
+            hint = f"name one of its GGUF files: {files}" if files else "copy the model's files into it"
+            raise UserError(f"Model folder {spec.name!r}: expected config.json in it, found none; {hint}.")
         return ModelFolder(spec.name, folder, None, spec.source, trust_remote_code)
     return _download(spec, [*FILES, _CODE] if trust_remote_code else FILES, trust_remote_code=trust_remote_code)
 

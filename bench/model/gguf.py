@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import struct
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,6 +43,8 @@ _WHOLE_WORDS = frozenset(
 """Pre-tokenizers of models that take a word as one token if it is one, whether or not merges lead to it."""
 _NFC = frozenset({"qwen2", "qwen35"})
 """Pre-tokenizers of models whose original tokenizer normalises text to Unicode NFC. A GGUF file doesn't say so."""
+_TOKENIZER_KINDS = frozenset({"qwen2", "gemma3_text"})
+"""Types of models that transformers takes as the names of their tokenizers, with the same result (compared)."""
 _END_TOKENS = (
     "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>", "<EOT>",
 )  # fmt: skip
@@ -97,12 +100,12 @@ class GGUFFile(ModelFolder):
         """Check that the file is still the one that was opened.
 
         Raises:
-            UserError: it was replaced.
+            UserError: it was replaced or removed.
         """
-        if file_sha256(str(self.file), file_stats(self.file)) != self.sha256:
+        if not self.file.is_file() or file_sha256(str(self.file), file_stats(self.file)) != self.sha256:
             raise UserError(
-                f"Model {self.name!r}: expected the file that was opened before, found another one in its place. Run"
-                " the command again; what was computed is kept."
+                f"Model {self.name!r}: expected the file that was opened before, found another one in its place, or"
+                " none. Run the command again; what was computed is kept."
             )
 
     def weights_folder(self, dtype: torch.dtype) -> Path:
@@ -130,10 +133,12 @@ class GGUFFile(ModelFolder):
 
         def write(folder: Path) -> None:
             # a progress bar of transformers goes to standard error, where a run shows its own
-            with self.wrap_errors("its weights can't be dequantised"), contextlib.redirect_stderr(io.StringIO()):
-                model = transformers.AutoModelForCausalLM.from_pretrained(
-                    self.file.parent, gguf_file=self.file.name, config=self.config(), dtype=dtype
-                )
+            with (
+                self.wrap_errors("its weights can't be dequantised"),
+                contextlib.redirect_stderr(io.StringIO()),
+                _alone(self.file) as where,
+            ):
+                model = transformers.AutoModelForCausalLM.from_pretrained(**where, config=self.config(), dtype=dtype)
                 _check_complete(model, tensors)
             shutil.copy(self.path / "config.json", folder)
             # transformers refuses to save a model that was loaded from GGUF, even if it is dequantised
@@ -163,7 +168,10 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
     def write(folder: Path) -> None:
         with _one_sentence(name):
             config = _config(name, file, tensors)
-            own = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            with _alone(file) as where:
+                # else the whole header is read once more, 20 s for a vocabulary of 262,144, to learn the same kind
+                kind = {"tokenizer_type": config.model_type} if config.model_type in _TOKENIZER_KINDS else {}
+                own = transformers.AutoTokenizer.from_pretrained(**where, **kind)
             plain = (
                 _mended_tokenizer(name, own, file) if tokenizer is None else _checked_tokenizer(name, tokenizer, file)
             )
@@ -208,7 +216,8 @@ def _check_file(name: str, file: Path) -> tuple[Mapping[str, Any], dict[str, int
 
 
 def _config(name: str, file: Path, tensors: Mapping[str, int]) -> Any:
-    config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    with _alone(file) as where:
+        config = transformers.AutoConfig.from_pretrained(**where)
     config.dtype = torch.bfloat16  # of the dequantised weights, unless --dtype says otherwise
     if _ROPE_FACTORS in tensors:
         _scale_rotary(name, config, file)
@@ -220,6 +229,17 @@ def _as_list(value: int | list[int] | None) -> list[int | None]:
 
 
 @contextlib.contextmanager
+def _alone(file: Path) -> Iterator[dict[str, str]]:
+    """Yield the arguments by which transformers finds a GGUF file, in a temporary folder with nothing else in it.
+
+    Of a tokenizer.json, tokenizer_config.json or adapter_config.json beside the file it would take what they say.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model.gguf").symlink_to(file.resolve())
+        yield {"pretrained_model_name_or_path": folder, "gguf_file": "model.gguf"}
+
+
+@contextlib.contextmanager
 def _one_sentence(name: str) -> Iterator[None]:
     """Turn errors of the readers within the context into a UserError: they mean a file that is cut or damaged."""
     try:
@@ -228,7 +248,10 @@ def _one_sentence(name: str) -> Iterator[None]:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, struct.error) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"Model {name!r}: expected a whole GGUF file, its header can't be read ({reason}).") from error
+        raise UserError(
+            f"Model {name!r}: expected a whole GGUF file, its header can't be read ({reason}); it was"
+            " cut or is damaged, so fetch it again."
+        ) from error
 
 
 # --- checks before anything is allocated ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
 from bench.model.session import Session, blocks
-from bench.model.specs import ModelSpec, is_gguf
+from bench.model.specs import ModelSpec, is_gguf, label_of
 from bench.model.speed import Speed, cached_speed
 from bench.model.training_memory import config_from_settings
 from bench.progress import DECISIONS
@@ -69,6 +69,8 @@ class LanguageModel:
         self.options = options
         self.devices = gpu_devices(options.devices, options.device) or (_device(options.device),)
         self.files = _open_files(spec, options)
+        self.label = label_of(spec)
+        """Name in results. It stays that of the file that was opened, even if another one takes its place."""
         self.folder = self.files.path
         self.config = self.files.config()
         text = self.config.get_text_config()

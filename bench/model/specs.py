@@ -69,7 +69,8 @@ def resolve(name: str) -> ModelSpec:
     """Return the model that a name on the command line stands for.
 
     Raises:
-        UserError: the name is no alias, no existing folder or GGUF file, and not of the form `organisation/model`.
+        UserError: the name is no alias, no existing folder or GGUF file, and not of the form `organisation/model`
+            without the suffix .gguf; or the user may not read it.
     """
     if name in aliases():
         return aliases()[name]
@@ -83,7 +84,7 @@ def resolve(name: str) -> ModelSpec:
         raise UserError(
             f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: --model FILE."
         )
-    if not is_path(name):
+    if not is_path(name) and not name.casefold().endswith(".gguf"):
         return ModelSpec(name, name, local=False)
     hint = did_you_mean(name, aliases())
     raise UserError(
@@ -98,10 +99,19 @@ def is_path(name: str) -> bool:
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Return whether a path is a GGUF file, by its first bytes; its name may have no suffix, as Ollama's files."""
+    """Return whether a path is a GGUF file, by its first bytes; its name may have no suffix, as Ollama's files.
+
+    Raises:
+        UserError: the user may not read it.
+    """
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
+    except PermissionError as error:  # e.g. of Ollama's service, whose models are in another user's home
+        raise UserError(
+            f"Model {str(path)!r}: expected a file or folder that you may read, permission is denied; ask for it, or"
+            " copy the file to a folder of yours."
+        ) from error
     except (OSError, ValueError):  # a name with a NUL character
         return False
 

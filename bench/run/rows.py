@@ -19,7 +19,6 @@ from bench.metrics.recalibration import Recalibrator
 from bench.metrics.scaling import Scale
 from bench.model.cost import StageTokens, total
 from bench.model.memory import peak_memory_mb
-from bench.model.specs import model_label
 from bench.results import files, provenance
 from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, ResultRow, Status
@@ -124,7 +123,7 @@ class RowBuilder:
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
         counts: dict[str, int] = {}  # "split: description" -> number of excluded or odd questions and answers
-        revisions: dict[str, str | None] = {model_label(self.config.model): self.reader.lm.fingerprint}
+        revisions: dict[str, str | None] = {self.reader.lm.label: self.reader.lm.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
             digest = plugin_digest(plugin)
@@ -155,7 +154,7 @@ class RowBuilder:
         trained = [training_cost(adapter) for adapter in inputs.adapters]
         return ResultRow(
             method=name,
-            model=model_label(self.config.model),
+            model=self.reader.lm.label,
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,

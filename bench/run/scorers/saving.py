@@ -180,7 +180,7 @@ class ScorerWriter:
         scale, recalibrated = output.scale, output.recalibrator
         return Card(
             name=name,
-            backbone=ModelCard.of(self.reader.lm, self.config.model),
+            backbone=ModelCard.of(self.reader.lm, self.reader.lm.label),
             method=MethodCard(
                 name=base,
                 recalibration=files.recalibration_of(row.method) or None,

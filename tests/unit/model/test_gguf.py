@@ -26,6 +26,7 @@ from bench.model.specs import is_gguf, model_label, resolve
 from bench.store.disk_cache import Store, digest_file
 from bench.store.usage import MODELS
 from tests.fixtures import models
+from tests.kit.command import bench
 from tests.kit.gguf import write_gguf
 
 REAL = Path(os.environ.get("CONFBENCH_GGUF", ""))
@@ -97,6 +98,26 @@ def test_gguf_is_known_by_its_first_bytes(file: Path, tmp_path: Path) -> None:
         resolve(str(other))
     with pytest.raises(UserError, match="is the name of a GGUF file in results; a run needs the file itself"):
         resolve("small.gguf-0123abcd")
+    with pytest.raises(
+        UserError, match=r"^Unknown model 'models/none.gguf': expected an alias .* existing folder or GGUF"
+    ):
+        resolve("models/none.gguf")  # of the form of a Hub id
+
+
+def test_folder_names_its_gguf_files(file: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path / "m.gguf")
+    (tmp_path / "mmproj-m.gguf").touch()
+    with pytest.raises(UserError, match=rf"found none; name one of its GGUF files: {tmp_path}/m\.gguf\.$"):
+        opened(tmp_path, tmp_path)
+
+
+def test_file_that_may_not_be_read_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)  # nothing is denied to a test that root runs
+    with pytest.raises(UserError, match=r"small.gguf': expected a file or folder that you may read, permission is den"):
+        resolve(str(file))
 
 
 @pytest.mark.parametrize(
@@ -185,6 +206,17 @@ def test_tokenizer_that_is_not_there_is_named_by_its_option(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=sentence):
         opened(file, cache, tokenizer=name)
+
+
+def test_files_beside_a_gguf_file_change_nothing(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path / "m.gguf")
+    vocabulary = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(vocabulary.replace('"Ġthe"', '"Ġxthe"'), encoding="utf-8")
+    lm = opened(tmp_path / "m.gguf", tmp_path / "cache")
+    assert lm.chat.tokenizer.get_vocab() == opened(file, cache).chat.tokenizer.get_vocab()
+    for name in ("tokenizer_config.json", "config.json", "adapter_config.json"):
+        (tmp_path / name).write_text("{", encoding="utf-8")
+    _ = opened(tmp_path / "m.gguf", tmp_path / "other cache").model
 
 
 def test_parameters_are_counted_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
@@ -286,7 +318,7 @@ def _damaged(file: Path, path: Path) -> None:
     [
         (_cut, r"bytes of tensors and header, the file has [\d,]+; it was cut, so fetch it again"),
         (lambda file, path: path.write_bytes(file.read_bytes()[:300]), r"expected a whole GGUF file, its header can't"),
-        (_damaged, r"expected a whole GGUF file, its header can't be read"),
+        (_damaged, r"expected a whole GGUF file, its header can't be read .*; it was cut or is damaged"),
         ({"fields": {"general.type": "mmproj"}}, r"expected a language model, the GGUF file holds a mmproj"),
         ({"fields": {"split.count": 3}}, r"expected one file, this is one of 3 parts; join them"),
         ({"arch": "bert"}, r"expected a causal language model of an architecture that transformers .* got 'bert'"),
@@ -314,6 +346,32 @@ def test_file_that_was_replaced_is_refused(folder: Path, file: Path, cache: Path
     write_gguf(path, folder, {"general.name": "other"})
     with pytest.raises(UserError, match="expected the file that was opened before, found another one in its place"):
         _ = lm.model
+    path.unlink()
+    with pytest.raises(UserError, match="found another one in its place, or none"):
+        _ = lm.model
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 1000), Path.unlink], ids=["cut", "removed"])
+def test_results_name_the_file_that_was_read(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    path, load = tmp_path / "m.gguf", LanguageModel._load
+    label = model_label(shutil.copy(file, path))
+
+    def loaded(self: LanguageModel, attention: str) -> Any:
+        model = load(self, attention)
+        change(path)
+        return model
+
+    monkeypatch.setattr(LanguageModel, "_load", loaded)
+    monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "q.jsonl").write_text('{"question": "?", "choices": ["a", "b"], "answer": 0}\n', encoding="utf-8")
+    run = bench(
+        "run", "--method", "ptrue", "--model", path, "--task-file", tmp_path / "q.jsonl", "--out", tmp_path / "out"
+    )
+    assert run.returncode == 0, run.stderr
+    (result,) = tmp_path.glob("out/*/*/*.json")
+    assert result.parent.parent.name == json.loads(result.read_text(encoding="utf-8"))["model"] == label
 
 
 def test_room_is_checked_before_anything_is_allocated(
