@@ -20,6 +20,8 @@ class BatchLimits:
     """A decode batch gets no further pack once it has this many sequences."""
     bytes: int
     """Maximum bytes of keys and values of a decode batch with several packs; a single pack may have more."""
+    only_decoding: bool = False
+    """Whether packs are alone where nothing is decoded, as attention to masked keys of others takes long on a CPU."""
 
 
 ALONE = BatchLimits(1, 0)
@@ -44,8 +46,9 @@ _TOGETHER = {"cuda": ((64, BatchLimits(128, 10 * _GB)), (40, BatchLimits(128, 4 
 
 On small cards the weights leave no memory for several packs.
 """
-_TOGETHER_ON_CPU = BatchLimits(32, _GB // 2)
-"""The same on a CPU below float32: a decoding step reads all weights, whether for one sequence or for thirty."""
+_TOGETHER_ON_CPU = BatchLimits(32, _GB // 4, only_decoding=True)
+"""The same on a CPU below float32, where answers are decoded: a step reads all weights, whether for one sequence or for
+thirty."""
 
 
 def device_kind(device: str) -> str:

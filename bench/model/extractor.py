@@ -153,6 +153,7 @@ class Extractor:
         if not decodes or max_new_tokens <= 1:  # few sequences suffice: their query tokens fill a forward pass
             queries = -(-_FULL // (1 + len(self.settings.suffix)))
             limits = replace(limits, sequences=min(queries, limits.sequences))
+            limits = ALONE if limits.only_decoding else limits
         max_answer_tokens = max(_LONG * self.settings.budget, limits.sequences * max_new_tokens)
 
         def too_long(rows: Sequence[int]) -> bool:

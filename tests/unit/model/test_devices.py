@@ -47,7 +47,7 @@ def test_kinds_of_devices_have_no_number(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("cards", "reading", "training", "sequences", "most"),
     [
-        ({"cpu": None}, 1024, 2048, 32, 5e8),
+        ({"cpu": None}, 1024, 2048, 32, 2.5e8),
         ({"mps": None}, 1024, 2048, 1, 0),
         ({"cuda:1": 25_300_000_000}, 2048, 1024, 1, 0),
         ({"cuda": 39_600_000_000}, 8192, 2048, 128, 4e9),
