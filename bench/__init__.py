@@ -16,11 +16,15 @@ checkers read `__init__.pyi`.
 from __future__ import annotations
 
 import importlib
+import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import inspect
+
+# Before torch loads libgomp. By default its threads spin at each barrier, up to 60 times as slow beside other work.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]  # noqa: F822 - __getattr__ has them
 

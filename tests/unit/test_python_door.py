@@ -33,6 +33,14 @@ def test_the_functions_stay_functions_when_their_rooms_are_imported(first: str) 
     assert in_a_new_process(code) == "True True"
 
 
+def test_waiting_threads_sleep_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "import bench, os; print(os.environ['GOMP_SPINCOUNT'])"
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert in_a_new_process(told).strip() == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")  # the user's own
+    assert in_a_new_process(told).strip() == "5"
+
+
 def test_dir_and_star_name_the_door() -> None:
     assert set(bench.__all__) <= set(dir(bench))
     assert not [name for name in dir(bench) if name.startswith("_") and not name.startswith("__")]
