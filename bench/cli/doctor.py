@@ -228,7 +228,7 @@ def check_torch() -> Iterator[Finding]:
         yield Finding("accelerator", State.NOTE, f"{cards}: {reason}", fix)
     else:
         fix = "none is needed for small models; a large one takes days without"
-        yield Finding("accelerator", State.NOTE, "none was found: the CPU reads the models, in float32", fix)
+        yield Finding("accelerator", State.NOTE, "none was found: the CPU reads the models", fix)
 
 
 def _card_names() -> list[str]:
