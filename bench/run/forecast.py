@@ -45,7 +45,7 @@ _LAUNCHED = 4.0
 _START = 10.0
 """Approximate seconds in which the process that trains an adapter loads libraries and model."""
 _PROCESS = 1e9
-"""Approximate bytes of memory of a process that reads, beyond weights and one pass: libraries, prompts, signals."""
+"""Approximate bytes of memory of a process beyond weights and one pass: libraries and prompts, and no fits."""
 _BATCHES = 3
 """Number of training batches that are sampled to estimate the tokens of a training step."""
 
@@ -138,7 +138,7 @@ class Forecast:
         total += f"; all that while the machine is as busy as now (load {load:.1f}, {cores} cores)" * (load > cores)
         with suppress(*ARCHITECTURE_ERRORS, ImportError):
             footprint = reading_footprint(reader.lm.config, reader.lm.dtype, reader.budget)
-            total += f"; {format_size(footprint.total + _PROCESS)} of memory for reading"
+            total += f"; at least {format_size(footprint.total + _PROCESS)} of memory"
         long = {step: time for step, time in self.times.items() if not isinstance(time, str) and time > _LONG}
         fits = [
             f"{step.method} on {step.where} ({format_duration(seconds, self._sign)})"

@@ -340,7 +340,7 @@ def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pyt
     assert total.startswith(
         f"in all about {hours + 2:.1f} h: reading about {hours:.1f} h, fits about 2.0 h, less what is"
     )
-    assert re.search(r"stored; 1\.\d GB of memory for reading$", total)
+    assert re.search(r"stored; at least 1\.\d GB of memory$", total)
     assert fits == "over an hour: pik on atlas-choice/train (about 2.0 h); --max-time 1h leaves out such methods"
     assert "over an hour: reading atlas-choice/test; --limit N reads N of its questions" in others
     assert "over an hour: reading atlas-choice/train; --train-limit N reads N of its questions" in others
