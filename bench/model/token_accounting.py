@@ -82,9 +82,7 @@ class CountingSession(Session):
 class CountingModel(LanguageModel):
     """Stand-in for a language model in the extractor; it has neither files nor weights."""
 
-    def __init__(
-        self, session: CountingSession, devices: Sequence[str], dtype: torch.dtype = torch.float32, *, packed: bool
-    ) -> None:
+    def __init__(self, session: CountingSession, devices: Sequence[str], dtype: torch.dtype, *, packed: bool) -> None:
         self.blocks, self.devices, self.dtype = 1, tuple(devices), dtype
         no_packs_reason = None if packed else "each question is to be read alone"
         vars(self).update(session=session, no_packs_reason=no_packs_reason, stops=frozenset({_END}))

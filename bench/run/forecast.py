@@ -17,7 +17,7 @@ import numpy as np
 from bench.api import Adapter, Format, QueryLogits, Signal
 from bench.api.protocol import KeptStep
 from bench.data.splits import TaskSplit
-from bench.model.devices import device_kind, training_budget
+from bench.model.devices import device_class, device_kind, training_budget
 from bench.model.forward_checks import ARCHITECTURE_ERRORS
 from bench.model.memory import release_free_memory
 from bench.model.prefix_tree import PrefixTree
@@ -190,7 +190,7 @@ class Forecast:
             text: the limit as the user gave it.
             dry_run: whether nothing may be stored.
         """
-        reasons, store = {}, self.grader.reader.store
+        reasons, lm, store = {}, self.grader.reader.lm, self.grader.reader.store
         for (name, method), test in product(self.resolved.methods.items(), self.resolved.test_splits):
             if (name, test) in self.prepared.infeasible or not method.trains():
                 continue
@@ -203,9 +203,9 @@ class Forecast:
             )
             fields = {
                 "method": name, "params": {key: repr(value) for key, value in method.params().items()},
-                "protocol": self.resolved.protocol.digest(), "model": label_of(self.grader.reader.lm.spec),
-                "test": str(test), "learned": str(fit.where), "limit": limit,
-                "rows": len(self.prepared.data_by_split[fit.where].questions),
+                "protocol": self.resolved.protocol.digest(), "model": lm.label, "dtype": lm.dtype_name,
+                "device": device_class(*lm.devices), "test": str(test), "learned": str(fit.where), "limit": limit,
+                "rows": len(self.prepared.data_by_split[fit.where].questions), "fits": self._n_configurations(fit),
             }  # fmt: skip
             entry = store.get(ESTIMATES, key_of(fields))
             if entry is None and not dry_run:

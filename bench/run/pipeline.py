@@ -197,7 +197,8 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     ahead = {step: seconds for step, seconds in forecast.times.items() if not isinstance(seconds, str)}
-    expected = spent = 0.0  # seconds of what was read
+    expected = spent = 0.0  # seconds of what was read, without the first split, with which the model is loaded
+    loaded = False
     for step in in_order(prepared.steps, resources.trainings, fitter, done, progress):
         seconds, start = ahead.pop(step, 0.0), time.monotonic()
         pace = spent / expected if expected > _JUDGED else 1.0  # the machine may be slower than when it was timed
@@ -205,7 +206,9 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
         match step:
             case Read(where, signals):
                 done.data_by_split[where] = resources.grader.grade(reader.read(done.data_by_split[where], signals))
-                expected, spent = expected + seconds, spent + time.monotonic() - start
+                if loaded:
+                    expected, spent = expected + seconds, spent + time.monotonic() - start
+                loaded = loaded or seconds > 0
             case Fit(name, where):
                 reader.active_engine.rest()
                 learned, selection = done.data_by_split[where], done.selection(name, where)

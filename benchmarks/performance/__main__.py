@@ -16,7 +16,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from benchmarks.performance import engines, features, judging, other_tools, passes, processes
+from benchmarks.performance import engines, features, judging, other_tools, passes, processes, processor
 from benchmarks.performance.measure import Line, NotMeasured, report
 
 BENCHMARKS: dict[str, Callable[[int], Iterable[Line]]] = {
@@ -28,6 +28,8 @@ BENCHMARKS: dict[str, Callable[[int], Iterable[Line]]] = {
     "backbone": passes.wall_time,
     "one-by-one": passes.one_by_one,
     "memory": processes.memory,
+    "threads": processor.threads,
+    "logits": processor.logits,
     "engines": engines.lines,
     "lm-eval": other_tools.lm_eval,
     "lm-polygraph": other_tools.lm_polygraph,

@@ -114,13 +114,13 @@ PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {"choice": Real.choice, "op
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.performance.real", description=__doc__)
     parser.add_argument("file", type=Path, help="a GGUF file, such as qwen2.5-coder-1.5b-instruct-q4_k_m.gguf")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
     options = parser.parse_args()
     real = Real(options.file)
     dtype, load = real.lm.dtype_name, os.getloadavg()[0]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {dtype}, load {load:.1f}", flush=True)
     start = time.perf_counter()
-    report((line for name in options.only.split(",") for line in PARTS[name](real)), None)
+    report((line for name in options.only for line in PARTS[name](real)), None)
     print(f"  {time.perf_counter() - start:.0f} s, load {os.getloadavg()[0]:.1f}")
 
 

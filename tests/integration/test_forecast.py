@@ -368,6 +368,8 @@ def test_long_fits_are_left_out_once_and_for_all(tmp_path: Path, monkeypatch: py
         assert f"pik on atlas-choice/test is skipped: {reason}" in report.notes
         seconds = {"pik": 1.0, "logistic-probe": 99.0}
     assert {row.status for row in run(replace(asked, max_time="2m")).rows} == {"ok"}
+    seconds = {"pik": 1.0, "logistic-probe": 1.0}  # what another dtype takes was not decided yet
+    assert {row.status for row in run(replace(asked, dtype="bfloat16")).rows} == {"ok"}
 
 
 def test_judge_calls_are_announced(small_model: Path, tmp_path: Path) -> None:

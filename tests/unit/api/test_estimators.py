@@ -66,12 +66,15 @@ def outputs(estimator: Any) -> FloatArray:
     return np.asarray(ask(NEW))
 
 
+# Seen twice in some 80 runs of this file, in a product within a fit; its cause is not known. A NaN would fail the test.
+@pytest.mark.filterwarnings("ignore:invalid value encountered in matmul:RuntimeWarning")
 @pytest.mark.parametrize("name", KEPT)
 def test_estimator_predicts_the_same_after_loading(tmp_path: Path, name: str) -> None:
     estimator = KEPT[name]().fit(TRAIN, LABELS)
     saved(tmp_path, estimator)
     again = loaded(tmp_path)
     assert type(again) is type(estimator)
+    assert np.isfinite(outputs(estimator)).all()
     assert np.array_equal(outputs(again), outputs(estimator))
     assert np.array_equal(again.predict(NEW), estimator.predict(NEW))
 

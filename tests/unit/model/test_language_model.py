@@ -20,6 +20,7 @@ import transformers
 
 from bench.api import UserError
 from bench.model import training_memory
+from bench.model.forward_checks import Probe
 from bench.model.language_model import LanguageModel, LoadOptions, build_device_map
 from bench.model.session import blocks
 from tests.fixtures import models
@@ -81,6 +82,21 @@ def test_weights_are_loaded_straight_to_their_devices(
     weights = llama.model.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in there.state_dict().items())
     assert not any(hasattr(module, "_hf_hook") for module in there.modules())  # it moves to and fro as it did
+
+
+@pytest.mark.parametrize("reason", [None, "it refuses the mask of a pack (TypeError)"])
+def test_questions_read_alone_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reason: str | None
+) -> None:
+    """The plan counts packs, so a run that can't make them takes several times as long."""
+    lm = passes.load(passes.save(tmp_path))
+    monkeypatch.setattr(Probe, "unsupported_reason", lambda _: reason)
+    assert lm.no_packs_reason == reason
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    name = lm.spec.name
+    assert said == ([] if reason is None else [
+        f"{name}: each question is read alone, which takes several times as long as the plan says; {reason}"
+    ])  # fmt: skip
 
 
 def test_weights_come_back_after_release(tmp_path: Path) -> None:
