@@ -49,6 +49,8 @@ On small cards the weights leave no memory for several packs.
 _TOGETHER_ON_CPU = BatchLimits(32, _GB // 4, only_decoding=True)
 """The same on a CPU below float32, where answers are decoded: a step reads all weights, whether for one sequence or for
 thirty."""
+_WEIGHTS, _DIVISOR = 400_000_000, 8
+"""Most weights of a model that reads a shard of the usual size on a CPU within minutes; and the largest divisor."""
 
 
 def device_kind(device: str) -> str:
@@ -89,6 +91,17 @@ def default_batch_limits(*devices: str, dtype: torch.dtype) -> BatchLimits:
     if device_kind(devices[0]) == "cpu" and dtype.itemsize < 4:  # noqa: PLR2004 - bytes of a float32
         return _TOGETHER_ON_CPU
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
+
+
+def shard_divisor(device: str, weights: int) -> int:
+    """Return how many times smaller than usual shards are, a power of two, for a model with so many weights in blocks.
+
+    A shard is lost when a run is killed. On a CPU a step of decoding takes at least 32 sequences, so shards of at least
+    32 questions cost no time.
+    """
+    if device_kind(device) != "cpu":
+        return 1
+    return min(_DIVISOR, 1 << max(0, (weights - 1) // _WEIGHTS).bit_length())
 
 
 def _by_size(device: str, table: Mapping[str, Sequence[tuple[int, Value]]], other: Value) -> Value:

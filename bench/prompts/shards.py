@@ -56,23 +56,24 @@ class Shard:
     """Number of questions with fewer exemplars than requested, because their subject has no more."""
 
 
-def split_into_shards(subjects: Sequence[str]) -> list[IntArray]:
+def split_into_shards(subjects: Sequence[str], divisor: int = 1) -> list[IntArray]:
     """Return the indices of the questions of each shard. `subjects` has the subject of each question of the split.
 
-    Subjects in order of appearance are joined to a shard until it has `_SHARD` questions. Shards of more than `_MOST`
-    questions are divided into nearly equal ones.
+    Subjects in order of appearance are joined to a shard until it has `_SHARD / divisor` questions. Shards of more than
+    `_MOST / divisor` questions are divided into nearly equal ones.
     """
+    least, most = -(-_SHARD // divisor), -(-_MOST // divisor)
     rows_by_subject: dict[str, list[int]] = {}
     for row, subject in enumerate(subjects):
         rows_by_subject.setdefault(subject, []).append(row)
     joined: list[list[int]] = []
     for rows in rows_by_subject.values():
-        if joined and len(joined[-1]) < _SHARD:
+        if joined and len(joined[-1]) < least:
             joined[-1].extend(rows)
         else:
             joined.append(list(rows))
     arrays = (np.asarray(rows, dtype=np.int64) for rows in joined)
-    return [piece for rows in arrays for piece in np.array_split(rows, -(-len(rows) // _MOST))]
+    return [piece for rows in arrays for piece in np.array_split(rows, -(-len(rows) // most))]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class PromptTokeniser:
     protocol: Protocol
     sample: int | None = None
     """Approximate number of prompts of a large split that are tokenised for an estimate; None to tokenise all."""
+    divisor: int = 1
+    """How many times smaller shards are than usual, so that a killed run loses minutes of a slow model's work."""
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -108,7 +111,7 @@ class PromptTokeniser:
         index = indices_in_subject(questions)
         shards = []
         with progress.stage(f"prompts {what}", len(questions)) as advance:
-            for rows in self._some(split_into_shards([q.subject for q in questions])):
+            for rows in self._some(split_into_shards([q.subject for q in questions], self.divisor)):
                 members = [questions[r] for r in rows]
                 stored = (
                     tokenise_answers(self.chat, self.placeholder_prompt(task), members, released) if released else None

@@ -16,7 +16,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
-from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
+from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class, shard_divisor
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
@@ -105,7 +105,8 @@ class Reader:
     @cached_property
     def prompts(self) -> PromptTokeniser:
         """Tokeniser of the prompts."""
-        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample)
+        divisor = shard_divisor(self.lm.device, sum(each.inputs * each.outputs for each in self.lm.facts.projections))
+        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample, divisor)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None

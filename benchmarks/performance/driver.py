@@ -1,7 +1,7 @@
 """Runs in an environment of its own: one of the other tools on prompts.
 
 Arguments: `lm_eval` or `lm_polygraph`, and a JSON file `{"model": folder, "prompts": [text], "letters": [letter],
-"threads": n, "batch": n}`. Prints JSON: the seconds after a warm-up, what came of it, and versions.
+"dtype": name, "threads": n, "batch": n}`. Prints JSON: the seconds after a warm-up, what came of it, and versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lm_eval(task: dict[str, Any]) -> Callable[[list[str]], object]:
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    model = HFLM(pretrained=task["model"], device="cpu", dtype="float32", batch_size=task["batch"])
+    model = HFLM(pretrained=task["model"], device="cpu", dtype=task["dtype"], batch_size=task["batch"])
     letters = task["letters"]
 
     def chosen(prompts: list[str]) -> str:
@@ -52,7 +52,7 @@ def lm_polygraph(task: dict[str, Any]) -> Callable[[list[str]], object]:
     from lm_polygraph.utils.manager import UEManager
     from lm_polygraph.utils.model import WhiteboxModel
 
-    model = WhiteboxModel.from_pretrained(task["model"], device_map="cpu")
+    model = WhiteboxModel.from_pretrained(task["model"], device_map="cpu", torch_dtype=task["dtype"])
     own = PromptCalculator.__init__
 
     def read_the_letter(self: PromptCalculator) -> None:

@@ -20,6 +20,7 @@ import torch
 
 from bench.api import Format
 from bench.prompts import templates
+from bench.prompts.chat import Chat
 from benchmarks.performance import sample
 from benchmarks.performance.measure import ROOT, Line, NotMeasured, seconds_of, told_by
 
@@ -49,34 +50,46 @@ def _alternate(
     requirement: str, tool: str, chosen: list[Any], signals: frozenset[Any], repeats: int
 ) -> tuple[float, str]:
     """Median seconds of the other tool ÷ ours, and a note on both."""
-    python = environment(requirement)
-    task = {
-        "model": str(sample.tiny().folder), "prompts": _texts(chosen), "letters": list("abcd"), "batch": BATCH,
-        "threads": torch.get_num_threads(),
-    }  # fmt: skip
+    environment(requirement)
     read = partial(sample.read, Format.CHOICE, chosen, signals)
     read()
     theirs: list[float] = []
     ours: list[float] = []
     told: dict[str, Any] = {}
+    prompts = texts(chosen, sample.tiny().chat)
+    for _ in range(repeats):
+        told = told_of(requirement, tool, sample.tiny().folder, prompts, "abcd")
+        theirs.append(told["seconds"])
+        ours.append(seconds_of(read))
+    slow, quick = statistics.median(theirs), statistics.median(ours)
+    return slow / quick, f"{slow:.1f} s ÷ {quick:.2f} s; {len(chosen)} MMLU questions, batch {BATCH}, {versions(told)}"
+
+
+def told_of(
+    requirement: str, tool: str, model: Path, prompts: Sequence[str], letters: str, dtype: str = "float32"
+) -> dict[str, Any]:
+    """What the driver tells of one of the tools, on these prompts with the model of a folder."""
+    task = {
+        "model": str(model), "prompts": list(prompts), "letters": list(letters), "batch": BATCH, "dtype": dtype,
+        "threads": torch.get_num_threads(),
+    }  # fmt: skip
     with sample.temporary() as folder:
         path = folder / "task.json"
         path.write_text(json.dumps(task), encoding="utf-8")
-        for _ in range(repeats):
-            told = told_by([python, DRIVER, tool, path])
-            theirs.append(told["seconds"])
-            ours.append(seconds_of(read))
-    slow, quick = statistics.median(theirs), statistics.median(ours)
-    versions = ", ".join(f"{name} {number}" for name, number in told["versions"].items())
-    return slow / quick, f"{slow:.1f} s ÷ {quick:.2f} s; {len(chosen)} MMLU questions, batch {BATCH}, {versions}"
+        return told_by([environment(requirement), DRIVER, tool, path])
 
 
-def _texts(chosen: Sequence[Any]) -> list[str]:
+def versions(told: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in told["versions"].items())
+
+
+def texts(chosen: Sequence[Any], chat: Chat) -> list[str]:
+    """Prompts of MMLU's questions, as our pass reads them."""
     task = sample.mmlu(Format.CHOICE)
     dev = list(task.questions("dev"))
     shots = {q.subject: [e for e in dev if e.subject == q.subject][: sample.PROTOCOL.shots] for q in chosen}
     built = [templates.build(q, shots[q.subject], task.style, task.format, sample.PROTOCOL) for q in chosen]
-    return [sample.tiny().chat.render(prompt.messages) for prompt in built]
+    return [chat.render(prompt.messages) for prompt in built]
 
 
 def environment(requirement: str) -> Path:

@@ -1,8 +1,9 @@
 """`make bench-real REAL=FILE.gguf`: speed on this processor with a real model, on MMLU's questions.
 
 Reading choice questions ÷ bare passes over as many tokens; reading open answers ÷ prompts at that rate and decoding in
-batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights. Each part is timed once, as it takes
-minutes, with nothing else running. About 25 minutes for a model of 1.5 billion weights on two cores.
+batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
+lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
+as it takes minutes, with nothing else running. About 45 minutes for a model of 1.5 billion weights on two cores.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
 
@@ -30,13 +33,20 @@ from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 from benchmarks.performance import sample
 from benchmarks.performance.measure import Line, median, report, seconds_of
+from benchmarks.performance.other_tools import LM_EVAL, LM_POLYGRAPH, environment, texts, told_of, versions
+from methods.litcab import LitCab
+from methods.litcab.networks import Objective, Targets, train_layer
 
 BUDGET = 1024
 SEQUENCES, CONTEXT, STEPS = 32, 256, 8
 """Of the bare decoding: sequences side by side, positions before each, and steps that are timed."""
 CHOICE = ((57, 10), (4, 50))
 """Subjects, and questions of each."""
+BESIDE = 50
+"""Questions that the other tools get of them, at least."""
 OPEN = 57
+LITCAB, LETTERS = 32, 4
+"""Questions of a training step, and letters of each."""
 
 
 class Real:
@@ -77,16 +87,47 @@ class Real:
 
         return SEQUENCES / median(step, STEPS, lambda: None)
 
+    @cache  # noqa: B019 - there is one
+    def choice_reading(self, subjects: int, each: int) -> tuple[float, int, int, str]:
+        """Seconds, tokens read, tokens given, and the letters that were answered."""
+        chosen = sample.questions(Format.CHOICE, subjects, each)
+        seconds, tokens, split_data = self.read(Format.CHOICE, chosen, sample.frozen_signals(Format.CHOICE))
+        given = sum(len(prompt) for prompt, _ in split_data.pairs())
+        decode = self.lm.chat.tokenizer.decode
+        return seconds, tokens, given, "".join(decode(answer).strip() for _, answer in split_data.pairs())
+
     def choice(self) -> Iterator[Line]:
-        rate, signals = self.bare_rate(), sample.frozen_signals(Format.CHOICE)
+        rate = self.bare_rate()
         yield Line("bare passes of 1,024 tokens, tokens a second", rate)
         for subjects, each in CHOICE:
-            chosen = sample.questions(Format.CHOICE, subjects, each)
-            seconds, tokens, split_data = self.read(Format.CHOICE, chosen, signals)
-            given = sum(len(prompt) for prompt, _ in split_data.pairs())
+            seconds, tokens, given, _ = self.choice_reading(subjects, each)
             note = f"{seconds:.1f} s, {tokens:,} tokens read, {given:,} given, ratio {given / tokens:.1f}"
             name = f"choice reading ÷ bare passes, {subjects} x {each}"
             yield Line(name, seconds / (tokens / rate), "<= 1.15", note)
+
+    def tools(self) -> Iterator[Line]:
+        """lm-evaluation-harness for letters, LM-Polygraph for P(True) and token entropy, on some of the questions."""
+        for requirement in (LM_EVAL, LM_POLYGRAPH):
+            environment(requirement)  # made before anything is timed
+        with sample.temporary() as folder:
+            for path in [*self.lm.folder.iterdir(), self.lm.files.weights_folder(self.lm.dtype) / "model.safetensors"]:
+                (folder / path.name).symlink_to(path.resolve())
+            for subjects, each in CHOICE:
+                chosen = sample.questions(Format.CHOICE, subjects, each)
+                prompts = texts(chosen, self.lm.chat)
+                seconds, tokens, given, letters = self.choice_reading(subjects, each)
+                every = len(chosen) // BESIDE
+                for requirement, tool, more in ((LM_EVAL, "lm_eval", 1.1), (LM_POLYGRAPH, "lm_polygraph", 1.5)):
+                    told = told_of(requirement, tool, folder, prompts[::every], "ABCD", self.lm.dtype_name)
+                    theirs = told["seconds"] * len(prompts) / len(prompts[::every])
+                    note = (
+                        f"{theirs:.0f} s ÷ {seconds:.0f} s; every {every}th question, times {every}; {versions(told)}"
+                    )
+                    if tool == "lm_eval":
+                        same = sum(map(str.__eq__, told["found"], letters[::every])) / len(prompts[::every])
+                        note += f"; letters equal in {same:.0%}"
+                    name = f"{tool} ÷ all our signals, {subjects} x {each}"
+                    yield Line(name, theirs / seconds, f">= {more * given / tokens:.1f}", note)
 
     def open(self) -> Iterator[Line]:
         rate, decoding = self.bare_rate(), self.decoding_rate()
@@ -107,8 +148,29 @@ class Real:
         beyond = peak_memory_mb("cpu") * 2**20 - self.weights
         yield Line("peak memory beyond the weights, GB", beyond / 1e9, "<= 1.6", f"weights {self.weights / 1e9:.2f} GB")
 
+    def litcab(self) -> Iterator[Line]:
+        head, rng = self.lm.head, np.random.default_rng(0)
+        shape, token = tuple(head.weight.shape), np.arange(LITCAB * LETTERS)
+        states = torch.tensor(rng.normal(size=(LITCAB, shape[1]))).to(self.lm.dtype).float().numpy()
+        letters = Targets(states, token // LETTERS, rng.integers(0, shape[0], len(token)))
+        method = LitCab()
+        objective = Objective(method.cap, method.penalty, method.relu_input)
+        rates = {"learning_rate": method.learning_rate, "weight_decay": method.weight_decay}
 
-PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {"choice": Real.choice, "open": Real.open, "memory": Real.memory}
+        def train(steps: int) -> None:
+            train_layer(head, [(letters, token % LETTERS > 0)] * steps, objective, lambda _: None, **rates)
+
+        step = (seconds_of(lambda: train(5)) - seconds_of(lambda: train(1))) / 4
+        weight = torch.zeros(shape)
+        weight.grad = torch.zeros(shape)
+        alone = median(torch.optim.AdamW([weight], fused=True).step, 3, lambda: None)
+        note = f"{step:.2f} s ÷ {alone:.2f} s, {LITCAB} questions a step, V = {shape[0]:,}, d = {shape[1]:,}"
+        yield Line("LitCab's step ÷ AdamW alone", step / alone, "<= 1.5", note)
+
+
+PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {
+    "choice": Real.choice, "open": Real.open, "memory": Real.memory, "litcab": Real.litcab, "tools": Real.tools,
+}  # fmt: skip
 
 
 def main() -> None:

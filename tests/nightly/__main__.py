@@ -1,7 +1,8 @@
 """`python -m tests.nightly [PART ...]`: runs these parts, or all, one after the other, and writes `docs/nightly.md`.
 
-What a part prints goes to `build/nightly/PART.log`, what became of it to `PART.json`. Started again, parts that are
-green for the code as it is are left out. The exit code is 1 where a part is red, and 2 where one is not finished.
+What a part prints goes to `build/nightly/PART.log`, what became of it to `tests/nightly/outcomes/PART.json`, which is
+committed: the page keeps what other machines ran. Started again, parts that are green for the code as it is are left
+out. The exit code is 1 where a part is red, and 2 where one is not finished.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Nightly:
-    """The parts of a checkout, and what is kept of them in `build/nightly`."""
+    """The parts of a checkout, and what is kept of them."""
 
     root: Path
     parts: Sequence[Part] = PARTS
@@ -45,7 +46,7 @@ class Nightly:
         return self.root / "build" / "nightly" / name
 
     def outcome(self, part: Part) -> Outcome | None:
-        return ledger.read(self.kept(f"{part.name}.json"))
+        return ledger.read(self.root / ledger.OUTCOMES / f"{part.name}.json")
 
     def state(self, part: Part) -> State:
         """Whether a part is green or red; unfinished where that was other code."""
@@ -69,7 +70,8 @@ class Nightly:
             (self.root / ledger.PAGE).write_text(page.written(self.parts, known), encoding="utf-8")
 
     def _run(self, part: Part, *, again: bool) -> None:
-        known, code, kept = self.outcome(part), ledger.digest(self.root, part.reads), self.kept(f"{part.name}.json")
+        known, code = self.outcome(part), ledger.digest(self.root, part.reads)
+        kept = self.root / ledger.OUTCOMES / f"{part.name}.json"
         minutes = 0.0
         if again and part.keeps is not None:
             path = self.root / part.keeps
@@ -148,7 +150,7 @@ def main(nightly: Nightly, words: Sequence[str] | None = None) -> int:
         parser.error(f"no part {unknown[0]!r}: expected of {', '.join(names)}")
     chosen = [part for part in nightly.parts if part.name in (options.parts or names)]
     if options.page and not any(map(nightly.outcome, nightly.parts)):
-        parser.error("--page: no part was run here, and the page would lose what it says; run one first")
+        parser.error("--page: no part was run yet; run one first")
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, but what nohup has ignored stays so
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

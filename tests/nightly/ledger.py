@@ -15,7 +15,9 @@ from pathlib import Path
 import msgspec
 
 PAGE = "docs/nightly.md"
-_NOT_PAGE = f":(exclude){PAGE}"  # it's written after every part
+OUTCOMES = "tests/nightly/outcomes"
+"""One file for each part. They are committed, so that several machines share the parts of one page."""
+_NOT_WRITTEN = (f":(exclude){PAGE}", f":(exclude){OUTCOMES}")  # after every part
 
 
 class State(StrEnum):
@@ -53,13 +55,14 @@ def read(path: Path) -> Outcome | None:
 
 
 def write(path: Path, outcome: Outcome) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1))
 
 
 def digest(root: Path, paths: Sequence[str]) -> str:
     """Digest of these files of a checkout as they are, without those that git ignores."""
     found = hashlib.sha256()
-    names = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths, _NOT_PAGE)
+    names = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths, *_NOT_WRITTEN)
     for name in sorted(set(names.split("\0"))):
         if (root / name).is_file():
             found.update(f"{name}\0{hashlib.sha256((root / name).read_bytes()).hexdigest()}".encode())
@@ -67,7 +70,7 @@ def digest(root: Path, paths: Sequence[str]) -> str:
 
 
 def commit(root: Path, paths: Sequence[str]) -> str:
-    changed = _git(root, "status", "--porcelain", "--", *paths, _NOT_PAGE)
+    changed = _git(root, "status", "--porcelain", "--", *paths, *_NOT_WRITTEN)
     return _git(root, "rev-parse", "--short", "HEAD").strip() + "+changes" * bool(changed)
 
 

@@ -16,9 +16,9 @@ _COLUMNS = ("part", "what it proves", "command", "outcome", "minutes", _LOAD, _O
 _OPENING = """# What runs every night
 
 `make nightly` runs what takes too long for `make test`, one part after the other, and writes this page. Started again,
-it leaves out what is green for the code as it is and goes on with the rest; `make nightly NIGHTLY="--again faults"`
-runs a part from nothing. Minutes are few where the command itself had kept most of its work. Benchmarks are another
-command: [how fast](performance.md)."""
+it leaves out what is green for the code as it is and goes on with the rest; what other machines ran stays.
+`make nightly NIGHTLY="--again faults"` runs a part from nothing. Minutes are few where the command itself had kept most
+of its work. Benchmarks are another command: [how fast](performance.md)."""
 
 
 def written(parts: Sequence[Part], outcomes: Mapping[str, Outcome]) -> str:

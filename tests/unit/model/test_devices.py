@@ -9,7 +9,7 @@ import torch
 
 from bench.api import UserError
 from bench.model import devices
-from bench.model.devices import ALONE, default_batch_limits, default_budget, training_budget
+from bench.model.devices import ALONE, default_batch_limits, default_budget, shard_divisor, training_budget
 from bench.model.language_model import gpu_devices
 
 
@@ -102,3 +102,19 @@ def test_cards_are_taken_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert gpu_devices(["2", "0"]) == ("cuda:2", "cuda:0")
     assert gpu_devices([], "cuda:1") == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "weights", "divisor"),
+    [
+        ("cpu", 0, 1),
+        ("cpu", 400_000_000, 1),
+        ("cpu", 400_000_001, 2),
+        ("cpu", 1_310_000_000, 4),
+        ("cpu", 3_000_000_000, 8),
+        ("cpu", 70_000_000_000, 8),
+        ("cuda:1", 70_000_000_000, 1),
+    ],
+)
+def test_shards_of_a_slow_model_are_smaller(device: str, weights: int, divisor: int) -> None:
+    assert shard_divisor(device, weights) == divisor

@@ -25,16 +25,16 @@ sizes = st.lists(st.integers(1, 400), min_size=1, max_size=8)
 large = st.lists(st.integers(1, 2000), min_size=1, max_size=4)
 
 
-@given(sizes | large, st.randoms(use_true_random=False), st.booleans())
-def test_shards_hold_rows_once_and_subjects_together(counts: list[int], rng, mixed: bool) -> None:  # type: ignore[no-untyped-def]
+@given(sizes | large, st.randoms(use_true_random=False), st.booleans(), st.sampled_from([1, 2, 8]))
+def test_shards_hold_rows_once_and_subjects_together(counts: list[int], rng, mixed: bool, divisor: int) -> None:  # type: ignore[no-untyped-def]
     subjects = [f"s{i}" for i, n in enumerate(counts) for _ in range(n)]
     if mixed:
         rng.shuffle(subjects)
-    shards = split_into_shards(subjects)
+    shards = split_into_shards(subjects, divisor)
     in_order = np.concatenate(shards).tolist()
     assert sorted(in_order) == list(range(len(subjects)))
-    assert all(len(shard) >= _SHARD for shard in shards[:-1])
-    assert all(len(shard) <= _MOST for shard in shards)
+    assert all(len(shard) >= _SHARD // divisor for shard in shards[:-1])
+    assert all(len(shard) <= _MOST // divisor for shard in shards)
     assert split_into_shards([]) == []
     by_subject = [subjects[row] for row in in_order]
     assert len([a for a, b in pairwise(by_subject) if a != b]) == len(set(subjects)) - 1
