@@ -9,6 +9,7 @@ as it takes minutes, with nothing else running. About 45 minutes for a model of 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import time
@@ -88,13 +89,13 @@ class Real:
         return SEQUENCES / median(step, STEPS, lambda: None)
 
     @cache  # noqa: B019 - there is one
-    def choice_reading(self, subjects: int, each: int) -> tuple[float, int, int, str]:
-        """Seconds, tokens read, tokens given, and the letters that were answered."""
+    def choice_reading(self, subjects: int, each: int) -> tuple[float, int, int, list[str]]:
+        """Seconds, tokens read, tokens given, and the answers."""
         chosen = sample.questions(Format.CHOICE, subjects, each)
         seconds, tokens, split_data = self.read(Format.CHOICE, chosen, sample.frozen_signals(Format.CHOICE))
         given = sum(len(prompt) for prompt, _ in split_data.pairs())
         decode = self.lm.chat.tokenizer.decode
-        return seconds, tokens, given, "".join(decode(answer).strip() for _, answer in split_data.pairs())
+        return seconds, tokens, given, [decode(answer).strip() for _, answer in split_data.pairs()]
 
     def choice(self) -> Iterator[Line]:
         rate = self.bare_rate()
@@ -112,19 +113,22 @@ class Real:
         with sample.temporary() as folder:
             for path in [*self.lm.folder.iterdir(), self.lm.files.weights_folder(self.lm.dtype) / "model.safetensors"]:
                 (folder / path.name).symlink_to(path.resolve())
+            (folder / "config.json").unlink()  # LM-Polygraph asks for the name of the model's class
+            config = {**self.lm.config.to_dict(), "architectures": [type(self.model).__name__]}
+            (folder / "config.json").write_text(json.dumps(config, default=str), encoding="utf-8")
             for subjects, each in CHOICE:
                 chosen = sample.questions(Format.CHOICE, subjects, each)
                 prompts = texts(chosen, self.lm.chat)
-                seconds, tokens, given, letters = self.choice_reading(subjects, each)
+                seconds, tokens, given, answers = self.choice_reading(subjects, each)
                 every = len(chosen) // BESIDE
                 for requirement, tool, more in ((LM_EVAL, "lm_eval", 1.1), (LM_POLYGRAPH, "lm_polygraph", 1.5)):
-                    told = told_of(requirement, tool, folder, prompts[::every], "ABCD", self.lm.dtype_name)
+                    told = told_of(requirement, tool, folder, prompts[::every], "abcd", self.lm.dtype_name)
                     theirs = told["seconds"] * len(prompts) / len(prompts[::every])
                     note = (
                         f"{theirs:.0f} s ÷ {seconds:.0f} s; every {every}th question, times {every}; {versions(told)}"
                     )
                     if tool == "lm_eval":
-                        same = sum(map(str.__eq__, told["found"], letters[::every])) / len(prompts[::every])
+                        same = sum(map(str.__eq__, told["found"], answers[::every])) / len(prompts[::every])
                         note += f"; letters equal in {same:.0%}"
                     name = f"{tool} ÷ all our signals, {subjects} x {each}"
                     yield Line(name, theirs / seconds, f">= {more * given / tokens:.1f}", note)
