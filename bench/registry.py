@@ -51,7 +51,7 @@ class PluginKind:
         return f"{DISTRIBUTION}.{self.word}s"
 
 
-METHOD = PluginKind("method", ConfidenceMethod, ("reference", "needs"))
+METHOD = PluginKind("method", ConfidenceMethod, ("needs",))
 TASK = PluginKind("task", Task, ("format", "card", "style"))
 
 

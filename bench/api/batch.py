@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -354,6 +354,16 @@ class Batch:
         if self._correct is None:
             raise ContractError("batch.correct was read outside fit; labels exist only in fit")
         return self._correct
+
+    if not TYPE_CHECKING:  # for type checkers an unknown field stays an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise an AttributeError that lists what methods can read."""
+            values = ", ".join(f"batch[{signal!r}]" for signal in self.__dict__.get("_columns", ())) or "no signal"
+            raise AttributeError(
+                f"Batch has no field {name!r}; it has ids, correct (in fit), signals, take(rows), and of what needs"
+                f" declares {values}"
+            )
 
     @property
     def labels_read(self) -> bool:

@@ -32,7 +32,8 @@ def check_confidences(
     outside = (array < 0) | (array > 1)
     if outside.any():
         raise ContractError(
-            f"{who}: expected values within [0, 1], got {int(outside.sum())} outside, e.g. {array[outside][0]:.4g}"
+            f"{who}: expected values within [0, 1], got {int(outside.sum())} outside, e.g. {array[outside][0]:.4g}; for"
+            ' values that only rank answers set output = "score" (methods without fit), else map them to [0, 1]'
         )
     return array
 

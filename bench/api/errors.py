@@ -15,6 +15,10 @@ T = TypeVar("T")
 PLUGINS = logging.getLogger("bench.plugins")
 """Logger of the tracebacks of plugins' exceptions, at level INFO; a result itself stores only one line of each."""
 
+_RECORDS = (
+    "records of TokenScores have log_probability and entropy (with divergence=True also divergence, with top=N top_ids"
+    " and top_log_probabilities), those of Samples id, log_probability and ended"
+)
 LONGEST = 2_000
 """Maximum length of an exception's message, in characters; longer messages are cut."""
 
@@ -72,6 +76,8 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         text = " ".join(str(error).split())
     except BaseException as nested:  # noqa: BLE001 - a plugin's exception whose __str__ raises
         text = f"(its message can't be shown: {type(nested).__name__})"
+    if text.startswith("no field of name "):  # by numpy, which does not say which there are
+        text += f"; {_RECORDS}"
     text = text[:LONGEST].encode(errors="replace").decode()  # a lone surrogate can't be written into a result
     if isinstance(error, UserError | PluginError):
         return text

@@ -162,8 +162,8 @@ class ConfidenceMethod(ABC):
 
     name: ClassVar[str]
     """Name on the command line, in file names and in tables; set by `@method("...")`."""
-    reference: ClassVar[str]
-    """Source of the method: "arXiv:..." or "doi:..."."""
+    reference: ClassVar[str] = "unpublished"
+    """Source of the method, "arXiv:..." or "doi:..."; a method that is in no paper leaves it out."""
     needs: ClassVar[Needs]
     output: ClassVar[Output] = "probability"
     """What `predict` returns: probabilities, or scores that only rank answers, e.g. a negative entropy. The harness

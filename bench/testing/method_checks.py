@@ -77,11 +77,14 @@ def check_runs_somewhere(make: MakeMethod) -> None:
     assert None in reasons, f"it skips choice questions ({reasons[0]}) and open ones ({reasons[1]})"
 
 
-def check_reference(make: MakeMethod) -> None:
-    """`reference` has the form of an arXiv id or a DOI."""
+def check_reference(make: MakeMethod) -> str | None:
+    """`reference`, where there is one, has the form of an arXiv id or a DOI."""
     reference = make.plugin.reference
+    if reference == ConfidenceMethod.reference:
+        return "unpublished: it has no reference"
     pattern = r"arXiv:\d{4}\.\d{4,5}(v\d+)?|doi:10\.\d{4,9}/\S+"
-    assert re.fullmatch(pattern, reference), f"expected arXiv:1234.56789 or doi:10.1234/name, got {reference!r}"
+    assert re.fullmatch(pattern, reference), f"expected arXiv:1234.56789, doi:10.1234/name or none, got {reference!r}"
+    return None
 
 
 def check_declarations(make: MakeMethod) -> None:

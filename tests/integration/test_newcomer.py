@@ -91,7 +91,9 @@ def test_demo_leads_to_a_table_with_a_new_method(typed: Type, place: Path) -> No
     assert (place.parent / "home" / ".cache" / "confbench").is_dir(), "it read a cache that this home has not"
     new, check, run = own
     typed(new)
-    assert re.fullmatch(r"(\d+) of \1 checks passed; -v lists each\n", typed(check))
+    remark, passed = typed(check).splitlines()
+    assert remark == "note   my-method-choice reference unpublished: it has no reference"
+    assert re.fullmatch(r"(\d+) of \1 checks passed; -v lists each", passed)
     typed(run, *SMALL)
     beside = typed(table, "--partial")
     assert all(has_numbers(row_of(name, beside)) for name in ("ccps", "ptrue", "my-method")), beside

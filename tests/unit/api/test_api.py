@@ -91,6 +91,12 @@ def test_batch_labels_exist_only_where_given() -> None:
         _ = _batch().correct
 
 
+def test_batch_lists_its_fields_where_one_is_unknown() -> None:
+    with pytest.raises(AttributeError, match=r"no field 'log_prob'; it has ids, correct .*batch\[QueryLogits\(\)\]"):
+        _ = _batch().log_prob  # type: ignore[attr-defined]
+    assert not hasattr(_batch().take([0]).own(), "log_prob")
+
+
 @pytest.mark.parametrize("rows", [[2, 0], np.array([2, 0]), (2, 0)])
 def test_batch_take_keeps_rows_labels_and_head(rows: Any) -> None:
     batch = _batch(np.array([True, False, False]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from bench.api.errors import capture
+from bench.api.errors import capture, reason_of
+from bench.api.signals import Samples, TokenScores
 
 
 def raising(error: BaseException) -> None:
@@ -25,3 +27,13 @@ def test_capture_returns_errors_without_frames(error: BaseException) -> None:
 def test_capture_lets_an_interrupt_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         capture(raising, KeyboardInterrupt())
+
+
+def test_unknown_field_of_a_record_is_answered_with_those_there_are() -> None:
+    reasons = []
+    for signal in (TokenScores(top=2, divergence=True), Samples()):
+        error = capture(lambda dtype: np.zeros(1, dtype)["log_prob"], signal.dtype)
+        assert isinstance(error, ValueError)
+        reasons.append(reason_of(error))
+        assert all(name in reasons[-1] for name in signal.dtype.names or ())
+    assert reasons[0].startswith("ValueError: no field of name log_prob; records of TokenScores have log_probability")

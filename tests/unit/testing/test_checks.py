@@ -142,6 +142,15 @@ def test_honest_method_passes_in_both_formats() -> None:
     assert formats(Honest) == set(Format)
 
 
+def test_method_without_a_reference_passes_as_unpublished() -> None:
+    unpublished = changed(reference=ConfidenceMethod.reference)
+    assert broken_rules(unpublished) == {}
+    remarks = {check.__name__: check(make) for make, check in checks_for(unpublished)}
+    assert {name: remark for name, remark in remarks.items() if remark} == {
+        "reference": "unpublished: it has no reference"
+    }
+
+
 # --- dishonest ones: each breaks one rule -----------------------------------------------------------------------------
 
 
@@ -299,7 +308,7 @@ ONE_SIDED = changed(takes_one_class=True)
         (changed(slope_=1.0), "unfitted_raises", "predict gave values without fit"),
         (ONE_SIDED, "one_class", "all labels True, yet the confidences lie between"),
         (changed(reference="https://arxiv.org/abs/2207.05221"), "reference",
-         "expected arXiv:1234.56789 or doi:10.1234/name"),
+         "expected arXiv:1234.56789, doi:10.1234/name or none, got 'https://arxiv"),
         (changed(presets={"fixed": {"stepps": 3}}), "presets", "preset 'fixed' gives ['stepps']"),
         (changed(small={"stepps": 3}), "presets", "small gives ['stepps'], which __init__ does not take"),
         (changed(expected_failures={"subset_invarance": "typo"}), "declarations",

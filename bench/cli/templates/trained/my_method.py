@@ -18,7 +18,6 @@ STATE = Hidden(1.0, At.ANSWER_END)  # which layer, as a share of the depth, and 
 class MyMethod(ConfidenceMethod):
     """Logistic regression on the final hidden state of the answer's last token."""
 
-    reference = "arXiv:1610.01644"  # where it is from: arXiv:... or doi:...
     needs = Needs(fit=frozenset({STATE}), predict=frozenset({STATE}))  # all that it reads: see docs/signals.md
     draws = False  # `fit` draws nothing at random; without this line two seeds must differ
 

@@ -14,7 +14,6 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, TokenScores, m
 class MyMethod(ConfidenceMethod):
     """Negative entropy of the answer's tokens."""
 
-    reference = "arXiv:2005.10608"  # where it is from: arXiv:... or doi:...
     needs = Needs(predict=frozenset({TokenScores()}))  # all that it reads: see docs/signals.md
     output = "score"  # larger is surer, on no scale; without this line `predict` gives probabilities
 
