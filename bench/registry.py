@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
 from bench.api.configurations import refuse_search
-from bench.api.errors import did_you_mean, plugin_errors, reason_of
+from bench.api.errors import did_you_mean, fold_name, plugin_errors, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import PendingRegistration
 
@@ -102,12 +102,12 @@ class Registry(Generic[T]):
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
     def get(self, name: str) -> type[T]:
-        """Return the plugin class that is registered under a name.
+        """Return the plugin class that is registered under a name; the name may be spelt as `fold_name` takes it.
 
         Raises:
             UserError: the name is unknown, or its plugin is broken.
         """
-        entry = self._usable.get(name)
+        entry = self._usable.get(fold_name(name))
         if entry is not None and entry.plugin is not None:
             return entry.plugin
         word = self._kind.word
@@ -186,13 +186,13 @@ def groups_built_in() -> Mapping[str, str]:
 
 
 def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
-    """Replace names of groups by the names of their methods; each method appears once, in the given order.
+    """Replace names of groups by the names of their methods, and spellings by names; each method appears once.
 
     Raises:
         UserError: a name is neither a method nor a group.
     """
     selected: dict[str, None] = {}
-    for name in names:
+    for name in map(fold_name, names):
         meant = did_you_mean(name, (*GROUPS, *known.names()))
         if name not in (*GROUPS, *known.names()) and did_you_mean(name, GROUPS):
             raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")

@@ -19,7 +19,7 @@ _QUERY, _PROMPT, _GOLD = TokenIds(Of.QUERY), TokenIds(Of.PROMPT), TokenIds(Of.GO
 @method("ct")
 @dataclass(kw_only=True, eq=False)
 class CT(LoraMethod):
-    """LoRA tuned to judge the answer, with a penalty on changes of the model's answers; needs labels."""
+    """Calibration tuning (CT): LoRA that judges the answer, penalised if the model's answers change; needs labels."""
 
     needs = Needs(fit=frozenset({_QUERY, _PROMPT, _GOLD}), predict=frozenset({VERDICT}))
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = {

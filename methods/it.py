@@ -17,7 +17,7 @@ _QUERY = TokenIds(Of.QUERY)
 
 @method("it")
 class IT(LoraMethod):
-    """LoRA tuned to answer the self-check query, whether the answer is right; needs labels."""
+    """Instruction tuning (IT): LoRA tuned to answer the self-check query, whether the answer is right; needs labels."""
 
     needs = Needs(fit=frozenset({_QUERY}), predict=frozenset({VERDICT}))
 

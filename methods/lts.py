@@ -37,7 +37,7 @@ _HALVINGS = 100  # bisection steps; after about 60 float64 can't distinguish the
 @method("lts")
 @dataclass(kw_only=True, eq=False)
 class LTS(ConfidenceMethod):
-    """P(True) with one temperature, fitted to the validation answers by maximum likelihood.
+    """Logit temperature scaling (LTS): P(True) with one temperature, fitted to the validation answers.
 
     In the sources of its constants, "paper" is arXiv:2505.21772, whose baseline this is.
     """

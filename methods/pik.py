@@ -19,7 +19,7 @@ _STATE = Hidden(1.0, At.PROMPT_END)
 @method("pik")
 @dataclass(kw_only=True, eq=False)
 class PIK(StateProbe):
-    """A linear probe on the hidden state at the end of the prompt, before the answer; needs labels."""
+    """P(IK), "I know": a linear probe on the hidden state at the end of the prompt, before the answer; needs labels."""
 
     reference = "arXiv:2207.05221"
     needs = Needs(fit=frozenset({_STATE}), predict=frozenset({_STATE}))

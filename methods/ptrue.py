@@ -13,7 +13,7 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Needs, QueryLogits, m
 
 @method("ptrue")
 class PTrue(ConfidenceMethod):
-    """Softmax over the logits of no and yes after the self-check query; learns nothing."""
+    """P(True): softmax over the logits of no and yes after the self-check query; learns nothing."""
 
     reference = "arXiv:2207.05221"
     needs = Needs(predict=frozenset({QueryLogits()}))

@@ -72,20 +72,20 @@ def _needs_at(depth: float) -> Needs:
 
 @method("saplma-f")
 class SaplmaF(Saplma):
-    """An MLP on the final hidden state of the answer's last token; needs labels."""
+    """Statement Accuracy Prediction based on Language Model Activations (SAPLMA), final layer; needs labels."""
 
     needs = _needs_at(1.0)
 
 
 @method("saplma-m")
 class SaplmaM(Saplma):
-    """An MLP on the middle hidden state of the answer's last token; needs labels."""
+    """Statement Accuracy Prediction based on Language Model Activations (SAPLMA), middle layer; needs labels."""
 
     needs = _needs_at(0.5)
 
 
 @method("saplma-um")
 class SaplmaUM(Saplma):
-    """An MLP on the upper-middle hidden state of the answer's last token; needs labels."""
+    """Statement Accuracy Prediction based on Language Model Activations (SAPLMA), upper-middle layer; needs labels."""
 
     needs = _needs_at(0.75)

@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -53,13 +54,23 @@ class PluginError(Exception):
     """Replaces an exception of a plugin; its message has that exception's type, its message, and the plugin's line."""
 
 
+def fold_name(name: str) -> str:
+    """Return a name of a method, task or model as it is registered, from a spelling such as those of papers.
+
+    >>> fold_name("P(True)"), fold_name("SAPLMA-F"), fold_name("Self Consistency")
+    ('ptrue', 'saplma-f', 'self-consistency')
+    """
+    return "-".join(re.sub("[()]", "", name).casefold().split())
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known name most similar to an unknown name; an empty text if none is similar.
 
-    >>> did_you_mean("ptreu", ["ccps", "ptrue"]), did_you_mean("x", ["ccps"])
-    (" Did you mean 'ptrue'?", '')
+    >>> did_you_mean("ptreu", ["ccps", "ptrue"]), did_you_mean("CCSP", ["ccps"]), did_you_mean("x", ["ccps"])
+    (" Did you mean 'ptrue'?", " Did you mean 'ccps'?", '')
     """
-    matches = difflib.get_close_matches(name, list(known), n=1)
+    names = list(known)
+    matches = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(fold_name(name), names, n=1)
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
 

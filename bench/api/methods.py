@@ -189,8 +189,8 @@ class ConfidenceMethod(ABC):
     published_training: ClassVar[str] = ""
     """Length of the published training in words, for the footnote of a run whose training was shorter."""
     not_reproduced: ClassVar[Mapping[str, Sequence[str]]] = MappingProxyType({})
-    """Name of a preset -> differences between this method and its source, one sentence each; `bench show` lists
-    them."""
+    """Name of a preset -> differences between this method and its source, one sentence each; `bench show
+    --constants` lists them."""
     analyses: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Name -> "module:function" of an analysis for `bench analyze`: it gets an `AnalysisInput` and returns `Findings`
     or `Measures`. Without a module, the function is in the module of the class. The module is imported when needed."""

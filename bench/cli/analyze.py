@@ -7,6 +7,7 @@ different choices of the analysis.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,6 +86,7 @@ def analyze(
     """
     from bench.run.analyses import method_analyses
 
+    method = fold_name(method)
     if analysis is None:
         analyses = method_analyses.load_analyses(method)
         first_lines = {name: (function.__doc__ or "").strip().partition("\n")[0] for name, function in analyses.items()}
@@ -161,5 +163,6 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     from bench.store.disk_cache import cache_folder
 
     ensure_writable(request.out)
+    request = replace(request, task=fold_name(request.task), methods=tuple(map(fold_name, request.methods)))
     result = compute_multiverse(request, cache_folder(), announcer())
     print_analyses([build_analysis(result, request.methods)], request.out, format_)

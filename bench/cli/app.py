@@ -74,24 +74,34 @@ DataDir = Annotated[Path | None, typer.Option(help=HELP["data_dir"])]
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="methods, models or tasks.", autocompletion=KINDS)],
+    kind: Annotated[
+        str | None, typer.Argument(help="methods, models or tasks. Default: all three.", autocompletion=KINDS)
+    ] = None,
     plugin: Plugins = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List the methods, models or tasks that commands can name; in a pipe, one tab-separated line for each."""
-    from bench.cli.describe import list_records
+    from bench.cli import describe
 
-    records = list_records(kind, plugin or ())
+    records = {each: describe.list_records(each, plugin or ()) for each in ([kind] if kind else describe.KINDS)}
     if as_json:
-        print_json(records)
-    else:
-        print_listing(records)
+        print_json(records[kind] if kind else records)
+        return
+    for each, listed in records.items():
+        if not kind:
+            print_line(each.upper() if each == describe.KINDS[0] else f"\n{each.upper()}")
+        print_listing(listed)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=SHOWN)],
+    name: Annotated[
+        str | None, typer.Argument(help="A method, a task, a model, or protocol.", autocompletion=SHOWN)
+    ] = None,
+    task_file: Annotated[
+        Path | None, typer.Option(help="Show the task of this question file (JSON Lines, CSV or Parquet) instead.")
+    ] = None,
     example: Annotated[
         int | None,
         typer.Option(
@@ -102,22 +112,27 @@ def show(
     data_dir: DataDir = None,
     plugin: Plugins = None,
     *,
+    constants: Annotated[
+        bool, typer.Option("--constants", help="Of a method: also show its constants, and what it does not reproduce.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a method's constants, a task's card or prompt."""
+    """Show a method and its constants, a task's card or prompt, a model, or the protocol."""
     from bench.cli import describe
 
+    if (name is None) == (task_file is None):
+        raise UserError("bench show: expected a name (see: bench list) or --task-file FILE, and one of them only")
     if example is not None:
-        record = describe.example(name, example, data_dir, plugin or ())
+        record = describe.example(name, example, data_dir, plugin or (), task_file)
     else:
-        record = describe.show_record(name, plugin or ())
+        record = describe.show_record(name, plugin or (), task_file)
     if as_json:
         print_json(record)
     elif example is not None:
         for role, text in record.items():
             print_line(f"[{role}]\n{text}\n")
     else:
-        print_fields(record)
+        print_fields(record if constants or record["kind"] != "method" else describe.brief(record))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
 from bench.api.configurations import search_fields
-from bench.api.errors import plugin_errors
+from bench.api.errors import did_you_mean, fold_name, plugin_errors
 from bench.api.hyperparameters import constants
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
 from bench.model import specs
@@ -101,13 +101,28 @@ def _first_sentence(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").partition("\n")[0]
 
 
-def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
-    """Return all fields of a method, a task, a model or the protocol, without loading weights or data.
+def _tasks(name: str | None, plugins: Sequence[Path], file: Path | None) -> tuple[registry.Registry[Task], str]:
+    """Return all known tasks and the name as it is registered; if a question file is given, its task and its name."""
+    if file is None:
+        return registry.tasks(plugins), fold_name(name or "")
+    from bench.data.question_files import task_of_file
+
+    task = task_of_file(file)
+    return registry.tasks(plugins, [(task, str(file))]), task.name
+
+
+def show_record(requested: str | None, plugins: Sequence[Path] = (), file: Path | None = None) -> dict[str, Any]:
+    """Return all fields of a method, a task, a model or the protocol, without loading weights or the Hub's data.
+
+    Args:
+        requested: the name, in a spelling that `fold_name` takes.
+        plugins: paths of plugin files.
+        file: question file whose task is described, instead of a name.
 
     Raises:
-        UserError: nothing has this name.
+        UserError: nothing has this name, or the question file is invalid.
     """
-    method_registry, task_registry = registry.methods(plugins), registry.tasks(plugins)
+    method_registry, (task_registry, name) = registry.methods(plugins), _tasks(requested, plugins, file)
     if name in method_registry.names():
         with plugin_errors(f"method {name!r}"):
             cls = method_registry.get(name)
@@ -144,7 +159,7 @@ def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
                 "format": task.format.value,
                 "learns on": task.train_on or task.name,
                 **{key: dict(value) if hasattr(value, "items") else value for key, value in vars(task.card).items()},
-                "rows from": [" ".join(filter(None, card)) for card in cards] or "generated",
+                "rows from": [" ".join(filter(None, card)) for card in cards] or (file.name if file else "generated"),
                 "style": asdict(task.style),
             }
     if name in specs.aliases():
@@ -162,15 +177,27 @@ def show_record(name: str, plugins: Sequence[Path] = ()) -> dict[str, Any]:
             "not reproduced": _lines_by_preset(NOT_REPRODUCED),
             "constants": [{"name": name, **{key: values[name] for key, values in fields.items()}} for name in names],
         }
-    known_names = ", ".join([*method_registry.names(), *task_registry.names(), *specs.aliases(), "protocol"])
-    raise UserError(f"Nothing is called {name!r}: expected one of {known_names}.")
+    names = [*method_registry.names(), *task_registry.names(), *specs.aliases(), "protocol"]
+    hint = did_you_mean(str(requested), names) or f" Names are {', '.join(names)}."
+    raise UserError(f"Nothing is called {requested!r}.{hint} See: bench list")
+
+
+def brief(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's record with only the numbers of its constants and of its differences from the source."""
+    whole, (n, m) = dict(record), (len(record[key]) for key in ("constants", "not reproduced"))
+    del whole["constants"], whole["not reproduced"]
+    return whole | (
+        {"--constants": f"shows {n} constants and their sources, {m} things not reproduced"} if n + m else {}
+    )
 
 
 def _lines_by_preset(by_preset: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{preset}: {sentence}" for preset, sentences in by_preset.items() for sentence in sentences]
 
 
-def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] = ()) -> dict[str, str]:
+def example(
+    requested: str | None, row: int, data_dir: Path | None, plugins: Sequence[Path] = (), file: Path | None = None
+) -> dict[str, str]:
     """Return a question's prompt as role -> text, with the right answer under the key `right answer`.
 
     `row` is the question's index in the task's test split; in its train split if the task has no test split.
@@ -181,6 +208,7 @@ def example(name: str, row: int, data_dir: Path | None, plugins: Sequence[Path] 
     from bench.data.example import example_prompt
     from bench.data.sources import open_source  # late: listing opens nothing
 
-    cls, source = registry.tasks(plugins).get(name), open_source(data_dir)
+    (task_registry, name), source = _tasks(requested, plugins, file), open_source(data_dir)
+    cls = task_registry.get(name)
     with plugin_errors(f"task {name!r}"):
         return example_prompt(cls(source), row)

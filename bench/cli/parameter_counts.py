@@ -46,7 +46,8 @@ def facts_of(name: str) -> ModelFacts:
     """
     from bench.model.language_model import LanguageModel, LoadOptions, facts_from_config, facts_from_settings
 
-    shipped, spec = _read_toml(*_CONFIGS).get(name), specs.resolve(name)
+    spec = specs.resolve(name)
+    shipped = None if spec.local else _read_toml(*_CONFIGS).get(spec.name)
     if shipped is not None:
         return facts_from_settings(name, shipped)
     if specs.is_gguf(name):
@@ -123,7 +124,8 @@ def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[d
     methods_by_name, dtype = registry.methods(plugins), torch.bfloat16
     records = []
     for name in names:
-        shipped, spec = _read_toml(*_CONFIGS).get(name), specs.resolve(name)
+        spec = specs.resolve(name)
+        shipped = None if spec.local else _read_toml(*_CONFIGS).get(spec.name)
         if shipped is not None:
             config = training_memory.config_from_settings(shipped)
         elif specs.is_gguf(name):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, fold_name
 from bench.store.disk_cache import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
@@ -66,7 +66,9 @@ def aliases() -> dict[str, ModelSpec]:
 
 
 def resolve(name: str) -> ModelSpec:
-    """Return the model that a name on the command line stands for.
+    """Return the model that a name on the command line stands for; an alias may be spelt as `fold_name` takes it.
+
+    The Hub id of an alias has the alias' default tasks, and none of its other settings.
 
     Raises:
         UserError: the name is no alias, no existing folder or GGUF file, and not of the form `organisation/model`
@@ -78,6 +80,8 @@ def resolve(name: str) -> ModelSpec:
         return ModelSpec(Path(name).name, name, local=True)  # a link's own name: the Hub's cache links to digests
     if name and Path(name).is_dir():
         return ModelSpec(Path(name).resolve().name, name, local=True)
+    if fold_name(name) in aliases():
+        return aliases()[fold_name(name)]
     if Path(name).is_file():
         raise UserError(f"Model {name!r}: expected a folder or a GGUF file, got a file that doesn't begin with GGUF.")
     if re.search(rf"\.gguf-[0-9a-f]{{{DIGITS}}}$", name):
@@ -85,7 +89,8 @@ def resolve(name: str) -> ModelSpec:
             f"Model {name!r} is the name of a GGUF file in results; a run needs the file itself: --model FILE."
         )
     if not is_path(name) and not name.casefold().endswith(".gguf"):
-        return ModelSpec(name, name, local=False)
+        tasks = next((spec.tasks for spec in aliases().values() if spec.source == name), ())
+        return ModelSpec(name, name, local=False, tasks=tasks)
     hint = did_you_mean(name, aliases())
     raise UserError(
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.api import ConfidenceMethod, ContractError, UserError
 from bench.api.configurations import configuration_values, search_fields
-from bench.api.errors import did_you_mean, plugin_errors
+from bench.api.errors import did_you_mean, fold_name, plugin_errors
 from bench.api.methods import refuse_gold
 from bench.api.protocol import KeptStep, Protocol, get_preset, with_fields
 from bench.registry import Registry
@@ -174,6 +174,7 @@ def parse_overrides(overrides: Sequence[str], methods: Sequence[str]) -> dict[st
     for text in overrides:
         name, equals, value = text.partition("=")
         owner, dot, key = name.rpartition(".")
+        owner = fold_name(owner)
         if not equals or not key:
             raise UserError(f"--set {text}: expected METHOD.FIELD=VALUE.")
         if not dot:

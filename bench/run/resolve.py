@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import registry
 from bench.api import ConfidenceMethod, Format, Related, Split, Task, UserError
+from bench.api.errors import fold_name
 from bench.api.protocol import Protocol
 from bench.api.signals import By
 from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
@@ -301,7 +302,7 @@ def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learner
                 " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice, or a file: --train-on FILE."
             )
         return target
-    name, _, split = train_on.partition(":")
+    name, _, split = fold_name(train_on).partition(":")
     if split and split not in SPLITS:
         raise UserError(f"--train-on {train_on}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
     full = f"{name}-{'choice' if task.format is Format.CHOICE else 'oe'}"

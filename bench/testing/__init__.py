@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from bench import registry
 from bench.api import ConfidenceMethod, ContractError, DataCard, Format, RunFacts, Source, Split, Task, UserError
-from bench.api.errors import did_you_mean, home_of, reason_of
+from bench.api.errors import did_you_mean, fold_name, home_of, reason_of
 from bench.signals.definition import definition
 from bench.signals.synthetic import MODEL, planted
 from bench.testing.check import Check, MakeMethod, MakeTask
@@ -129,7 +129,7 @@ def _plugins(target: str | Path) -> list[Any]:
     entries: list[registry.PluginEntry[Any]] = [*registry.methods(files).entries(), *registry.tasks(files).entries()]
     if is_file:
         return [entry.plugin for entry in entries if entry.origin == str(path)]
-    plugins = [entry.plugin for entry in entries if entry.name == str(target) and entry.plugin is not None]
+    plugins = [entry.plugin for entry in entries if entry.name == fold_name(str(target)) and entry.plugin is not None]
     if not plugins:
         meant = did_you_mean(str(target), [entry.name for entry in entries])
         raise UserError(

@@ -51,7 +51,9 @@ _EVER_FLIPPED = FEATURES.index("did_argmax_change_from_original_max")
 @method("ccps")
 @dataclass(kw_only=True, eq=False)
 class Ccps(ConfidenceMethod):
-    """Classifier on changes of the output distribution under perturbations of the last hidden state; needs labels.
+    """Calibrating LLM Confidence by Probing Perturbed Representation Stability (CCPS): a classifier; needs labels.
+
+    It classifies changes of the output distribution under perturbations of the last hidden state.
 
     In the sources of its constants, "paper" is arXiv:2505.21772 and "code" what the authors' repository
     github.com/ledengary/CCPS executes. CHOSEN marks what neither gives.

@@ -61,7 +61,7 @@ class _Corpus(NamedTuple):
 @method("litcab")
 @dataclass(kw_only=True, eq=False)
 class LitCab(ConfidenceMethod):
-    """Probability of the answer with logits adjusted by one linear layer; needs wrong options.
+    """LitCab, lightweight calibration: the answer's probability, logits adjusted by one layer; needs wrong options.
 
     Weights, gradient, two moments of AdamW and the frozen output head take 9.5 GB for hidden size d = 4,096 and a
     vocabulary of 128,256 (14 GB for 5,120 and 152,064). A chunk of 256 tokens takes at most 0.5 GB more; on an

@@ -151,6 +151,10 @@ def plugin(name: str) -> type[Plugin]:
     return type(name, (Plugin,), {"name": name})
 
 
+FILE_TASK = plugin("a")
+"""Task of a file of questions."""
+
+
 def registered(*names: str) -> Fake:
     """A registry of plugins, which knows every name."""
     entries = [Fake(name=name, origin="built-in", plugin=None, error="broken") for name in names]
@@ -310,13 +314,19 @@ TABLE = [
     Row("show", {f"bench.registry.{kind}": registered() for kind in ("methods", "tasks")}, given={"name": "tiny"},
         values={"name": {"protocol": None}},
         changes={"name": {"stdout": Holding("templates")}, "plugin": "tasks.plugins"},
-        without=["example", "data_dir"]),
+        without=["example", "data_dir", "task_file", "constants"]),
+    Row("show", {}, given={"name": "ccps"}, only=["constants"], changes={"constants": {"stdout": Holding("radius")}}),
+    Row("show", {"bench.data.question_files.task_of_file": FILE_TASK, "bench.registry.tasks": registered("a"),
+                 "bench.data.example.example_prompt": {"user": "What?"}, **SOURCE},
+        given={"task_file": "a.jsonl", "example": "1"}, only=["task_file"],
+        changes={"task_file": {"task_of_file.path": same, "tasks.made": lambda path: ((FILE_TASK, str(path)),)}},
+        environment=IN_FOLDER),
     Row(
         "show",
         {"bench.registry.tasks": registered("a"), "bench.data.example.example_prompt": {"user": "What?"}, **SOURCE},
         given={"name": "a", "example": "1"},
         changes={"name": "example_prompt.task", "example": "example_prompt.row", **FROM_FOLDER},
-        environment=IN_FOLDER,
+        without=["task_file", "constants"], environment=IN_FOLDER,
     ),
     *(
         Row(

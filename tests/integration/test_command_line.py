@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import threading
 import time
@@ -43,7 +44,7 @@ def test_lists_name_everything_as_table_and_json(kind: str, names: set[str]) -> 
     ("name", "words"),
     [
         ("ptrue", ["arXiv:2207.05221", "QueryLogits"]),
-        ("ccps", ["arXiv:2505.21772", "radius", "20.0", "refcode"]),
+        ("ccps", ["arXiv:2505.21772", "Probing Perturbed Representation Stability (CCPS)"]),
         ("atlas-choice", ["choice", "options", "footer"]),
         ("mmlu-choice", ["cais/mmlu", "MIT", "c30699e8356da336a370243923dbaf21066bb9fe"]),
         ("tiny", ["float32", "demo"]),
@@ -57,6 +58,26 @@ def test_show_tells_the_same_as_table_and_json(name: str, words: list[str]) -> N
     for word in words:
         assert word in shown.stdout
         assert word in data.stdout
+
+
+def test_list_alone_lists_methods_models_and_tasks() -> None:
+    lines, data = bench("list").stdout.splitlines(), json.loads(bench("list", "--json").stdout)
+    headings = [lines.index(heading) for heading in ("METHODS", "MODELS", "TASKS")]
+    assert headings == sorted(headings)
+    assert list(data) == ["methods", "models", "tasks"]
+    for (kind, records), start, end in zip(data.items(), headings, [*headings[1:], None], strict=True):
+        assert records == json.loads(bench("list", kind, "--json").stdout)
+        named = [line.partition("\t")[0] for line in lines[start + 1 : end] if line]
+        assert named == [record["name"] for record in records]
+
+
+def test_method_fits_on_a_screen_and_shows_its_constants_where_asked() -> None:
+    short, whole = (bench("show", "CCPS", *more, env={"COLUMNS": "100"}).stdout for more in ([], ["--constants"]))
+    assert len(short.splitlines()) <= 24
+    assert "shows 24 constants and their sources, 6 things not reproduced" in short
+    for part in ("radius", "20.0", "deviates", "A hinge on the difference"):
+        assert part not in short
+        assert part in whole
 
 
 def test_example_is_the_whole_prompt_with_its_answer() -> None:

@@ -134,7 +134,7 @@ def test_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.skipif(not BENCH.exists(), reason="the command `bench` is not installed beside this Python")
 def test_readme_commands_run_whole(folder: Path) -> None:
     environment = {**os.environ, "CONFBENCH_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
-    shutil.rmtree(folder / "results", ignore_errors=True)
+    shutil.rmtree(folder / "runs", ignore_errors=True)
     for command in commands():
         if data_is_missing(command):
             pytest.skip("../shared/data is not there")

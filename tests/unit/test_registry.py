@@ -414,6 +414,15 @@ def test_plugins_are_in_the_groups_of_what_they_do(tmp_path: Path) -> None:
     assert "some-half" not in registry.expand_groups(["paper", "trained"], known)
 
 
+def test_names_are_found_in_the_spelling_of_papers() -> None:
+    known = registry.built_in()[0]
+    spelt = ["P(True)", "P(IK)", "SAPLMA-F", "CCPS", "LitCab", "Self-Consistency", "self consistency", "IT"]
+    names = ("ptrue", "pik", "saplma-f", "ccps", "litcab", "self-consistency", "it")
+    assert registry.expand_groups(spelt, known) == names
+    assert known.get("P(True)").name == "ptrue"
+    assert registry.expand_groups(["Paper"], known) == registry.expand_groups(["paper"], known)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("papr", "paper"), ("untraned", "untrained"), ("trainde", "trained"), ("litcap", "litcab"), ("pike", "pik")],

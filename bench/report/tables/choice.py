@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bench import registry
 from bench.api import UserError
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, fold_name
 from bench.metrics import METRICS
 from bench.report.selection import Selection
 from bench.report.tables.model import HEADLINE, Table
@@ -45,10 +45,13 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     Raises:
         UserError: no row has a requested model or task, or no row has both a requested model and a requested task.
     """
+    chosen: list[tuple[str, ...]] = []
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
-        for name in requested if rows else ():
-            refuse_unknown(option, field, name, {getattr(row, field) for row in rows}, of="result of ")
-    models, tasks = selection.models, selection.tasks
+        known = {getattr(row, field) for row in rows}
+        chosen.append(tuple(name if name in known else fold_name(name) for name in requested))
+        for name in chosen[-1] if rows else ():
+            refuse_unknown(option, field, name, known, of="result of ")
+    models, tasks = chosen
     selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not selected:
         raise UserError(f"no result of {join(models)} on {join(tasks)}; leave out one of --models and --tasks")
@@ -72,7 +75,7 @@ def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table
         groups = registry.groups_of(built_in.get(base)) if base in built_in.names() else (line.group,)
         names.setdefault(line.key.method, set()).update((line.key.method, ALL, *groups))
     methods: dict[str, None] = {}
-    for name in selection.methods:
+    for name in map(fold_name, selection.methods):
         matching = [method for method, present in names.items() if name in present]
         if not matching and name in registry.GROUPS:
             raise UserError(f"--method: no result of a method of group {name!r}; there are {join(names)}")

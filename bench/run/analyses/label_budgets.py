@@ -22,7 +22,7 @@ from bench.data.splits import TaskSplit, budget_shares, sampling_order
 from bench.metrics.scaling import Scale
 from bench.metrics.validation import normalised_ranks
 from bench.model.memory import release_free_memory
-from bench.model.specs import model_label
+from bench.model.specs import label_of
 from bench.progress import Progress, Silent, format_duration
 from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
@@ -257,8 +257,8 @@ class TaskStudy:
         joint_pool = next((pool for pool in self.pools.values() if len(pool.data_by_split) > 1), None)
         validation = {} if joint_pool is None else {size: joint_pool.budget_shares(size)[1] for size in self.sizes}
         study = Study(
-            model_label(self.config.model), self.test.task, self.results.resolved.preset, self.sizes, self.available,
-            self.config.seed_values(),
+            label_of(self.results.resolved.model), self.test.task, self.results.resolved.preset, self.sizes,
+            self.available, self.config.seed_values(),
             tuple(name for name in names if kinds[name] == "trained"),
             tuple(name for name in names if kinds[name] == "score"),
             tuple(name for name in names if kinds[name] not in {"trained", "score"}),

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, fold_name
 from bench.data.splits import TaskSplit
 from bench.model.memory import release_free_memory
-from bench.model.specs import model_label
+from bench.model.specs import label_of
 from bench.progress import Progress, format_duration
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
 from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, subjects_of
@@ -126,7 +126,7 @@ class _Matrix:
         homes = {test: home for test in tests if (home := resolved.learn_on[test].task) in corpora}
         seen_tests: set[str] = set()
         for text in config.homes:
-            test, _, home = text.partition("=")
+            test, _, home = map(fold_name, text.partition("="))
             for kind, name, choices in (("test", test, tests), ("corpus", home, corpora)):
                 if name not in choices:
                     raise UserError(
@@ -138,7 +138,7 @@ class _Matrix:
             seen_tests.add(test)
             homes[test] = home
         about = About(
-            model=model_label(config.model),
+            model=label_of(resolved.model),
             preset=resolved.preset,
             corpora=tuple(Corpus(task, kind) for kind in ("", *kinds) for task in corpora),
             tests=tests,

@@ -85,3 +85,39 @@ def test_plugin_that_raises_is_listed_as_broken(plugins: tuple[Path], kind: str,
 def test_plugin_that_raises_where_it_is_asked_is_named(plugins, ask, reason: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError, match=reason):
         ask(plugins)
+
+
+@pytest.mark.parametrize(
+    ("name", "written_out"),
+    [
+        ("ptrue", "P(True)"), ("pik", "P(IK)"), ("lts", "Logit temperature scaling (LTS)"),
+        ("it", "Instruction tuning (IT)"), ("ct", "Calibration tuning (CT)"),
+        ("litcab", "LitCab, lightweight calibration"),
+        ("saplma-m", "Statement Accuracy Prediction based on Language Model Activations (SAPLMA)"),
+        ("ccps", "Calibrating LLM Confidence by Probing Perturbed Representation Stability (CCPS)"),
+    ],
+)  # fmt: skip
+def test_methods_of_papers_are_written_out(name: str, written_out: str) -> None:
+    assert show_record(name)["what"].startswith(written_out)
+    assert show_record(name.upper())["name"] == name
+
+
+def test_method_without_reference_is_unpublished(tmp_path: Path) -> None:
+    path = tmp_path / "sad.py"
+    path.write_text(
+        PLUGINS.replace('    reference = "none"\n', "").replace("raise SystemExit", "return not"), encoding="utf-8"
+    )
+    (line,) = [line for line in list_records("methods", (path,)) if line["name"] == "sad"]
+    assert line["reference"] == "unpublished"
+
+
+def test_question_file_is_shown_with_its_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "bees.jsonl"
+    rows = [f'{{"question": "What is {i}?", "choices": ["a bee", "a wasp"], "answer": "b"}}' for i in range(4)]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    assert show_record(None, file=path)["rows from"] == "bees.jsonl"
+    prompt = example(None, 3, None, file=path)
+    assert "What is 3?" in prompt["user"]
+    assert prompt["right answer"] == "b"
+    with pytest.raises(UserError, match=r"--example 4: task 'bees-\w{6}' has test questions 0 to 3"):
+        example(None, 4, None, file=path)

@@ -49,6 +49,16 @@ def test_names_are_folders_or_hub_ids(tmp_path: Path, monkeypatch: pytest.Monkey
         assert Path(spec.source).resolve() == Path(name).resolve()
 
 
+def test_aliases_are_found_in_any_case_and_lend_their_hub_id_their_tasks(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    assert specs.resolve("Llama8B") is specs.aliases()["llama8b"]
+    alias = specs.aliases()["llama8b"]
+    spec = specs.resolve(alias.source)
+    assert (spec.name, spec.revision, spec.tasks) == ("meta-llama/Llama-3.1-8B-Instruct", None, alias.tasks)
+    (tmp_path / "Llama8B").mkdir()
+    assert specs.resolve("Llama8B").local
+
+
 @pytest.mark.parametrize("name", ["nothing", "./org/model", "/no/where", "a/b/c", "~/model", "", "../up"])
 def test_names_that_are_neither_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"expected an alias \(tiny, .*a Hub id like 'org/model', or an existing"):

@@ -89,7 +89,7 @@ def learn_on(run: ResolvedRun) -> dict[str, str]:
 
 def bees(folder: Path, name: str, *splits: str) -> Path:
     folder.mkdir(exist_ok=True)
-    row = {"question": "What do bees make?", "choices": ["honey", "silk"], "answer": "a"}
+    row = {"question": f"What do {Path(name).stem} make?", "choices": ["honey", "silk"], "answer": "a"}
     lines = [json.dumps({**row, "split": split} if split else row) for split in splits or ("",)]
     (folder / name).write_text("\n".join(lines), encoding="utf-8")
     return folder / name
