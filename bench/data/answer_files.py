@@ -87,7 +87,7 @@ class AnswerFile:
             raise UnansweredError(
                 f"{self.name}: expected answers to questions of {where} such as {questions[0].id!r}, found none, but"
                 f" such as {next(iter(self.answers))!r}; add some, or correct the ids if they are meant to be these"
-                " (bench show TASK --example 0)"
+                " (bench show TASK --example 0, or bench show --task-file FILE --example 0)"
             )
         if len(matched) < len(questions) and not partial:
             missing = next(question.id for question in questions if question.id not in self.answers)

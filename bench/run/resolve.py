@@ -183,7 +183,7 @@ def resolve(
     methods, changes = build_methods(make, chosen, preset, overrides)
     tuned = sample_configurations(make, methods, changes, config.tune, config.seed)
     file_tasks = [e.name for e in task_registry.entries() if e.origin in map(str, config.task_files)]
-    tests = tuple(dict.fromkeys((*config.tasks, *file_tasks))) or model.tasks
+    tests = tuple(dict.fromkeys((*(task_registry.get(name).name for name in config.tasks), *file_tasks))) or model.tasks
     if not tests:
         raise UserError(f"Model {model.name!r} has no default tasks: name one with --task. See: bench list tasks.")
     for kind in config.recalibrate:
@@ -270,16 +270,26 @@ def _tasks(config: RunConfig) -> tuple[Registry[Task], str | None]:
     """Return all known tasks, those of question files included, and the value of `--train-on`.
 
     If the value names a question file, the file is replaced by its task.
+
+    Raises:
+        UserError: the file is that of a test, and has no row to learn from.
     """
     tasks, train_on = registry.tasks(config.plugins), config.train_on
     name, _, split = (train_on or "").rpartition(":")
     train_source = name if split in SPLITS else train_on or ""  # FILE[:SPLIT], or a task
     file_tasks = [(task_of_file(path), str(path)) for path in config.task_files]
+    tested = {vars(task)["sha256"]: task for task, _ in file_tasks}
     if is_question_file(train_source):
         task = next((task for task, path in file_tasks if os.path.abspath(path) == os.path.abspath(train_source)), None)  # noqa: PTH100
         if task is None:
             task = task_of_file(Path(train_source), "train", [*tasks.names(), *(task.name for task, _ in file_tasks)])
             file_tasks.append((task, f"--train-on {train_source}"))
+        twin = tested.get(vars(task)["sha256"])
+        if twin is not None and (split if split in SPLITS else "train") not in twin.card.splits:
+            raise UserError(
+                f"--train-on {train_on}: that is the file of --task-file, and methods would learn the labels that it"
+                " tests them on; name another file, or give rows to learn from the value train in a column split."
+            )
         train_on = task.name + str(train_on).removeprefix(train_source)
     return registry.tasks(config.plugins, file_tasks) if file_tasks else tasks, train_on
 
@@ -310,7 +320,7 @@ def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learner
     learned = tasks.get(full if name not in tasks.names() and full in tasks.names() else name)
     if learned.format is not task.format:
         raise UserError(
-            f"--train-on {name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
+            f"--train-on {learned.name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
             " methods must learn on the format that they are tested on."
         )
     return TrainOn(learned.name, split or "train")

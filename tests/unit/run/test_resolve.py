@@ -123,6 +123,23 @@ def test_files_are_tested_and_others_learned_on(tmp_path: Path) -> None:
         resolved("ccps", tasks=(), task_files=(other,), train_on=f"{other}:test")
 
 
+def test_learning_on_the_test_file_is_refused_by_its_content(tmp_path: Path) -> None:
+    test, copy = bees(tmp_path, "bees.jsonl"), tmp_path / "wasps.jsonl"
+    copy.write_bytes(test.read_bytes())
+    for train in (test, copy):
+        with pytest.raises(UserError, match=r"that is the file of --task-file, and methods would learn the labels"):
+            resolved("ccps", tasks=(), task_files=(test,), train_on=str(train))
+    both = bees(tmp_path, "both.jsonl", "train", "test")
+    assert learn_on(resolved("ccps", tasks=(), task_files=(both,), train_on=str(both))) == {"both": "both:train"}
+
+
+def test_names_in_other_spellings_give_the_same_run() -> None:
+    spelt = resolved("P(True),CCPS", model="Tiny", tasks=("Atlas-OE",), train_on="ATLAS", overrides=("CCPS.steps=3",))
+    plain = resolved("ptrue,ccps", tasks=("atlas-oe",), train_on="atlas", overrides=("ccps.steps=3",))
+    assert (list(spelt.methods), spelt.tests, spelt.learn_on) == (list(plain.methods), plain.tests, plain.learn_on)
+    assert (spelt.model, spelt.deviations) == (plain.model, plain.deviations)
+
+
 def test_corpora_may_be_named_without_a_format() -> None:
     run = resolved("ccps", train_on="atlas", tasks=("atlas-choice", "atlas-oe"))
     assert learn_on(run) == {"atlas-choice": "atlas-choice:train", "atlas-oe": "atlas-oe:train"}
