@@ -122,7 +122,7 @@ nightly: .venv/nightly  ## everything that takes too long for `test`, hours, and
 	$(BIN)/python -m tests.nightly $(NIGHTLY)
 
 results: install  ## the committed comparison: the paper's methods and sequence probability on the embedded model, three seeds, and its leaderboard
-	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results || exit 1; done
+	for seed in 0 1 2; do $(BIN)/bench run --method paper,sequence-probability --model tiny --seed $$seed --out results --overwrite || exit 1; done
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
 
@@ -130,7 +130,7 @@ results: install  ## the committed comparison: the paper's methods and sequence 
 define ANALYSES
 transfer --on atlas-choice,atlas-oe --leave-subject-out --method $(MOVED) --out build/analysed/transfer
 ccps leave-one-out --task atlas-choice --out results/analyses
-labels --task atlas-choice --method $(LABELLED)
+labels --task atlas-choice --method $(LABELLED) --out results/analyses
 ccps trajectory --task atlas-choice --out results/analyses
 ccps shap --task atlas-choice --out results/analyses
 ccps tokens --task atlas-oe --out results/analyses
@@ -139,7 +139,7 @@ multiverse --task atlas-oe --preset demo --results build/varied --out results/an
 endef
 define ANALYSES_AGAIN
 ccps trajectory --task atlas-oe --out results/analyses
-labels --task atlas-oe --method $(LABELLED)
+labels --task atlas-oe --method $(LABELLED) --out results/analyses
 ccps features --task atlas-oe --out results/analyses
 ccps tokens-raw --task atlas-oe --out results/analyses
 ccps shap --task atlas-oe --out results/analyses
@@ -154,7 +154,7 @@ analyses: install  ## the committed analyses of the embedded model, after a run 
 	$(BIN)/bench run --method $(VARIED),litcab --preset fixed --model tiny --out build/varied
 	$(BIN)/bench run --method $(VARIED) --tune 4 --model tiny --out build/varied
 	printf '%s\n' "$$ANALYSES" | OMP_NUM_THREADS=1 xargs -P 2 -I {} sh -c '$(BIN)/bench analyze {} --model tiny'
-	$(BIN)/bench guard --risk 0.1 --level 0.9 --out results/analyses
+	$(BIN)/bench guard --risk 0.1 --level 0.9 --results results --out results/analyses
 	cp build/analysed/transfer/tiny--transfer* results/analyses
 	printf '%s\n' "$$ANALYSES_AGAIN" | OMP_NUM_THREADS=1 xargs -P 2 -I {} sh -c '$(BIN)/bench analyze {} --model tiny'
 

@@ -6,7 +6,7 @@ These are the public names, in Python files and notebooks:
 
     results = run(methods="ptrue,lts", model="tiny", tasks="atlas-choice", limit=50)
     results.table(), results.frame(), results.figures.reliability()
-    report(load_results("results"), out="report.html")
+    report(load_results("runs"), out="report.html")
     load_head("heads/ccps")("Which gas do plants take in?", "carbon dioxide")
 
 `run` and `report` are subpackages that can also be called as functions. Nothing heavy is imported before a call. Type

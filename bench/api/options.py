@@ -17,6 +17,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from bench.api.errors import UserError, did_you_mean
 
 T = TypeVar("T")
+RUNS = Path("runs")
+"""Folder of results where none is named."""
 
 
 @dataclass(frozen=True)

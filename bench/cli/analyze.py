@@ -16,6 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from bench.api import UserError
+from bench.api.errors import fold_name
+from bench.api.options import RUNS
 from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import GroupedHelp, options_from
@@ -102,9 +104,7 @@ def analyze(
 
     results = method_analyses.run_analysis(method, analysis, request, verbosity.progress())
     kinds = tuple(item.value for item in figure or [FigureFormat.SVG])
-    print_analyses(
-        [build_analysis(result, read_published(result, Path("results")), kinds) for result in results], out, format_
-    )
+    print_analyses([build_analysis(result, read_published(result, RUNS), kinds) for result in results], out, format_)
 
 
 @app.command("transfer", cls=GroupedHelp)
@@ -141,7 +141,7 @@ def labels(config: LabelsConfig, *, as_json: AsJson = False) -> None:
     from bench.run.analyses.label_budgets import run_labels
 
     report = run_labels(config, verbosity.progress())
-    counts = read_counts(Path("results"))
+    counts = read_counts(RUNS)
     studies = [build_analysis(curves, counts) for curves in report.curves]
     print_analyses(studies, config.out, OutFormat.JSON if as_json else OutFormat.TERMINAL)
     print_notes(report.notes)

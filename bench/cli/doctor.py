@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.api import UserError
+from bench.api.options import RUNS
 from bench.cli.commands import AsJson
 from bench.cli.finding import Finding, State, free_memory
 from bench.results import provenance
@@ -77,7 +78,7 @@ def doctor(
     ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Also say whether --model can answer this task.")] = None,
-    out: Results = Path("results"),
+    out: Results = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run can start on this machine, and what to mend; the exit code is 1 if no run can start.

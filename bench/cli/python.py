@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from bench.api import ConfidenceMethod, UserError
-from bench.api.options import from_keywords
+from bench.api.options import RUNS, from_keywords
 from bench.progress import Lines, Progress, Silent, progress_on
 from bench.report.notebook import Page, Results
 from bench.report.selection import Selection
@@ -108,9 +108,7 @@ def run(
 
 
 @_with_fields_as_options(Selection, without=("results",))
-def load_results(
-    folder: Text = "results", *, quiet: bool = False, cache: Text | None = None, **options: object
-) -> Results:
+def load_results(folder: Text = RUNS, *, quiet: bool = False, cache: Text | None = None, **options: object) -> Results:
     """Load results from a folder, with the intervals and tests that tables show.
 
     Args:
@@ -129,7 +127,7 @@ def load_results(
 
 
 def report(
-    results: Results | Text = "results", out: Text = "report.html", figures: Text | None = None, *, quiet: bool = False
+    results: Results | Text = RUNS, out: Text = "report.html", figures: Text | None = None, *, quiet: bool = False
 ) -> Page:
     """Write results as one HTML page and, where asked for, as figures: `bench report` in Python.
 

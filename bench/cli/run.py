@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
+from bench.api.options import RUNS
 from bench.cli import run_files, verbosity
 from bench.cli.commands import AsJson
 from bench.cli.options import options_from
@@ -87,7 +88,7 @@ def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
 
     The commands work in the folder from which the run was started.
     """
-    folder = [] if config.out == Path("results") else ["--results", str(config.out)]
+    folder = [] if config.out == RUNS else ["--results", str(config.out)]
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", config.overrides)) if value]
     commands = {
         "with intervals, calibration and training": ["table", *folder, *filters, "--stats"],

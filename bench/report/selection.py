@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from bench.api.options import Heading, Names, OptionName, Separated
+from bench.api.options import RUNS, Heading, Names, OptionName, Separated
 
 
 class Against(StrEnum):
@@ -37,7 +37,7 @@ class Layout(StrEnum):
 class Selection:
     """Results that a table or report shows; each field is a command-line option, with its help below."""
 
-    results: Annotated[Path, Heading("What is shown")] = Path("results")
+    results: Annotated[Path, Heading("What is shown")] = RUNS
     """Folder of results."""
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
@@ -112,11 +112,11 @@ class MultiverseRequest:
     """Model of the results, by its name in tables."""
     task: str
     """Task of the results."""
-    results: Path = Path("results")
+    results: Path = RUNS
     """Folder of results."""
     preset: str | None = None
     """Preset of the table. Default: the only one there is."""
     methods: Names = ()
     """Print claims about these methods only; ranks and tests still cover all methods. Default: all."""
-    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
+    out: Annotated[Path, Heading("Output")] = RUNS / "analyses"
     """Folder of the tables and figures."""

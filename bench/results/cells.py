@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.api import UserError
+from bench.api.options import RUNS
 from bench.results.files import FAILED, PARTIAL, RESERVED, path_of, read
 from bench.results.row import ResultRow
 
@@ -75,7 +76,10 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
         UserError: there is no such folder.
     """
     if not folder.is_dir():
-        raise UserError(f"results folder {str(folder)!r} does not exist; run something first: bench run --method all")
+        others = ", or show those of another folder: --results results" if folder == RUNS else ""
+        raise UserError(
+            f"results folder '{folder}' does not exist; run something first: bench run --method all{others}"
+        )
     models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
     files = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
     results = [file for file in files if is_result_file(file)]

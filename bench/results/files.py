@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from bench.api import UserError
 from bench.data.tables import exact_table, parquet_bytes
 from bench.model.specs import NAME, model_label
+from bench.results.provenance import tracked_files
 from bench.results.question_records import QuestionRecords
 from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
 from bench.store.decoding import decode_record, parse_json
@@ -127,6 +128,21 @@ def ensure_writable(out: Path) -> None:
             pass
     except OSError as error:
         raise _unwritable(out, error) from error
+
+
+def refuse_tracked(rows: Iterable[ResultRow], out: Path) -> None:
+    """Check that the files of these results are none that git tracks, in the repository of the folder `out`.
+
+    Raises:
+        UserError: git tracks one.
+    """
+    tracked, paths = tracked_files(out), [path_of(row, out) for row in rows]
+    both = [*paths, *(path.with_suffix(FAILED) for path in paths)]
+    if found := [path for path in both if path.relative_to(out).as_posix() in tracked]:
+        raise UserError(
+            f"{found[0]}{' and others' * (len(found) > 1)}: git tracks this, and the run would replace it; name another"
+            " folder with --out, or replace what is there with --overwrite"
+        )
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ def has_commit(folder: Path, sha: str) -> bool | None:
     return None if shallow == "true" else False
 
 
+def tracked_files(folder: Path) -> frozenset[str]:
+    """Return the paths, relative to a folder, of files in it that git tracks; empty without git or a repository."""
+    return frozenset((_git(folder, "ls-files", "-z") or "").split("\0"))
+
+
 @functools.cache
 def code(root: Path | None = None) -> Mapping[str, Any]:
     """Return version and commit of the harness, found from the folder of the package, not from the working directory.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bench.api.options import Heading, Names, OptionName, OrNumber
+from bench.api.options import RUNS, Heading, Names, OptionName, OrNumber
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,10 @@ class RunConfig:
     """Ray cluster: auto or HOST:PORT. Default: $RAY_ADDRESS, or one on this machine."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
-    out: Annotated[Path, Heading("Output")] = Path("results")
+    out: Annotated[Path, Heading("Output")] = RUNS
     """Folder of results."""
+    overwrite: bool = False
+    """Also replace results that git tracks. Default: refuse."""
     save_heads: Path | None = None
     """Folder in which the head of each method is kept, for bench score and load_head. Default: none is kept."""
     cache: Path | None = None

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 from bench.api import ConfidenceMethod
@@ -102,7 +102,7 @@ def run(
     """
     progress = progress or Silent()
     with open_run(config, progress, classes, opened) as work:
-        report = _run(config, work.resolved, work.resources, progress)
+        report = _run(config, work, progress, opened.seeds if opened else ())
     report.notes += work.notes(failed=report.any_failed)
     return report
 
@@ -159,7 +159,8 @@ def open_run(
                 yield OpenRun(resolved, resources, log)
 
 
-def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progress: Progress) -> RunReport:
+def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[int]) -> RunReport:
+    resolved, resources = work.resolved, work.resources
     reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
     # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
@@ -185,13 +186,21 @@ def _run(config: RunConfig, resolved: ResolvedRun, resources: Resources, progres
         _log_decisions(config, resolved, resources, prepared)
     if config.dry_run:
         return report
+    rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
+    if not config.overwrite:
+        kinds = ("", *(f"{files.RECALIBRATED}{kind}" for kind in resolved.recalibrate))
+        cells = [
+            replace(rows.cell(step.method + kind, prepared.data_by_split[step.where]), seed=seed)
+            for step, kind, seed in product(prepared.steps, kinds, seeds or (config.seed,))
+            if isinstance(step, Predict)
+        ]
+        files.refuse_tracked(cells, config.out)
 
     batches = BatchBuilder(reader)
     fitter = Fitter(
         resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
     )
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
-    rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
     done = StepResults(resolved, prepared.selecting, prepared.data_by_split)
     recalibration = Recalibration(resolved, done, fitter, predictor, rows)
     writer = CellWriter(config.out, resolved.protocol.letters, report, heads)

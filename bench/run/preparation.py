@@ -89,6 +89,8 @@ class ModelHandle:
     """Holds a loaded model for further runs that differ only in their seed, so that it is loaded once."""
 
     lm: LanguageModel | None = None
+    seeds: tuple[int, ...] = ()
+    """Seeds of all these runs."""
 
 
 def open_resources(

@@ -105,6 +105,35 @@ class RowBuilder:
         scored = self.with_numbers(row, inputs.predicted, result.confidence, result.score)
         return replace(scored, scale=result.scale)
 
+    def cell(self, name: str, test: SplitData) -> ResultRow:
+        """Build a row with only what identifies the cell and so names its file; known before anything is computed.
+
+        Args:
+            name: name of the method, with its recalibration if it has one.
+            test: test split with its prompts.
+        """
+        base, protocol = files.base_of(name), self.resolved.protocol
+        unusual: dict[str, object] = {}  # retokenised answers, no exemplars (docs/methods.md §0.15, §0.3)
+        if any(isinstance(answer.text, str) for answer in test.released.values()):
+            unusual["answer_ids"] = "retokenised"
+        any_shown = any(exemplars for shard in test.shards for exemplars in shard.shown)
+        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.has_external_prompts and not any_shown:
+            unusual["shots"] = 0
+        config = {**self.resolved.config_of(base, test.where.task), **self.reader.nondefault_settings, **unusual}
+        return ResultRow(
+            method=name,
+            model=self.reader.lm.label,
+            task=test.where.task,
+            preset=self.resolved.preset,
+            seed=self.config.seed,
+            config=config if name == base else config | self.resolved.limit_of_training,
+            protocol=protocol.digest(),
+            task_version=test.task.card.version,
+            deviations={**self.resolved.deviations_of(base), **unusual},
+            status="ok",
+            limit=self.config.limit,
+        )
+
     def row(self, name: str, inputs: Inputs) -> ResultRow:
         """Build the result row of a method without what its prediction gives.
 
@@ -113,12 +142,6 @@ class RowBuilder:
         test, protocol, release = inputs.predicted, self.resolved.protocol, self.resolved.release
         counted = np.flatnonzero(test.included)
         correct, is_choice = test.correct[counted], test.task.format is Format.CHOICE
-        unusual: dict[str, object] = {}  # retokenised answers, no exemplars (docs/methods.md §0.15, §0.3)
-        if any(isinstance(answer.text, str) for answer in test.released.values()):
-            unusual["answer_ids"] = "retokenised"
-        any_shown = any(exemplars for shard in test.shards for exemplars in shard.shown)
-        if protocol.shots > 0 and "dev" in test.task.card.splits and not test.has_external_prompts and not any_shown:
-            unusual["shots"] = 0
         judge = None if is_choice else "release" if test.has_external_labels else self.judge.name
         if isinstance(release, AnswerFile) and release.judge is not None:
             judge = f"imported:{release.judge}"
@@ -152,17 +175,9 @@ class RowBuilder:
         if read not in self._costs:  # counted once for all methods with the same splits
             self._costs[read] = compute_costs(inputs.data_by_split, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
-        return ResultRow(
-            method=name,
-            model=self.reader.lm.label,
-            task=test.where.task,
-            preset=self.resolved.preset,
-            seed=self.config.seed,
-            config={**self.resolved.config_of(name, test.where.task), **self.reader.nondefault_settings, **unusual},
+        return replace(
+            self.cell(name, test),
             dtype=self.reader.lm.dtype_name,
-            protocol=protocol.digest(),
-            task_version=test.task.card.version,
-            deviations={**self.resolved.deviations_of(name), **unusual},
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=judge,
             answers_source=self.resolved.answers,
@@ -170,7 +185,6 @@ class RowBuilder:
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
             tuning=tuning_account(self.resolved, name, inputs),
-            status="ok",
             n=len(correct),
             n_unparsed=sum(not test.answers[row].parsed for row in counted),
             n_empty=int((~test.answered[counted]).sum()),
@@ -180,7 +194,6 @@ class RowBuilder:
             llm_accuracy=float(correct.mean()) if len(counted) else None,
             letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
-            limit=self.config.limit,
             notes=tuple(self._notes(name, inputs)),
             provenance=provenance.collect(",".join(self.reader.lm.devices), revisions),
         )

@@ -23,11 +23,12 @@ def run_seeds(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
     Raises:
         UserError, ContractError: the only run raised it, or all runs raised the same error.
     """
-    joint, opened, errors = RunReport([]), ModelHandle(), []
+    seeds = tuple(config.seed for config in configs)
+    joint, opened, errors = RunReport([]), ModelHandle(seeds=seeds), []
     several = len(configs) > 1
     if several:
         progress.say(
-            f"Seeds {', '.join(str(config.seed) for config in configs)}, one after the other, each with results of its"
+            f"Seeds {', '.join(map(str, seeds))}, one after the other, each with results of its"
             f" own; what the model reads for seed {configs[0].seed} is stored for the others, but for samples"
         )
     for config in configs:
@@ -36,7 +37,7 @@ def run_seeds(configs: Sequence[RunConfig], progress: Progress) -> RunReport:
         except (UserError, ContractError) as error:
             if not several:
                 raise
-            opened = ModelHandle()  # a method may have changed its weights
+            opened = ModelHandle(seeds=seeds)  # a method may have changed its weights
             errors.append(error)
             joint.stopped.append(f"seed {config.seed}: {error}")
             progress.say(f"seed {config.seed} stopped: {error}")

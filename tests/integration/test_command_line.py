@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -201,6 +202,44 @@ def test_impossible_seed_is_told_and_others_are_stored(ran: Place, words: list[o
     assert "What the other seeds gave is stored." in result.stderr
     assert {row["seed"] for row in ran.rows("seeds").values()} == {0}
     assert "ptrue" in result.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_results_that_git_tracks_are_replaced_only_with_overwrite(ran: Place, small_model: Path, rivers: Path) -> None:
+    words = ["--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit", 20]
+    ran.run(*words, "--recalibrate", "platt", "--seed", 1, out="kept")
+    (tracked,) = (ran / "kept").glob("**/ptrue+platt--*--s1--*.json")
+    for arguments in (["init", "--quiet"], ["add", tracked]):
+        subprocess.run(["git", "-C", ran / "kept", *map(str, arguments)], check=True)
+    before = tracked.stat().st_mtime_ns
+    again = [*words, "--recalibrate", "platt", "--seed", "0,1"]
+    refused = ran.run(*again, out="kept", code=2)
+    assert refused.stderr.splitlines()[-1] == (
+        f"bench: {tracked}: git tracks this, and the run would replace it; name another folder with --out, or replace"
+        " what is there with --overwrite"
+    )
+    assert not refused.stdout
+    assert tracked.stat().st_mtime_ns == before
+    assert {row["seed"] for row in ran.rows("kept").values()} == {1}  # before anything is computed for another seed
+    ran.run(*words, "--seed", 1, out="kept")  # not the one that is tracked
+    ran.run(*again, "--overwrite", out="kept")
+    assert tracked.stat().st_mtime_ns != before
+
+
+def test_results_go_to_runs_and_are_read_from_there(
+    small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {"CONFBENCH_CACHE": str(tmp_path / "cache")}
+    for command in ("table", "report", "guard"):
+        assert bench(command, env=env).stderr == (
+            "bench: results folder 'runs' does not exist; run something first: bench run --method all, or show those of"
+            " another folder: --results results\n"
+        )
+    named = ["--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers]
+    assert bench("run", *named, "--limit", 4, env=env).returncode == 0
+    assert list((tmp_path / "runs").glob("partial/*/rivers/ptrue--*.json"))
+    assert "ptrue" in bench("table", env=env).stdout
 
 
 def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: list[object]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bench.api import UserError
-from bench.api.options import Heading, Names, OptionName, OrNumber, words_of
+from bench.api.options import RUNS, Heading, Names, OptionName, OrNumber, words_of
 from bench.data.splits import MIN_LABELS
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
@@ -138,7 +138,7 @@ class TransferConfig:
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
-    out: Annotated[Path, Heading("Output")] = Path("results/transfer")
+    out: Annotated[Path, Heading("Output")] = RUNS / "transfer"
     """Folder of the results, the tables and the figure."""
     cache: Path | None = None
     """Folder for what later runs reuse. Default: $CONFBENCH_CACHE, else the user's cache folder."""
@@ -196,7 +196,7 @@ class LabelsConfig:
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
-    out: Annotated[Path, Heading("Output")] = Path("results/analyses")
+    out: Annotated[Path, Heading("Output")] = RUNS / "analyses"
     """Folder of the tables and the figure."""
     cache: Path | None = None
     """Folder for what later runs reuse. Default: $CONFBENCH_CACHE, else the user's cache folder."""

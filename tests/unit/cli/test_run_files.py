@@ -83,7 +83,7 @@ def test_file_elsewhere_means_the_same_places(folder: Path, monkeypatch: pytest.
     Path("there/b.toml").write_text('method = "ptrue"\nmodel = "m.gguf"\ntokenizer = "./original"\n', encoding="utf-8")
     (local,) = asked("there/b.toml")
     assert (Path(local.model), Path(local.tokenizer or "")) == (Path("there/m.gguf"), Path("there/original"))
-    assert read.out == Path("results")  # as without a file: a default is not written
+    assert read.out == Path("runs")  # as without a file: a default is not written
 
 
 def test_file_takes_a_known_name_for_no_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import subprocess
 import sys
 import typing
 from collections.abc import Iterator
@@ -348,6 +349,24 @@ def test_folder_without_permission_is_said(tmp_path):
     tmp_path.chmod(0o555)
     with pytest.raises(UserError, match="Permission denied"):
         ensure_writable(tmp_path / "results")
+
+
+# --- results that git tracks ------------------------------------------------------------------------------------------
+
+
+def test_result_that_git_tracks_is_refused(tmp_path):
+    path = write(ROW, RECORDS, tmp_path)
+    files.refuse_tracked([ROW], tmp_path)  # no repository
+    subprocess.run(["git", "-C", tmp_path, "init", "--quiet"], check=True)
+    files.refuse_tracked([ROW], tmp_path)
+    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    told = f"{path}: git tracks this, and the run would replace it; name another folder with --out, or .* --overwrite"
+    with pytest.raises(UserError, match=told):
+        files.refuse_tracked([ROW], tmp_path)
+    with pytest.raises(UserError, match="and others: git tracks"):
+        files.refuse_tracked([ROW, replace(ROW, seed=1), ROW], tmp_path)
+    files.refuse_tracked([replace(ROW, seed=1)], tmp_path)
+    files.refuse_tracked([ROW], tmp_path / "elsewhere")
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
