@@ -79,7 +79,9 @@ def _grid(guards: GuardedTable) -> Grid:
         if not line.seeds:
             status = line.line.status if not line.line.ok_rows else EN_DASH
             rows.append(GridRow([Cell(label), Cell(status, notes=notes), *[Cell("")] * 5]))
-        elif len(line.seeds) == 1:
+        elif all(_outcome(seed) == _outcome(line.seeds[0]) for seed in line.seeds):
+            if len(line.seeds) > 1:
+                label += f", seeds {', '.join(str(seed.row.seed) for seed in line.seeds)}"
             rows.append(GridRow(_cells(line.seeds[0], label, notes)))
         else:
             risks = [cell.realised.risk for cell in done if cell.realised and cell.realised.risk is not None]
@@ -102,13 +104,18 @@ def _grid(guards: GuardedTable) -> Grid:
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {n}: choose the"
             f" method first, or ask for --level {format_level(joint_level)}, at which all of them hold together."
         )
-    if any(len(line.seeds) > 1 for line in guards.lines):
+    if any(row.is_subrow for row in rows):
         legend.append(
             "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and their mean"
             " of Kept."
         )
     remarks = (*describe_needs(guards), *guards.remarks, *guards.table.remarks)
     return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)))
+
+
+def _outcome(seed: GuardedCell) -> tuple[object, ...]:
+    """Return all that a seed's row shows; seeds of a method without randomness have the same."""
+    return seed.threshold, seed.realised, seed.bound, seed.n_wrong, seed.accepted
 
 
 def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:

@@ -275,6 +275,15 @@ def test_guard_of_another_fit_or_the_same_questions_is_refused(
         found(tmp_path, calibrate_on=OTHER)
 
 
+def test_seeds_with_the_same_guard_share_a_line(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        plant(tmp_path, "ptrue", confidence=np.random.default_rng(7).random(600), seed=seed)
+        plant(tmp_path, "ccps", skill=0.95, seed=seed)
+    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
+    labels = [row.cells[0].text for row in grid.rows]
+    assert labels == ["ccps", "seed 0", "seed 1", "seed 2", "ptrue, seeds 0, 1, 2"]
+
+
 SEEN = "early stopping, scaling and recalibration have seen it"
 
 
