@@ -91,10 +91,14 @@ class Competition:
         """Methods of rank 1: no ranked method is significantly better."""
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
+    def fails(self, line: Line) -> bool:
+        """Whether the Brier score decides, and that of a method is no better than a constant confidence's."""
+        return self.metric == "brier" and line.is_worse_than_constant
+
     @property
     def leaders(self) -> tuple[Line, ...]:
-        """Methods of rank 1; empty if fewer than two methods were ranked."""
-        return self.first if len(self.ranked) >= SEVERAL else ()
+        """Methods of rank 1 that don't fail against a constant confidence; empty if fewer than two were ranked."""
+        return tuple(line for line in self.first if not self.fails(line)) if len(self.ranked) >= SEVERAL else ()
 
 
 def rank(

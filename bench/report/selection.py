@@ -65,6 +65,8 @@ class View(Selection):
 
     stats: Annotated[bool, Heading("How")] = False
     """Also show intervals, spreads, training, and metrics that the paper does not have."""
+    legend: bool = False
+    """Explain all signs and columns, which a terminal does in two lines otherwise."""
     against: Against | None = None
     """Show published numbers beside the measured ones."""
     compare: Annotated[tuple[str, ...] | None, Separated()] = None

@@ -41,6 +41,8 @@ _BEFORE_DTYPE = 5
 """Schema version of older results, which lack the field `dtype`."""
 _BEFORE_TRAIN_LIMIT = 6
 """Schema version of older results, in which `limit` also says that methods learned from a part of the labels."""
+_BEFORE_CHANCE = 7
+"""Schema version of results without `chance_accuracy`."""
 _FIRST = 320
 """Number of training questions, and of validation questions, that older runs with a smaller `--limit` kept."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
@@ -294,15 +296,15 @@ def _read_row(path: Path) -> ResultRow:
         fields.pop(DIGEST, None)
         if version == _BEFORE_DTYPE:
             fields["dtype"] = None
-        if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT}:
-            fields["schema_version"] = SCHEMA_VERSION
+        if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT, _BEFORE_CHANCE}:
+            fields |= {"schema_version": SCHEMA_VERSION, "chance_accuracy": None}
         elif version != SCHEMA_VERSION:
             raise ValueError(
                 f"schema version {version!r}; this program reads versions {_BEFORE_DTYPE} to {SCHEMA_VERSION}"
             )
         row = decode_record(fields, ResultRow)
         informed = row.train_on is not None or row.labels_seen != LabelsSeen()
-        if version != SCHEMA_VERSION and row.limit is not None and informed:
+        if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT} and row.limit is not None and informed:
             n = max(row.limit, _FIRST)  # not into `config`, which the file's name has a digest of
             row = dataclasses.replace(row, deviations={"train_limit": f"first {n}+{n}", **row.deviations})
         if not isinstance(row.provenance.get("code", {}), Mapping):

@@ -10,7 +10,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
 from bench.model.cost import StageTokens
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the JSON form of `ResultRow`. Every change of the fields or their meaning must raise it; a test
 checks the fields."""
 
@@ -143,6 +143,8 @@ class ResultRow:
     """Number of exemplars left out, summed over all prompts, because the context window was too short."""
     llm_accuracy: float | None = None
     """Accuracy of the model: the share of right answers."""
+    chance_accuracy: float | None = None
+    """Accuracy of guessing among each question's options; None for open answers, and in results of earlier versions."""
     letter_rule_disagreement: float | None = None
     """Share of choice answers that would be graded otherwise by the letter rule `substring`; None for open answers."""
     modal_share: float | None = None

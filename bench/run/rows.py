@@ -192,6 +192,11 @@ class RowBuilder:
             counts=counts,
             n_shots_dropped=sum(shard.dropped for split_data in inputs.splits for shard in split_data.shards),
             llm_accuracy=float(correct.mean()) if len(counted) else None,
+            chance_accuracy=(
+                float(np.mean([1 / len(test.questions[row].choices) for row in counted]))
+                if is_choice and len(counted)
+                else None
+            ),
             letter_rule_disagreement=float(np.mean(by_substring != test.correct)) if is_choice else None,
             cost={**self._costs[read], **({"adapter_training": total(trained)} if trained else {})},
             notes=tuple(self._notes(name, inputs)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from bench.api import IntArray, Ragged
 from bench.model.language_model import LanguageModel
-from bench.model.prefix_tree import PrefixTree, one_pack, plan_packs
+from bench.model.prefix_tree import PrefixTree, one_pack
 from bench.model.session import run_blocks
 from bench.training.job import Job
 
@@ -44,24 +45,33 @@ class TokensFed:
 def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Group distinct sequences for forward passes of up to `budget` tokens; return the groups as lists of indices.
 
-    Sequences of one group are neighbours in the prefix tree; they need not have a common prefix. Without a KV cache
-    each pass computes the prefixes of its sequences again, so few large passes feed the fewest tokens. A pass of a
-    single pack may exceed the budget by the pack's shared prefix.
+    Sequences of one group are neighbours in lexicographic order, so common prefixes are computed once in a pass.
+    Without a KV cache each pass computes the prefixes of its sequences again: of all cuts of that order, the one with
+    the fewest tokens is taken, then that with the fewest passes. A sequence longer than the budget is a group.
     """
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
+    new = [len(sequences[i]) for i in order]  # tokens that a sequence adds to the one before it
+    for k, (before, row) in enumerate(pairwise(sequences[i] for i in order), start=1):
+        shorter = min(len(before), len(row))
+        differs = np.flatnonzero(before[:shorter] != row[:shorter])
+        new[k] -= int(differs[0]) if len(differs) else shorter
+    best = [(0, 0, 0)]  # for the first k sequences: tokens, passes, and where the last pass begins
+    for end in range(1, len(order) + 1):
+        tokens, found = 0, []
+        for start in range(end - 1, -1, -1):
+            whole = tokens + len(sequences[order[start]])
+            if start == end - 1 or whole <= budget:
+                found.append((best[start][0] + whole, best[start][1] + 1, start))
+            tokens += new[start]
+            if tokens > budget:
+                break
+        best.append(min(found))
     groups: list[list[int]] = []
-    tree = PrefixTree()
-    for pack in plan_packs(sequences, budget):
-        rows = [int(row) for row in pack.rows]
-        for row in rows:
-            tree.add(sequences[row])
-        if groups and tree.nodes <= budget:
-            groups[-1] += rows
-            continue
-        groups.append(rows)
-        tree = PrefixTree()
-        for row in rows:
-            tree.add(sequences[row])
-    return groups
+    end = len(order)
+    while end:
+        groups.append(order[best[end][2] : end])
+        end = best[end][2]
+    return groups[::-1]
 
 
 class LossProbe:

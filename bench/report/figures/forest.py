@@ -50,19 +50,19 @@ class Differences(NamedTuple):
 def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
     """Return the differences of a table's methods to the best one, for each metric in which pairs were tested.
 
-    The best method is the first leader: it has the best mean of those methods that no other method significantly
-    beats. By default the metrics are the headline metric and AUROC.
+    The best method has the best mean of those that no ranked method significantly beats, whether or not a constant
+    confidence does. By default the metrics are the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
     for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
-        leaders, pairs = table.leaders(metric), {}
-        for pair in table.standings.pairs if table.standings and leaders else ():
-            if pair.metric == metric and leaders[0].key in {pair.first, pair.second}:
-                to_best = pair.reversed() if pair.first == leaders[0].key else pair
+        best, pairs = next(iter(table.competition(metric).first), None), {}
+        for pair in table.standings.pairs if table.standings else ():
+            if best and pair.metric == metric and best.key in {pair.first, pair.second}:
+                to_best = pair.reversed() if pair.first == best.key else pair
                 if to_best.first in shown:
                     pairs[to_best.first] = to_best
-        if table.standings and pairs:
-            differences.append(Differences(metric, leaders[0], pairs, 1 - table.standings.level))
+        if table.standings and best and pairs:
+            differences.append(Differences(metric, best, pairs, 1 - table.standings.level))
     return differences
 
 

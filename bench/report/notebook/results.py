@@ -189,7 +189,8 @@ class Results:
         tables = self._chosen(view)
         if view.against:
             tables = build.add_published(tables, published.read(self.folder))
-        return ShownTable(build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS))
+        views = build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+        return ShownTable(views)
 
     def verdict(self) -> Sentences:
         """Return a text for each table: the model and task, and which methods are best by the tests.

@@ -83,6 +83,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
     costs = {} if line.n is None else {"n": count(line.n)}
     costs["seeds"] = str(line.n_runs) if len(line.seeds) == line.n_runs else f"{len(line.seeds)} of {line.n_runs}"
     costs["labels"] = count(labels) if labels else "none"
+    costs["group"] = line.group
     costs |= {name: compact_count(amount) for name, amount in amounts.items() if amount is not None}
     if seconds is not None:
         costs["seconds"] = "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}"

@@ -8,7 +8,7 @@
       "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": index}, ...],
       "headline": "brier",                                  metric that methods are ordered and ranked by
       "headlines": {metric: sentences, ...},                what leaders and ranks by each metric mean
-      "parts": [name of each group of methods, ...], "costs": [{"key", "label", "title"}, ...],
+      "parts": [name of each recalibration, ...], "costs": [{"key", "label", "title"}, ...],
       "verdict": {...},                                     see `verdict.verdict_data`
       "blocks": [{"model", "task", "label", "facts": [...], "caption", "subjects": [...], "sizes": [...],
                   "lines": [...],                           see `lines.line_data`; `csv` is an index in "csv"
@@ -28,9 +28,9 @@
       "provenance": [[name, [[value, number of results that have it], ...]], ...],
     }
 
-A block is the table of one model and task. A line is one method over its seeds; lines are ordered by group ("parts"),
-then by the headline metric. Confidences are integers in ten-thousandths, which keeps the page small. Means have six
-decimals; the text that the page shows for a mean is stored beside it.
+A block is the table of one model and task. A line is one method over its seeds; lines are ordered by recalibration
+("parts"), then by the headline metric. Confidences are integers in ten-thousandths, which keeps the page small. Means
+have six decimals; the text that the page shows for a mean is stored beside it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from bench.report.tables import legend
 from bench.report.tables.caption import distinguishing_labels, limit_sentence, preset_sentence
 from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
-from bench.report.tables.model import COLUMNS, GROUPS, HEADLINE, Line, Table, one_line_per_method
+from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table, one_line_per_method
 from bench.report.text import plain
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText
@@ -69,15 +69,10 @@ _COSTS: Mapping[str, tuple[str, str]] = {
     "tokens": ("Tokens read", "Token positions fed to the model for this method alone, adapter training included"),
     "generated": ("Generated", "Tokens that the model writes for this method alone"),
     "parameters": ("Parameters", "Trained parameters"),
+    "group": ("Group", "A method of the paper, another that does not learn, or another that does"),
     "seconds": ("Seconds", "Fitting and predicting, without reading the model"),
 }
 """Columns of costs of the page's table: name -> heading, and the text that explains the heading."""
-_PARTS: Mapping[str, str] = {
-    "paper": "Methods of the paper",
-    "untrained": "Other methods, which learn nothing",
-    "trained": "Other methods, which learn",
-}
-"""Group of methods -> heading above the lines of that group in the page's table."""
 _NOTES: Mapping[str, str] = {
     "ece": "calibration error / by chance",
     "rmsce": "calibration error, without chance",
@@ -138,7 +133,7 @@ def payload(
     names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
-    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # n and seeds are shown only if they differ
+    values = {name: {line.get(name) for line in costs} for name in _COSTS}  # shown only if they differ: n, seeds, group
     codes = [row.provenance.get("code") for row in rows]  # provenance comes from a file, which may hold anything
     return {
         "preset": presets[0],
@@ -155,14 +150,11 @@ def payload(
         ],
         "headline": first,
         "headlines": {name: f"{words['leads']} {words['ranks']}" for name, words in headlines.items()},
-        "parts": [
-            _PARTS[GROUPS[group]] + (f", recalibrated by {plain(recalibration)}" if recalibration else "")
-            for recalibration, group in parts
-        ],
+        "parts": [f"Recalibrated by {plain(kind)}" if kind else "Not recalibrated" for kind in parts],
         "costs": [
             {"key": name, "label": label, "title": title}
             for name, (label, title) in _COSTS.items()
-            if (len(values[name]) > 1 if name in {"n", "seeds"} else values[name] - {None})
+            if (len(values[name]) > 1 if name in {"n", "seeds", "group"} else values[name] - {None})
         ],
         "verdict": verdict.verdict_data(tables, names) if tables else None,
         "blocks": blocks,
@@ -248,9 +240,9 @@ class _Page:
         }
 
     def _ordered(self, table: Table) -> list[Line | int]:
-        """Return the table's lines in order, and with each group of methods those that have no result in this table.
+        """Return the table's lines in order, and with each recalibration the methods without a result in this table.
 
-        A method without a result is given as its index in the page's list of methods, after the lines of its group.
+        A method without a result is given as its index in the page's list of methods, after the lines of its part.
         """
         methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}

@@ -87,8 +87,10 @@ def _verdict(payload: Data) -> Iterator[Element]:
     yield table({"id": "verdicts", "class": "verdicts"}, caption, headings, el("tbody", *rows))
     yield from (el("p", {"class": "explained"}, sentence) for sentence in verdict["explained"])
     paragraphs = (
-        el("p", el("b", f"{title}: {first}"), " " + " ".join(others)) for title, (first, *others) in verdict["words"]
-    )
+        el("p", el("b", f"{title}: {first}"), " " + " ".join(others),
+           el("span", {"class": "muted"}, " " + " ".join(details)))
+        for title, (first, *others), details in verdict["words"]
+    )  # fmt: skip
     unfolded = {"id": "sentences", "open": "" if len(verdict["words"]) <= _FEW else None}
     yield el("details", unfolded, el("summary", "The verdicts in sentences"), *paragraphs)
 

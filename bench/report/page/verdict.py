@@ -3,7 +3,7 @@
 {"title": "Who leads, by Brier score", "explained": [sentence, sentence],
  "columns": [[heading, short heading], ...],
  "rows": [{"state": "sure" | "tied" | "not tested" | "none" | "several", "texts": [text of each column]}, ...],
- "words": [[name of a table, [sentence, ...]], ...]}
+ "words": [[name of a table, [sentence of the advice, ...], [further sentence, ...]], ...]}
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BRIER = (
     " is wrong, in percent; less is better."
 )
 _STATES = (
-    "A method leads where no ranked method is significantly better. Its lead is sure where it is significantly better"
-    " than every other ranked method (all pairs tested together, at 95 %), else it is tied. Ranked are the methods that"
-    " were tested together; the sentences name the others."
+    "A method leads where no ranked method is significantly better, nor, by Brier score, a constant confidence as good."
+    " Its lead is sure where it is significantly better than every other ranked method (all pairs tested together, at"
+    " 95 %), else it is tied. Ranked are the methods that were tested together; the sentences name the others."
 )
 _AHEAD = "Ahead: how far the best mean is ahead of the second, in points, with the 95 % interval of this pair."
 _AHEAD_OF_SEVERAL = (
@@ -67,7 +67,8 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
         state = "several" if row.models > 1 else "none" if row.sure == EN_DASH else row.sure.removesuffix(FEW)
         rows.append({"state": state, "texts": [row.task, *texts.values()]})
     ahead = _AHEAD_OF_SEVERAL if any(row.models > 1 for row in summary) else _AHEAD
-    words = [[title, list(verdict_of(table).sentences)] for title, table in zip(names, full, strict=True)]
+    verdicts = zip(names, map(verdict_of, full), strict=True)
+    words = [[title, list(found.sentences), list(found.details)] for title, found in verdicts]
     return {
         "title": f"Who leads, by {label}",
         "explained": [f"{about} {_STATES}", f"{ahead} {_COST} {_ORDER}"],

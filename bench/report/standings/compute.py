@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import UserError
-from bench.report.competition import CHANCE, NEEDS_ORDER
+from bench.report.competition import CHANCE, NEEDS_ORDER, badness
 from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
@@ -39,7 +39,8 @@ class LineStanding:
     calibrated_p: float
     """P value of the test of perfect calibration."""
     ranks: Mapping[str, int]
-    """Metric name -> rank of the line among lines with the same answers, labels and recalibration. A metric without
+    """Metric name -> rank of the line among lines with the same answers, labels and recalibration: 1 plus the number of
+    significantly better ones, and at least the rank of each line with a better mean. A metric without
     tests has no rank, and a line whose training was cut short has no ranks. By a metric of `NEEDS_ORDER`, only lines
     with an AUROC above chance are ranked."""
     constant: float = 0.25
@@ -161,6 +162,13 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
             compared[metric] = tuple(
                 pair if pair.winner(alpha) in allowed else replace(pair, p_corrected=None) for pair in compared[metric]
             )
+        for metric, by_name in ranked.items():
+            ranked[metric] = falling = dict(by_name)
+            for block in blocks:  # the better mean has no larger rank, though a smaller difference may be significant
+                means = {n: stats.methods[n].estimates[metric].value for n in block if n in falling}
+                largest = 1
+                for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
+                    falling[name] = largest = max(largest, falling[name])
         for i, key in enumerate(group):
             loss = np.square(rates[key] - first.correct)
             loss = stats.strata.means(loss) if settings.average == "subjects" else loss

@@ -23,8 +23,9 @@ from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.caption import build_facts, too_few
+from bench.report.tables.caption import build_facts, too_few, unjudgeable
 from bench.report.tables.grid import TableViews
+from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
@@ -100,7 +101,7 @@ def build(
         table = Table(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
             task_version=first.task_version, facts=build_facts(group, origins), lines=tuple(lines), standings=standings,
-            average=average, too_few=too_few(group.rows),
+            average=average, too_few=too_few(group.rows), unjudgeable=unjudgeable(group.rows),
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables
@@ -136,13 +137,16 @@ def mark_plugins(tables: Sequence[Table], built_in: Collection[str]) -> list[Tab
     return marked_tables
 
 
-def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = False) -> TableViews:
+def table_views(
+    tables: Sequence[Table], *, stats: bool = False, models: bool = False, legend: bool = False
+) -> TableViews:
     """Lay out tables as grids, CSV records and JSON data, from which all output formats are made.
 
     Args:
         tables: from `build`.
         stats: include intervals, and metrics that the paper does not have.
         models: show two models side by side, instead of one table for each model and task.
+        legend: print the whole legend in a terminal too, not its two lines; `stats` does so as well.
 
     Raises:
         UserError: the tables can't be shown side by side, see `side_by_side.model_grids`.
@@ -150,6 +154,8 @@ def table_views(tables: Sequence[Table], *, stats: bool = False, models: bool = 
     grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
         grids = [layout.overview_grid([table.with_hidden_lines() for table in tables]), *grids]
+    if not (legend or stats):
+        grids = [replace(grid, brief=brief(tables)) for grid in grids]
     return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
 
 

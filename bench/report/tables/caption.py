@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,8 @@ MANY = 100
 """Number of questions below which the caption warns."""
 ENOUGH = 20
 """Number of right answers, and of wrong answers, below which the caption warns."""
+_Z = 1.96
+"""Standard errors by which a model's accuracy must exceed that of guessing."""
 _GENERATED = "generate"
 """Value of `answers_source` for answers that the run itself generated."""
 
@@ -41,7 +44,33 @@ def too_few(rows: Sequence[ResultRow]) -> str:
         for what, (least, values) in counts.items()
         if min(values, default=least) < least
     ]
-    return f"Too few to tell methods apart unless they differ much: {join(few)}." if few else ""
+    return f"Too few to choose by: {join(few)}." if few else ""
+
+
+def unjudgeable(rows: Sequence[ResultRow]) -> str:
+    """Return why no method can be judged by these answers, and what to look at; empty if methods can be judged.
+
+    All answers are right, or all wrong, or the model is right no more often than by guessing among the options.
+    """
+    known = [row for row in rows if row.n and row.llm_accuracy is not None]
+    shares = {row.llm_accuracy for row in known}
+    if not known or (n := known[0].n) is None:
+        return ""
+    if shares == {0.0}:
+        return (
+            f"All {count(n)} answers were graded wrong, so no method can be judged: look at some answers (bench report)"
+            " and at how they are graded."
+        )
+    if shares == {1.0}:
+        return f"All {count(n)} answers are right, so no method can be judged: take harder questions."
+    right, chance = max(row.llm_accuracy or 0.0 for row in known), known[0].chance_accuracy
+    if chance is None or right > chance + _Z * math.sqrt(chance * (1 - chance) / n):
+        return ""
+    unread = f", and {count(known[0].n_unparsed)} answers name no option" if known[0].n_unparsed else ""
+    return (
+        f"The model is right in {percent(right)} %, no more than by guessing ({percent(chance)} %){unread}: no"
+        " method can be judged by it; take another model or easier questions."
+    )
 
 
 def preset_sentence(row: ResultRow) -> str:
@@ -107,7 +136,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     accuracy = f"; the model answers {range_text(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
         yield f"n = {range_text([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
-    yield too_few(rows)
+    yield unjudgeable(rows) or too_few(rows)
     yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
     yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))

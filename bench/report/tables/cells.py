@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
+from bench.report.averages import mean_of
 from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, range_text, signed, value_text
+from bench.report.verdict.phrases import compact_count
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
-_DROP_PRIORITY = {"aucpr": 1, "acc": 2}
+_DROP_PRIORITY = {"aucpr": 6, "acc": 7}
 """Order in which a narrow terminal drops metrics, the largest number first; metrics in `--metrics` are kept."""
 _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
@@ -44,10 +46,7 @@ def method_cell(line: Line, *, leads: bool = False) -> Cell:
 
 
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield each line (method) and whether it begins a new block.
-
-    Lines of one block have the same recalibration and the same group (paper, untrained, trained).
-    """
+    """Yield each line (method) and whether it begins a new block; lines of one are recalibrated alike."""
     before = None
     for line in lines:
         yield line, before not in {None, line.part}
@@ -92,32 +91,36 @@ def rank_columns(table: Table) -> list[tuple[Column, Callable[[Line], Cell]]]:
 
 
 def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[Line], Cell]]]:
-    """Return the columns after the metrics (seeds, n, labels), each with the function that fills its cells.
+    """Return the columns after the metrics (seeds, n, cost, group), each with the function that fills its cells.
 
-    Seeds are left out if all methods have the same number of seeds, and no method has both ok seeds and others. The
-    number of questions, n, is left out if it is the same for all methods.
+    Left out are groups if all methods are of one; seeds if all methods have as many, and no method has both ok seeds
+    and others; the number of questions, n, if it is the same for all.
     """
 
     def seeds(line: Line) -> Cell:
         return Cell(f"{len(line.seeds)} of " * (len(line.seeds) != line.n_runs) + str(line.n_runs))
 
     def labels(line: Line) -> Cell:
-        """Return how many labels the method used in training and in validation, e.g. `1,280 gold/320`."""
-        if line.status != "ok":
+        totals = [seen.train + seen.validation + seen.gold for seen in line.labels]
+        return DASH if line.status != "ok" else Cell(range_text(totals, count) if any(totals) else "none")
+
+    def tokens(line: Line) -> Cell:
+        if line.status != "ok" or not line.tokens or not line.n:
             return DASH
-        names = ("train", "validation", "gold")
-        train, validation, gold = (range_text((getattr(seen, name) for seen in line.labels), count) for name in names)
-        if {train, validation, gold} == {"0"}:
-            return Cell("none")
-        training = train if gold == "0" else f"{gold} gold" if train == "0" else f"{train}+{gold} gold"
-        return Cell(f"{training}/{validation}")
+        read, written = (compact_count((mean_of(each) or 0.0) / line.n) for each in (line.tokens, line.generated))
+        return Cell(read + f" + {written}" * any(line.generated))
 
     columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):
         columns.append((Column("seeds", droppable=3, sentence=legend.SEEDS), seeds))
     if len({line.n for line in table.lines if line.n is not None}) > 1:
         columns.append((Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))))
-    return [*columns, (Column("labels", droppable=5, is_in_latex=stats, sentence=legend.LABELS), labels)]
+    columns.append((Column("labels", droppable=1, is_in_latex=stats, sentence=legend.LABELS_AS_SUM), labels))
+    if any(line.tokens for line in table.lines):
+        columns.append((Column("tokens", droppable=2, is_in_latex=stats, sentence=legend.TOKENS), tokens))
+    if legend.has_groups(table.lines):
+        columns.append((Column("group", droppable=5, sentence=legend.GROUPS), lambda line: Cell(line.group)))
+    return columns
 
 
 def _seeds_differ(lines: Sequence[Line]) -> bool:
@@ -134,8 +137,7 @@ def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
     """Yield a sentence that names the metric by which rows are sorted, if no column shows this metric."""
     headline = tables[0].headline
     if ranked_by(headline) not in tables[0].columns:
-        lines = [line for table in tables for line in table.lines]
-        yield f"{legend.order_sentence(lines, headline)[:-1]}, which is not shown."
+        yield f"{legend.order_sentence(headline)[:-1]}, which is not shown."
 
 
 def general_footnotes(table: Table) -> tuple[str, ...]:

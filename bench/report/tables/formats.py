@@ -118,7 +118,8 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
         if notes or grid.remarks or dropped:
             console.print()
     unseen = {column for grid in grids for column in grid.columns} - shown
-    console.print(Text(" ".join(merge_legends(grids, unseen)), style="dim"), highlight=False)
+    legend = next((grid.brief for grid in grids if grid.brief), "") or " ".join(merge_legends(grids, unseen))
+    console.print(Text(legend, style="dim"), highlight=False)
 
 
 def merge_legends(grids: Sequence[Grid], dropped: Collection[Column] = ()) -> list[str]:

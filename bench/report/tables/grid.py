@@ -78,6 +78,8 @@ class Grid:
     """Label of the table in LaTeX."""
     is_folded: bool = False
     """Whether a narrow terminal folds long texts of this table; if not, it splits the table into panels of columns."""
+    brief: str = ""
+    """What a terminal prints in place of the legend; empty if it prints the legend."""
 
     @property
     def footnotes(self) -> tuple[str, ...]:

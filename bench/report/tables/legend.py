@@ -44,9 +44,8 @@ _TESTS = (
     " number."
 )
 _BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
-_GROUPS = (
-    "The paper's methods stand first, then others that don't learn, then others that do; marks, ranks and tests are"
-    " those of the whole {group}."
+GROUPS = (
+    "Group: the methods of the paper, others that don't learn, others that do; marks, ranks and tests are those of all."
 )
 _BY_SQUARE = (
     "In calibration, RMSCE decides, the root mean squared calibration error without what chance adds to it, where less"
@@ -58,16 +57,17 @@ _CONSTANT = (
     " 50 % where no method was trained."
 )
 _RANKS = (
-    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}. {order} A rank"
-    " can be smaller than one above it, because a large difference that varies much is less significant than a small"
-    " one that varies little."
+    "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}, and at least the"
+    " rank above it. {order}"
 )
-_LEADING = f"{LEADS} (bold) marks the leading group: no ranked method has a significantly better {{metric}}."
-ORDER = "{rows} are in the order of the mean {metric}."
-_ROWS, _ROWS_OF_GROUPS = "Rows", "The rows of a group"
-LABELS = (
-    "Labels are the answers that a method was told to be right or wrong, in training and, after the slash, in"
-    " validation; gold are training questions of which it read the right answer."
+_LEADING = (
+    f"{LEADS} (bold) marks the leading group: no ranked method has a significantly better {{metric}}; nor, by Brier"
+    " score, a constant confidence one as good."
+)
+ORDER = "Rows are in the order of the mean {metric}."
+TOKENS = (
+    "Tokens are those that the model reads, and after + those that it generates, for this method alone and one tested"
+    " answer, training included (k: a thousand)."
 )
 DASHES = f"{EN_DASH} stands where there is no number or no rank; a footnote there, or at the method, says why."
 LABELS_AS_SUM = (
@@ -107,10 +107,10 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
         sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
         sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
     sentences += [_BLOCKS] * (_group_noun(lines) == "block")
-    sentences += [_GROUPS.format(group=_group_noun(lines))] * has_groups(lines)
     sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
     if not is_bare:
-        sentences += [LABELS]
+        sentences += [LABELS_AS_SUM]
+        sentences += [TOKENS] * any(line.tokens for line in lines) + [GROUPS] * has_groups(lines)
         sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
         sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
@@ -146,10 +146,21 @@ def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADL
         "floor": FLOOR,
         "calibration": _BY_SQUARE,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
-        "groups": _GROUPS.format(group="block") if has_groups(methods) else None,
-        "ranks": _ranks("block", methods, headline),
+        "groups": GROUPS if has_groups(methods) else None,
+        "ranks": _ranks("block", headline),
         "leads": _LEADING.format(metric=metric_name(ranked_by(headline))),
     }
+
+
+def brief(tables: Sequence[Table]) -> str:
+    """Return what a terminal prints in place of the legend of these tables: two lines of 100 columns."""
+    leads = any(line in table.lines for table in tables for line in table.leaders())
+    return (
+        "↓ less is better, ↑ more; ± 95 % interval; "
+        + f"{LEADS} leads: none is significantly better; " * leads
+        + f"{WORSE} no better than a constant; {DAGGER} may be calibrated; {EN_DASH} no number; tokens read + generated"
+        " per answer. All signs: bench table --legend"
+    )
 
 
 def mean_sentence(average: Average, *, nats: bool = False) -> str:
@@ -167,20 +178,20 @@ def rank_sentence(tables: Sequence[Table]) -> str:
     lines = [line for table in tables for line in table.lines]
     headline = tables[0].headline
     if not any(line.rank(headline) is not None for line in lines):
-        return order_sentence(lines, headline)
+        return order_sentence(headline)
     shown = {line.key for line in lines}
     leads = any(line.key in shown for table in tables for line in table.leaders())
     leading = f" {_LEADING.format(metric=metric_name(ranked_by(headline)))}" if leads else ""
-    return _ranks(_group_noun(lines), lines, headline) + leading
+    return _ranks(_group_noun(lines), headline) + leading
 
 
-def _ranks(group: str, lines: Sequence[Line], headline: str) -> str:
-    return _RANKS.format(group=group, metric=metric_name(ranked_by(headline)), order=order_sentence(lines, headline))
+def _ranks(group: str, headline: str) -> str:
+    return _RANKS.format(group=group, metric=metric_name(ranked_by(headline)), order=order_sentence(headline))
 
 
-def order_sentence(lines: Sequence[Line], headline: str) -> str:
+def order_sentence(headline: str) -> str:
     """Return the sentence that says by which metric rows are ordered."""
-    return ORDER.format(rows=_ROWS_OF_GROUPS if has_groups(lines) else _ROWS, metric=metric_name(ranked_by(headline)))
+    return ORDER.format(metric=metric_name(ranked_by(headline)))
 
 
 def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:

@@ -30,8 +30,6 @@ HEADLINE = "brier"
 """Default metric by which lines are sorted and ranked."""
 CALIBRATED = 0.05
 """Least p value, in the test of calibration, of a method that counts as calibrated."""
-GROUPS = ("paper", "untrained", "trained")
-"""Groups of methods, in the order of tables."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,9 @@ class Line:
         return plain(self.key.variant)
 
     @property
-    def part(self) -> tuple[str, int]:
-        """Block of the table in which the method stands: recalibration, and index of the group in `GROUPS`."""
-        return self.key.recalibration, GROUPS.index(self.group)
+    def part(self) -> str:
+        """Block of the table in which the method stands: its recalibration."""
+        return self.key.recalibration
 
     @cached_property
     def ok_rows(self) -> tuple[ResultRow, ...]:
@@ -282,6 +280,8 @@ class Table:
     """Whether metrics are pooled over `questions` or averaged over `subjects`."""
     too_few: str = ""
     """Warning that the table has too few questions, or right or wrong answers; empty if it has enough."""
+    unjudgeable: str = ""
+    """Reason why these answers judge no method: all right, all wrong, or no better than guessing; else empty."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -334,13 +334,13 @@ class Table:
         return rank((*self.lines, *self.others), self.standings, metric or self.headline, recalibration)
 
     def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
-        """Return the methods that lead by a metric, the best mean first: no ranked method is significantly better."""
+        """Return the methods that lead by a metric, the best mean first; see `Competition.leaders`."""
         return self.competition(metric).leaders
 
     def ordered_by(self, metric: str) -> Table:
         """Return the table sorted by this metric, which becomes the headline metric."""
 
-        def place(line: Line) -> tuple[tuple[str, int], bool, float, tuple[str, int, str, str]]:
+        def place(line: Line) -> tuple[str, bool, float, tuple[str, int, str, str]]:
             value = line.badness(metric)
             return line.part, value is None, value or 0.0, line.place
 

@@ -48,7 +48,7 @@ def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lam
         return comparison.build(tables, view.compare)
     if view.against:
         tables = build.add_published(tables, published.read(view.results))
-    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS)
+    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
 
 
 def tables_of(

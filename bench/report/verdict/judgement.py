@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, Competition
+from bench.report.competition import CALIBRATION, SEVERAL, Competition
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
@@ -40,14 +40,21 @@ class Judgement(Competition):
 
     @cached_property
     def others(self) -> tuple[Line, ...]:
-        """Ranked lines (methods) with a rank other than 1."""
-        return tuple(line for line in self.ranked if line.rank(self.metric) != 1)
+        """Ranked lines (methods) that don't lead."""
+        return tuple(line for line in self.ranked if line not in self.leaders)
+
+    @property
+    def constant_wins(self) -> bool:
+        """Whether methods were ranked by Brier score, and those of rank 1 are no better than a constant confidence."""
+        return len(self.ranked) >= SEVERAL and bool(self.first) and not self.leaders
 
     @property
     def state(self) -> State:
         """What the tests say of the leaders: `sure`, `tied`, `not tested` or `none`; see `Verdict.state`."""
         if self.leaders:
             return "tied" if self.rivals else "sure"
+        if self.constant_wins:
+            return "none"
         is_good_or_bad = METRICS[self.metric].higher_is_better is not None
         return "not tested" if self.first or (self.known and not self.ranked and is_good_or_bad) else "none"
 

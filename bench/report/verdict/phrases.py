@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bench.metrics import METRICS
 from bench.report.averages import mean_of
@@ -25,11 +25,11 @@ def label(line: Line) -> str:
 
 
 def with_value(line: Line, metric: str) -> str:
-    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`."""
+    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`, and with failed seeds `2 of 3`."""
     mean = line.estimate(metric).mean
-    return (
-        f"{label(line)} ({'unknown' if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))})"
-    )
+    text = "unknown" if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))
+    seeds = f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
+    return f"{label(line)} ({text}{seeds})"
 
 
 def join_with_and(texts: Sequence[str]) -> str:
@@ -52,23 +52,19 @@ def name_first_few(texts: Sequence[str], most: int = _NAMED) -> str:
     return join_with_and([*texts[: most - 1], f"{len(texts) - most + 1} others"])
 
 
-def lead_phrase(lead: Pair, other: Line) -> str:
-    """Say how far a method is ahead of another, e.g. `3.9 points ahead of lts (95 % interval of this pair alone …)`.
+def distance_phrase(lead: Pair) -> str:
+    """Say how far the second method of a comparison is behind the first, e.g. `3.9 points behind (2.9 to 4.9)`.
 
     Args:
-        lead: comparison of the two methods from `Judgement.comparison_to`, positive if the first method is better.
-        other: the second method.
+        lead: comparison from `Judgement.comparison_to`, positive if the first method is better.
     """
     if not lead.difference:
-        return f"with the same mean as {label(other)}"
+        return "with the same mean"
     metric, fixed = METRICS[lead.metric], lead.fixed
     size = precise(metric, abs(lead.difference))
     unit = ("point" if metric.is_fraction else "nat") + "s" * (size.rstrip("0") != "1.")
-    text = f"{size} {unit} {'ahead of' if lead.difference > 0 else 'behind'} {label(other)}"
-    if fixed.ends is None:
-        return text
-    level = f"{100 * (fixed.level or 0):.0f} %"
-    return f"{text} ({level} interval of this pair alone {interval_text(metric, *fixed.ends)})"
+    text = f"{size} {unit} {'behind' if lead.difference > 0 else 'ahead'}"
+    return text if fixed.ends is None else f"{text} ({interval_text(metric, *fixed.ends)})"
 
 
 def compact_count(number: float) -> str:
@@ -102,18 +98,15 @@ def brief_cost(line: Line) -> str:
     return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
 
 
-def cost_phrases(line: Line) -> Iterator[str]:
-    """Yield the costs of a method: tokens per test answer (training included), labels, trained parameters."""
+def cost_phrase(line: Line) -> str:
+    """Format the cost of a method: tokens for each test answer, training included, and labels."""
+    costs = [UNKNOWN]
     if line.tokens and line.n:
-        tokens = f"{compact_count(_mean(line.tokens) / line.n)} tokens read"
-        tokens += f" and {compact_count(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
-        yield f"{tokens} for each of {count(line.n)} answers (training included)"
-    else:
-        yield UNKNOWN
+        generated = f" and {compact_count(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
+        costs = [f"{compact_count(_mean(line.tokens) / line.n)} tokens read{generated} per answer"]
     if line.labels:
-        yield f"{count(n)} labels" if (n := n_labels(line)) else "no labels"
-    if trained := mean_of(line.parameters):
-        yield f"{compact_count(trained)} trained parameters"
+        costs.append(f"{count(n)} labels" if (n := n_labels(line)) else "no labels")
+    return ", ".join(costs)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,12 +1,13 @@
-"""Give the verdict on one table, as data and in sentences.
+"""Give the verdict on one table, as data and as advice in at most five lines.
 
-The verdict says who leads and by how much, what the cheapest leader costs, and who was not ranked and why. It also says
-who is best without labels, who orders answers best, and what would decide a tie. What doesn't apply is left out.
+The advice says who is best or can't be told apart, who is best without labels, whether a constant confidence and the
+plain probability are beaten, and what an answer costs. What else the tests say is in the details.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,10 +19,10 @@ from bench.report.text import EN_DASH, count, metric_name, precise
 from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
 from bench.report.verdict.phrases import (
     brief_cost,
-    cost_phrases,
+    cost_phrase,
+    distance_phrase,
     join_with_and,
     label,
-    lead_phrase,
     n_labels,
     name_first_few,
     with_value,
@@ -31,6 +32,10 @@ ORDER = "auroc"
 """Metric of how well confidences order right answers before wrong ones."""
 FEW = ", on few questions"
 """Words behind the state of a table (`sure` or `tied`) that has too few questions, right answers or wrong answers."""
+PLAIN = "sequence-probability"
+"""Method that costs nothing: the probability of the answer's tokens."""
+MOST_LINES, COLUMNS = 5, 100
+"""Lines of the advice at most, if lines are broken at so many columns."""
 _NAMED = 3
 """Maximum number of methods that a short text names. In a longer list, a count of the others replaces the last name."""
 
@@ -40,7 +45,7 @@ class ShortVerdict:
     """Verdict on one table in short texts, for a row of the summary of several tables."""
 
     leads: str
-    """Names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
+    """Names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads, or that a constant wins."""
     sure: str
     """What the tests say of the leaders: `sure`, `tied`, `not tested` or a dash, and `FEW` if questions are few."""
     by: str
@@ -64,20 +69,23 @@ class Verdict:
     state: State
     """What the tests say of methods without recalibration. `sure`: one method is significantly better than every
     other ranked method. `tied`: no method is. `not tested`: the numbers have no tests, or only one method is ranked.
-    `none`: there are no numbers, or neither more nor less of the metric is better."""
+    `none`: there are no numbers, neither more nor less of the metric is better, or no method beats a constant."""
     leaders: tuple[Line, ...]
-    """Leading methods, the best mean first: no ranked method is significantly better. Empty if nothing was tested."""
+    """Leading methods, the best mean first: no ranked method is significantly better, and by Brier score a constant
+    confidence is worse. Empty if nothing was tested."""
     places: tuple[int, ...]
     """Indices of the leaders in the table's `lines`; leaders that the table hides are left out."""
     sentences: tuple[str, ...]
-    """The verdict in sentences."""
+    """The advice: at most `MOST_LINES` lines."""
+    details: tuple[str, ...]
+    """What else the tests say, in sentences: seeds, unranked methods, recalibrated ones."""
     brief: ShortVerdict
 
     def record(self) -> dict[str, Any]:
         """Return the verdict as JSON data; leaders are indices into the table's `lines`."""
         return {
             "metric": self.metric, "state": self.state, "leaders": list(self.places),
-            "sentences": list(self.sentences), "brief": asdict(self.brief),
+            "sentences": list(self.sentences), "details": list(self.details), "brief": asdict(self.brief),
         }  # fmt: skip
 
 
@@ -106,19 +114,26 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     else:  # if nobody leads by the headline metric either, that is enough to say
         nobody = f"Nobody orders answers best: {order.why_nobody}." if main.is_decided else ""
         second = _second_sentence("Orders answers best (AUROC)", order) or nobody
-    cheapest, cost, cost_in_brief = main.cheapest, "", EN_DASH
-    if cheapest:
-        unknown = sum(not line.tokens for line in cheapest)
-        is_one_of = ", the cheapest leader" * (len(main.leaders) > 1 and bool(cheapest[0].tokens))
-        is_one_of += f" of those whose tokens are known ({unknown} not)" * bool(is_one_of and unknown)
-        cost = f"Cost of {label(cheapest[0])}{is_one_of}: {', '.join(cost_phrases(cheapest[0]))}."
-        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
     averaged = " averaged over subjects" * (table.average == "subjects")
-    sentences = [
-        *_leader_sentences(main, averaged), table.too_few if main.is_decided else "", second, cost,
-        *_unranked_sentences(main),
-        *(text for b in recalibrated for text in (*_leader_sentences(b, averaged), *_unranked_sentences(b))),
+    free = _best_without_labels(main)
+    advice = [
+        table.too_few, _leader_sentence(main, averaged, free), _seeds_sentence(main),
+        _better_sentence(main), _free_sentence(main, free), _baseline_sentence(main), _cost_sentence(main, free),
+        second,
     ]  # fmt: skip
+    kept = list(filter(None, advice))
+    while sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in kept) > MOST_LINES and len(kept) > 1:
+        kept.pop()
+    dropped = [sentence for sentence in advice if sentence and sentence not in kept]
+    if table.unjudgeable:
+        kept, dropped = [table.unjudgeable], [*kept, *dropped]
+    details = [
+        *dropped, *_detail_sentences(main), *_unranked_sentences(main),
+        *(text for b in recalibrated for text in (_leader_sentence(b, averaged), *_unranked_sentences(b))),
+    ]  # fmt: skip
+    cheapest, cost_in_brief = main.cheapest, EN_DASH
+    if cheapest:
+        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
@@ -131,90 +146,135 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif orders_none:
         orders = "none"
-    sure = EN_DASH if main.state == "none" else main.state + FEW * (main.is_decided and bool(table.too_few))
+    few = main.is_decided and bool(table.too_few or table.unjudgeable)
+    sure = EN_DASH if main.state == "none" else main.state + FEW * few
     keys = [line.key for line in table.lines]
     places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
     brief = ShortVerdict(_leader_names(main), sure, by, orders, cost_in_brief)
-    return Verdict(metric, main.state, main.leaders, places, tuple(filter(None, sentences)), brief)
+    return Verdict(metric, main.state, main.leaders, places, tuple(kept), tuple(filter(None, details)), brief)
 
 
-def _leader_sentences(block: Judgement, averaged: str) -> Iterator[str]:
-    """Yield sentences on who leads, who is no better than a constant confidence, and what would decide a tie.
-
-    The last sentence says who is best without labels.
+def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) -> str:
+    """Return the sentence on who leads, and on how many questions would decide a tie.
 
     Args:
         block: methods that were recalibrated alike.
         averaged: words behind the metric's name, if the metric is a mean over subjects.
+        free: method whose distance from the best one another sentence says.
     """
     by = f"by {metric_name(block.metric)}{averaged}"
     by += f", recalibrated by {block.recalibration}" * bool(block.recalibration)
     leaders = [with_value(line, block.metric) for line in block.leaders]
+    if block.constant_wins and (standing := block.first[0].standing):
+        constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
+        best = with_value(block.ranked[0], block.metric)
+        return f"Take none: no method beats a constant confidence of {constant}; the best is {best}."
     if not block.is_decided:
         groups = {line.standing and line.standing.labels for line in block.known}
         is_one = block.state == "not tested" and len(groups) == 1
         mean = f"; the best mean is {with_value(block.known[0], block.metric)}" if is_one else ""
-        yield f"Nobody leads {by}: {block.why_nobody}{mean}."
-        return
-    best = block.leaders[0]
-    next_lines = [other for other in block.others if other not in block.rivals][:1]
-    next_leads = [lead_phrase(lead, other) for other in next_lines if (lead := block.comparison_to(best, other))]
-    behind = "".join(f"; {label(best)} is {distance}" for distance in next_leads)
+        return f"Nobody leads {by}: {block.why_nobody}{mean}."
+    best_line, others = block.leaders[0], block.others
+    if block.metric == ORDER and not best_line.orders_answers:
+        by += ", though not known to be above chance (50.0)"
+    if not block.rivals:
+        than = {1: "the other one", 2: "both others"}.get(len(others), f"all {len(others)} others")
+        lead = block.comparison_to(best_line, others[0]) if others[0] is not free else None
+        behind = f"; {label(others[0])} is {distance_phrase(lead)}" if lead else ""
+        return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
     if len(leaders) > 1:
-        yield f"Tied {by}: {name_first_few(leaders)} can't be distinguished{behind}."
-    elif block.rivals:
-        rivals = name_first_few([label(line) for line in block.rivals])
-        yield f"Leading {by}: {leaders[0]}, but it can't be distinguished from {rivals}{behind}."
+        who = f"Tied {by}: {name_first_few(leaders)} can't be told apart"
     else:
-        than = f"each of the {len(block.others)} other ranked methods" if len(block.others) > 1 else "the other one"
-        yield f"Best {by}: {', '.join([leaders[0], f'significantly better than {than}', *next_leads])}."
-    yield _seeds_sentence(block)
-    useless = [line for line in block.leaders if block.metric == "brier" and line.is_worse_than_constant]
-    if useless and (standing := useless[0].standing):  # leaders that are no better than a constant confidence
-        who = f"{name_first_few(list(map(label, useless)))} {'is' if len(useless) == 1 else 'are'}"
-        constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
-        yield f"{who} no better than giving every answer the same confidence, {constant}."
-    unordered = [label(line) for line in block.leaders if block.metric == ORDER and not line.orders_answers]
-    if unordered:
-        yield f"Not known to be above chance, an AUROC of 50 %: {name_first_few(unordered)}."
-    # number of questions that would decide between the best line and the rival that needs the fewest
+        who = f"Best mean {by}: {leaders[0]}, not told apart from {name_first_few(list(map(label, block.rivals)))}"
+    # the rival that fewest questions would separate from the best line
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
-    if needs:
-        n, k = min(needs)
-        line = block.rivals[k]
-        lead = block.comparison_to(best, line)
-        if n < math.inf and lead:
-            yield (
-                f"About {count(two_digits(n))} questions instead of {count(line.n or 0)} would decide between"
-                f" {label(best)} and {label(line)} with a probability of 80 %, if the difference seen is the true one:"
-                f" {label(best)} is {lead_phrase(lead, line)}."
-            )
-        else:
-            why = (
-                f"{label(best)} is only {lead_phrase(lead, line)}" if lead and lead.difference else "their means agree"
-            )
-            others = f", and no more for the other {len(needs) - 1}" * (len(needs) > 1)
-            yield (
-                f"How many questions would decide between {label(best)} and {label(line)} can't be said, as"
-                f" {why}{others}."
-            )
-    # best ranked line without labels, if the line with the best mean saw labels
+    if not needs:
+        return f"{who}."
+    n, k = min(needs)
+    if n == math.inf:
+        return f"{who}; no number of questions would decide."
+    pair = f" between {label(best_line)} and {label(block.rivals[k])}" * (len(block.rivals) > 1)
+    return f"{who}; about {count(two_digits(n))} questions (here {count(best_line.n or 0)}) would decide{pair}."
+
+
+def _best_without_labels(block: Judgement) -> Line | None:
+    """Return the best ranked method without labels that beats a constant confidence, if the best method has labels."""
+    if not block.is_decided or not n_labels(block.leaders[0]):
+        return None
     unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
-    if n_labels(block.ranked[0]) and (unlabelled_line := next(unlabelled, None)):
-        distance = ", tied with the best" if unlabelled_line in block.leaders else ""
-        if not distance and (pair := block.comparison_to(best, unlabelled_line)):
-            distance = f"; {label(best)} is {lead_phrase(pair, unlabelled_line)}"
-        yield f"Best without labelled answers: {with_value(unlabelled_line, block.metric)}{distance}."
+    return next((line for line in unlabelled if not block.fails(line)), None)
+
+
+def _free_sentence(block: Judgement, free: Line | None) -> str:
+    """Return the sentence on the best method without labels, `free`."""
+    if free is not None:
+        pair = block.comparison_to(block.leaders[0], free)
+        distance = "tied with the best" if free in block.leaders else distance_phrase(pair) if pair else "not tested"
+        return f"Best without labels: {with_value(free, block.metric)}, {distance}."
+    if block.is_decided and any(block.fails(line) and line.labels and not n_labels(line) for line in block.ranked):
+        return "Without labels no method beats a constant confidence." * bool(n_labels(block.leaders[0]))
+    return ""
+
+
+def _baseline_sentence(block: Judgement) -> str:
+    """Return whether the best method is shown to beat a constant confidence and the plain probability of the answer."""
+    best = block.leaders[0] if block.is_decided and block.metric == "brier" else None
+    if best is None or best.standing is None or block.standings is None:
+        return ""
+    ends, constant = best.estimate("brier").ends, best.standing.constant
+    beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
+    text = f"{label(best)} {beats} a constant confidence ({100 * constant:.1f})"
+    plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
+    if plain is best:
+        return f"{text}; it is the plain probability of the answer."
+    if plain is None:
+        return f"{text}; {PLAIN}, the plain probability, was not run."
+    wins = plain.key in block.standings.beaten.get((block.metric, best.key), ())
+    link = " and " if wins and beats == "beats" else ", " + ("beats " if wins else "is not shown to beat ")
+    return f"{text}{link}the plain probability ({with_value(plain, block.metric)})."
+
+
+def _cost_sentence(block: Judgement, free: Line | None) -> str:
+    """Return what an answer costs with the cheapest leader, and with the best method without labels, `free`."""
+    if not (cheapest := block.cheapest):
+        return ""
+    unknown = sum(not line.tokens for line in cheapest)
+    is_one_of = ", the cheapest of these" * (len(block.leaders) > 1 and bool(cheapest[0].tokens))
+    is_one_of += f" whose tokens are known ({unknown} not)" * bool(is_one_of and unknown)
+    other = f"; of {label(free)} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
+    return f"Cost of {label(cheapest[0])}{is_one_of}: {cost_phrase(cheapest[0])}{other}."
+
+
+def _detail_sentences(block: Judgement) -> Iterator[str]:
+    """Yield what else the tests say: which methods don't beat a constant confidence, and what intervals are."""
+    if not block.is_decided:
+        return
+    useless = [label(line) for line in block.ranked if block.fails(line)]
+    if useless:
+        yield f"No better than giving every answer the same confidence: {name_first_few(useless)}."
+    yield "Intervals in brackets are 95 % intervals of a pair alone; all pairs are tested together."
 
 
 def _seeds_sentence(block: Judgement) -> str:
     """Return a sentence on methods that are ahead of a sure leader with single seeds; empty if there are none."""
+    if not block.is_decided:
+        return ""
     best, ahead = block.leaders[0], []
     for line in (line for line in block.others if line.seeds == best.seeds and block.state == "sure"):
         by_seed = zip(line.estimate(block.metric).by_seed, best.estimate(block.metric).by_seed, strict=False)
         n = sum(badness(block.metric, value) < badness(block.metric, of_best) for value, of_best in by_seed)
         ahead += [f"{label(line)} with {n} of {len(best.seeds)}"] if n else []
     return f"With single seeds others are ahead of {label(best)}: {name_first_few(ahead)}." if ahead else ""
+
+
+def _better_sentence(block: Judgement) -> str:
+    """Return the sentence on unranked methods whose mean is better than the leaders', with the first one's reason."""
+    better = _better_unranked(block) if block.is_decided else []
+    if not better:
+        return ""
+    keys = {line.key for line in block.ranked}
+    reason = next(block.excluded[line.key] for line in block.known if line.key not in keys)
+    return f"Not ranked, though with a better mean: {name_first_few(better)}; {reason}."
 
 
 def _second_sentence(what: str, block: Judgement) -> str:
@@ -234,10 +294,7 @@ def _second_sentence(what: str, block: Judgement) -> str:
 
 
 def _unranked_sentences(block: Judgement) -> Iterator[str]:
-    """Yield a sentence on the methods that were not ranked, with the reasons.
-
-    The sentence also names unranked methods whose mean is better than that of every ranked method.
-    """
+    """Yield a sentence on the methods that were not ranked, with the reasons."""
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
     if not lines or not block.ranked:
@@ -245,9 +302,7 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
     for line in lines:
         by_reason.setdefault(block.excluded[line.key], []).append(label(line))
-    better = _better_unranked(block)
-    remark = f"; with a better mean than every ranked method: {name_first_few(better)}" if better else ""
-    yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}{remark}."
+    yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}."
 
 
 def _better_unranked(block: Judgement) -> list[str]:
@@ -260,7 +315,7 @@ def _leader_names(block: Judgement) -> str:
     """Return the names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
     names = [label(line) for line in block.leaders]
     if not block.is_decided:
-        return EN_DASH
+        return "none beats a constant" if block.constant_wins else EN_DASH
     if len(names) > _NAMED:
         names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
     return join_with_and(names) + " (tied)" * (block.state == "tied")

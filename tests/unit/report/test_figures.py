@@ -408,7 +408,7 @@ def ladder(lines, unranked=None):
     found = {
         key: LineStanding(
             0, dict.fromkeys(NAMES, value), 0.5,
-            {} if key.method == unranked else dict.fromkeys(("brier", "auroc"), ranks[key]),
+            {} if key.method == unranked else dict.fromkeys(("brier", "auroc"), ranks[key]), constant=0.6,
         )
         for key in keys
     }  # fmt: skip

@@ -16,7 +16,6 @@ from matplotlib.markers import MarkerStyle
 from bench import registry
 from bench.api import UserError
 from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RC, RECALIBRATED_FILLS, Style, built_in, read
-from bench.report.tables.model import GROUPS
 
 TELLABLE = 10.0
 """CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
@@ -70,7 +69,10 @@ def test_colour_reference_computes_what_is_known():
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
 
 
-GROUPED = {group: [name for name in BUILT_IN.named if registry.groups_built_in()[name] == group] for group in GROUPS}
+GROUPED = {
+    group: [name for name in BUILT_IN.named if registry.groups_built_in()[name] == group]
+    for group in ("paper", "untrained", "trained")
+}
 """There are fewer plainly different colours and filled markers than methods, so each group of a table has its own."""
 
 

@@ -309,10 +309,11 @@ def test_page_explains_groups_metrics_and_colours():
     assert (better["ece"], better["auroc"], better["ece_floor"]) == (-1, 1, 0)
     assert [NAMES[i] for i in built["sets"][0]["metrics"]] == ["ece", "rmsce", "brier", "acc", "aucpr", "auroc"]
     assert all(metric["about"] for metric in built["metrics"])
-    assert grouped["words"]["groups"].startswith("The paper's methods stand first")
-    assert "rows of a group" in grouped["words"]["ranks"]
+    assert grouped["words"]["groups"].startswith("Group: the methods of the paper")
     assert built["words"]["groups"] is None
-    assert html(grouped).count('class="part"') == 8
+    assert [cost["key"] for cost in grouped["costs"]].count("group") == 1
+    assert "group" not in {cost["key"] for cost in built["costs"]}
+    assert html(grouped).count('class="part"') == 3
 
 
 def test_page_provenance_is_said_once_with_its_number_of_results():
@@ -356,7 +357,8 @@ def tables():
 def verdict_words(tables):
     data = verdict_data(tables, [f"table {k}" for k, _ in enumerate(tables)])
     assert data["words"] == [
-        [f"table {k}", list(verdict_of(table, table.headline).sentences)] for k, table in enumerate(tables)
+        [f"table {k}", list(found.sentences), list(found.details)]
+        for k, found in enumerate(verdict_of(table, table.headline) for table in tables)
     ]
     rows = [f"{row['state']}: {' | '.join(row['texts'])}" for row in data["rows"]]
     return [data["title"], *data["explained"], " | ".join(long for long, _ in data["columns"]), *rows]

@@ -83,7 +83,7 @@ def test_hostile_text_adds_no_element_to_the_page(text):
         return Parsed(html(payload(
             blocks=[{**block, "model": text, "task": text, "label": text, "facts": [text]}], texts=[text],
             methods=[{**method, "name": text}], footnotes=[text], provenance=[[text, [[text, 1]]]],
-            verdict={**verdict, "title": text, "rows": [row], "words": [[text, [text, text]]]},
+            verdict={**verdict, "title": text, "rows": [row], "words": [[text, [text, text], [text]]]},
         )))  # fmt: skip
 
     plain, hostile = with_text("plain"), with_text(text)

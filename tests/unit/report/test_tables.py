@@ -269,7 +269,6 @@ FEW = {
     (99, 0.5): "99 questions of the 100 that are needed",
     (100, 0.81): "19 wrong answers of the 20 that are needed",
     (100, 0.19): "19 right answers of the 20 that are needed",
-    (100, 1.0): "0 wrong answers of the 20 that are needed",
     (80, 0.2): "16 right answers of the 20 that are needed, 80 questions of the 100 that are needed",
 }
 
@@ -278,7 +277,7 @@ FEW = {
 def test_a_table_that_rests_on_few_answers_says_so_in_every_format(n: int, accuracy: float) -> None:
     tables = build([scored(n=n, llm_accuracy=accuracy), scored("ptrue", n=n, llm_accuracy=accuracy)])
     few = FEW[n, accuracy]
-    said = f"Too few to tell methods apart unless they differ much: {few}." if few else ""
+    said = f"Too few to choose by: {few}." if few else ""
     assert tables[0].too_few == json.loads(render(tables, "json"))[0]["too_few"] == said
     assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))["too_few"] == said
     for kind in KINDS:
@@ -286,23 +285,30 @@ def test_a_table_that_rests_on_few_answers_says_so_in_every_format(n: int, accur
         assert ("Too few" in text, said in text) == (bool(few), True)
 
 
+def test_a_table_whose_answers_judge_nothing_says_so_first() -> None:
+    tables = build([scored(n=100, llm_accuracy=1.0), scored("ptrue", n=100, llm_accuracy=1.0)])
+    said = "All 100 answers are right, so no method can be judged: take harder questions."
+    assert tables[0].unjudgeable == json.loads(render(tables, "json"))[0]["unjudgeable"] == said
+    assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))["unjudgeable"] == said
+    assert all(said in " ".join(render(tables, kind, width=80).split()) for kind in KINDS)
+
+
 def test_the_fewest_answers_of_a_table_are_said_and_what_is_unknown_is_passed_over() -> None:
     """Another judge finds more answers wrong; a run that failed knows of no answers."""
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
     rows = [scored(), scored("ptrue", llm_accuracy=0.99), scored("ct", n=99), unknown]
     assert build(rows)[0].too_few == (
-        "Too few to tell methods apart unless they differ much: 12 wrong answers of the 20 that are needed, 99"
-        " questions of the 100 that are needed."
+        "Too few to choose by: 12 wrong answers of the 20 that are needed, 99 questions of the 100 that are needed."
     )
     assert build([scored(), unknown])[0].too_few == build([unknown])[0].too_few == ""
 
 
 @pytest.mark.parametrize("models", [False, True])
-def test_groups_and_recalibrations_begin_blocks(models: bool) -> None:
+def test_recalibrations_begin_blocks_and_groups_do_not(models: bool) -> None:
     tables = build(grouped())
     (grid,) = table_views(tables, models=models).grids
     begin = [row.cells[0].text for row in grid.rows if row.begins_block]
-    assert begin == ["mine", "yours", "combined+platt"]
+    assert begin == ["combined+platt"]
     tex, drawn = (
         formats.render(table_views(tables, models=models), kind, width=200).splitlines() for kind in ("tex", "terminal")
     )
@@ -323,7 +329,7 @@ def test_groups_and_recalibrations_begin_blocks(models: bool) -> None:
         ([scored(), scored("ptrue", preset="fixed")], {}, "presets demo, fixed, .* choose one with --preset"),
         ([scored()], {"preset": "paper"}, "no result has preset 'paper'; there are demo"),
         ([scored(), scored("ptrue", task_version=2)], {}, "task versions 1, 2, .* run them again"),
-        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 7, "),
+        ([scored(), scored("ptrue", schema_version=1)], {}, "schema versions 1, 8, "),
         ([scored(), scored("ptrue", protocol="beef")], {}, "protocols 0123456789abcdef, beef, "),
         ([scored(), scored()], {}, "two results of ccps have one seed"),
     ],

@@ -140,7 +140,7 @@ def labels_of(views: TableViews) -> list[str]:
 
 def test_metrics_stand_in_the_order_in_which_they_were_asked_for(llama: list[Table], out: Path, cache: Path) -> None:
     views = chosen(llama, metrics=("auroc", "ece", "nll"))
-    assert labels_of(views) == ["method", "rank", "AUROC ↑", "ECE/floor ↓", "NLL ↓", "labels"]
+    assert labels_of(views) == ["method", "rank", "AUROC ↑", "ECE/floor ↓", "NLL ↓", "labels", "group"]
     assert [key for key in records_of(views)[0] if key.endswith("_mean")] == ["auroc_mean", "ece_mean", "nll_mean"]
     (table,) = json.loads(formats.render(views, "json"))
     assert {name for line in table["lines"] for name in line["metrics"]} == {"auroc", "ece", "nll"}

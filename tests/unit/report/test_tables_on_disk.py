@@ -405,14 +405,14 @@ def without_files(folder: Path) -> None:
 
 def with_another_schema(folder: Path) -> None:
     (path,) = folder.rglob("ccps*.json")
-    path.write_text(path.read_text("utf-8").replace('"schema_version": 7', '"schema_version": 1'), encoding="utf-8")
+    path.write_text(path.read_text("utf-8").replace('"schema_version": 8', '"schema_version": 1'), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
         (without_files, "there are no results to show; run something first: bench run"),
-        (with_another_schema, "schema version 1; this program reads versions 5 to 7"),
+        (with_another_schema, "schema version 1; this program reads versions 5 to 8"),
         (lambda folder: put(folder, "litcab", task_version=7), "have task versions 1, 7, which don't belong in one"),
     ],
     ids=["none", "schema", "versions"],

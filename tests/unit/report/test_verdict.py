@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed, two_digits
+from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
 from bench.results import files
 from bench.results.row import LabelsSeen
 from bench.stats import Comparison, Influence, Sampling, Settings, StandardErrors, compare, max_t, p_values, strata_of
@@ -53,6 +55,11 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     yield "one method alone", judged({"ccps": 0.14}), None
     both = judged({m: {"brier": v, "auroc": None} for m, v in (("a", 0.1), ("b", 0.2))}, every={"llm_accuracy": 1.0})
     yield "all answers right", both, None
+    wrong = {"n": 1200, "llm_accuracy": 0.0}
+    yield "all answers wrong", judged({"a": 0.1, "b": 0.2}, every=wrong), None
+    chance = {"n": 1200, "llm_accuracy": 0.26, "chance_accuracy": 0.25, "n_unparsed": 841}
+    yield "a model at chance", judged({"a": 0.1, "b": 0.2}, every=chance), None
+    yield "a model above chance", judged({"a": 0.1, "b": 0.2}, every={**chance, "llm_accuracy": 0.28}), None
     yield "few questions", judged({"a": 0.1, "b": 0.2}, every=FEW), None
     low = judged({"a": {"brier": 0.1, "auroc": 0.52}, "b": {"brier": 0.2, "auroc": 0.45}})
     yield "no AUROC above chance", low, None
@@ -76,6 +83,18 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     yield "a hopeless difference", judged({"a": 0.1, "b": 0.1001, "c": 0.2}), None
     for name, gap in {"just below a tenth of the interval": 0.0019, "a tenth of the interval": 0.002}.items():
         yield name, judged({"a": 0.1, "b": 0.1 + gap, "c": 0.2}, error=0.0196 / 3.92), None
+    plain = judged({"ccps": 0.15, "sequence-probability": 0.2, "ptrue": 0.26}, rows={
+        "sequence-probability": {"labels_seen": LabelsSeen()}, "ptrue": {"labels_seen": LabelsSeen()}})  # fmt: skip
+    yield "the plain probability beaten", plain, None
+    plain = judged({"sequence-probability": 0.15, "ccps": 0.2}, every={"labels_seen": LabelsSeen()})
+    yield "the plain probability wins", plain, None
+    plain = judged({"ccps": 0.15, "sequence-probability": 0.155}, error=0.01)
+    yield "the plain probability not shown to be beaten", plain, None
+    free = judged({"ccps": 0.15, "ptrue": 0.26}, rows={"ptrue": {"labels_seen": LabelsSeen()}})
+    yield "a constant beats all without labels", free, None
+    seeds = [scored("a", seed=k, brier=0.1, **USUAL) for k in range(2)] + [scored("a", seed=2, status="failed")]
+    seeds += [scored("b", seed=k, brier=0.2, **USUAL) for k in range(3)]
+    yield "a failed seed", build(seeds, standings_of=Tests())[0], None
     rows = {
         "a": {"forward_tokens_alone": 90_000}, "b": {"generated_tokens_alone": 14_000},
         "c": {"forward_tokens_alone": 40_000, "labels_seen": LabelsSeen(), "generated_tokens_alone": 1_300},
@@ -104,7 +123,12 @@ def test_verdicts_read_as_in_the_golden_file() -> None:
         found = verdict_of(table, metric)
         leaders = ", ".join(line.method for line in found.leaders)
         brief = [f"- {what}: {words}" for what, words in asdict(found.brief).items()]
-        texts.append("\n".join([f"## {name}\n", *found.sentences, "", f"{found.state}: {leaders}", *brief, ""]))
+        assert sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in found.sentences) <= MOST_LINES
+        texts.append(
+            "\n".join(
+                [f"## {name}\n", *found.sentences, "", *found.details, "", f"{found.state}: {leaders}", *brief, ""]
+            )
+        )
     check_golden("verdicts.txt", "\n".join(texts))
 
 
@@ -114,7 +138,7 @@ def test_names_are_escaped_in_each_format() -> None:
     assert first in re.sub(r"\s+", " ", render([table], "terminal", width=300))
     assert r"**Best by Brier score: a\_b\* \(10.0\), significantly" in render([table], "md")
     assert r"\textbf{Best by Brier score: a\_b{*} (10.0), significantly" in render([table], "tex")
-    assert r"ahead of \[red\]c\| \(95" in render([table], "md")
+    assert r"both others; \[red\]c\| is 10.0 points behind" in render([table], "md")
 
 
 # --- where it stands --------------------------------------------------------------------------------------------------
@@ -126,7 +150,7 @@ def test_models_side_by_side_have_a_paragraph_each() -> None:
     assert text.count("**Best by Brier score") == text.count("**Tied by Brier score") == 1
     text = "\n".join(line for line in table_views(tables, models=True).grids[0].verdict)
     assert text.count("one: Best by Brier score: a (10.0)") == 1
-    assert text.count("two: Tied by Brier score: a (10.0) and b (10.0) can't be distinguished.") == 1
+    assert text.count("two: Tied by Brier score: a (10.0) and b (10.0) can't be told apart; no") == 1
 
 
 def test_the_verdict_on_a_part_is_that_on_the_whole() -> None:
@@ -163,10 +187,8 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
         for method, skill in zip(("ccps", "pik"), skills, strict=True):
             write_result(tmp_path, method, answers.confidences(skill, n)[:n], answers.correct[:n], **fields)
     found = load_results(tmp_path, partial=True, cache=tmp_path / "kept", quiet=True)
-    leader = {
-        text.partition(": Best by ")[0]: text.partition("Brier score: ")[2].partition(" ")[0]
-        for text in found.verdict()
-    }
+    first = re.compile(r"(.*?): (?:Too few [^.]*[.] )?Best by Brier score: (\w+)")
+    leader = dict(first.match(text).groups() for text in found.verdict())  # type: ignore[union-attr]
     assert leader == {
         "tiny on atlas-choice (partial, --limit 60)": "pik",
         "tiny on atlas-choice": "ccps",

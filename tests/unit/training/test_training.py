@@ -6,6 +6,7 @@ import errno
 import functools
 import importlib.util
 import io
+import itertools
 import json
 import math
 import os
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ import peft
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from bench.api import AdapterRef, ContractError, QueryLogits, Ragged, UserError, Validation
@@ -784,6 +787,25 @@ def test_groups_hold_every_sequence_within_their_budget(budget: int) -> None:
     assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
     assert (len(groups) == 1) == (budget == 10_000)
     assert (len(groups) == N) == (budget == 1)
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=7, unique=True), st.integers(1, 14))
+def test_groups_feed_the_fewest_tokens(words: list[str], budget: int) -> None:
+    """Against all cuts of the sorted sequences, each pass with its distinct prefixes."""
+    sequences = [np.asarray([ord(letter) for letter in word], dtype=np.int32) for word in words]
+
+    def fed(groups: Iterable[Sequence[str]]) -> int:
+        return sum(len({word[:n] for word in group for n in range(1, len(word) + 1)}) for group in groups)
+
+    ordered, cuts = sorted(words), list[tuple[int, int]]()
+    for chosen in itertools.product((False, True), repeat=len(words) - 1):
+        ends = [0, *(k for k, cut in enumerate(chosen, start=1) if cut), len(words)]
+        pieces = [ordered[a:b] for a, b in itertools.pairwise(ends)]
+        if all(len(piece) == 1 or fed([piece]) <= budget for piece in pieces):
+            cuts.append((fed(pieces), len(pieces)))
+    groups = [[words[i] for i in group] for group in group_sequences(sequences, budget)]
+    assert (fed(groups), len(groups)) == min(cuts)
+    assert sorted(itertools.chain.from_iterable(groups)) == ordered
 
 
 # --- the adapter on the model --------------------------------------------------------------------------------------
