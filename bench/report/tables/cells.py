@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
-from bench.report.averages import mean_of
 from bench.report.competition import SIGNS, ranked_by
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
 from bench.report.text import ARROWS, EN_DASH, count, interval_text, percent, range_text, signed, value_text
-from bench.report.verdict.phrases import compact_count
+from bench.report.verdict.phrases import cost_phrase
 
 DASH = Cell(EN_DASH)
 BLANK = Cell("")
@@ -107,8 +106,7 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
     def tokens(line: Line) -> Cell:
         if line.status != "ok" or not line.tokens or not line.n:
             return DASH
-        read, written = (compact_count((mean_of(each) or 0.0) / line.n) for each in (line.tokens, line.generated))
-        return Cell(read + f" + {written}" * any(line.generated))
+        return Cell(cost_phrase(line).partition(", ")[0])
 
     columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):

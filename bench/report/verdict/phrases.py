@@ -99,11 +99,11 @@ def brief_cost(line: Line) -> str:
 
 
 def cost_phrase(line: Line) -> str:
-    """Format the cost of a method: tokens for each test answer, training included, and labels."""
-    costs = [UNKNOWN]
+    """Format the cost of a method: tokens read + generated for a test answer, training included, and labels."""
+    costs = ["unknown"]
     if line.tokens and line.n:
-        generated = f" and {compact_count(_mean(line.generated) / line.n)} generated" if any(line.generated) else ""
-        costs = [f"{compact_count(_mean(line.tokens) / line.n)} tokens read{generated} per answer"]
+        generated = f" + {compact_count(_mean(line.generated) / line.n)}" if any(line.generated) else ""
+        costs = [f"{compact_count(_mean(line.tokens) / line.n)}{generated}"]
     if line.labels:
         costs.append(f"{count(n)} labels" if (n := n_labels(line)) else "no labels")
     return ", ".join(costs)

@@ -183,7 +183,7 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
         behind = f"; {label(others[0])} is {distance_phrase(lead)}" if lead else ""
         return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
     if len(leaders) > 1:
-        who = f"Tied {by}: {name_first_few(leaders)} can't be told apart"
+        who = f"Tied {by}: {name_first_few(leaders, most=3)} can't be told apart"
     else:
         who = f"Best mean {by}: {leaders[0]}, not told apart from {name_first_few(list(map(label, block.rivals)))}"
     # the rival that fewest questions would separate from the best line
@@ -231,18 +231,18 @@ def _baseline_sentence(block: Judgement) -> str:
         return f"{text}; {PLAIN}, the plain probability, was not run."
     wins = plain.key in block.standings.beaten.get((block.metric, best.key), ())
     link = " and " if wins and beats == "beats" else ", " + ("beats " if wins else "is not shown to beat ")
-    return f"{text}{link}the plain probability ({with_value(plain, block.metric)})."
+    return f"{text}{link}the plain probability ({with_value(plain, block.metric).replace(' (', ', ')}."
 
 
 def _cost_sentence(block: Judgement, free: Line | None) -> str:
     """Return what an answer costs with the cheapest leader, and with the best method without labels, `free`."""
     if not (cheapest := block.cheapest):
         return ""
-    unknown = sum(not line.tokens for line in cheapest)
-    is_one_of = ", the cheapest of these" * (len(block.leaders) > 1 and bool(cheapest[0].tokens))
-    is_one_of += f" whose tokens are known ({unknown} not)" * bool(is_one_of and unknown)
-    other = f"; of {label(free)} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
-    return f"Cost of {label(cheapest[0])}{is_one_of}: {cost_phrase(cheapest[0])}{other}."
+    known = [line for line in cheapest if line.tokens]
+    which = "" if len(cheapest) == 1 or not known else " (the cheapest of these)"
+    which = f" (the cheapest of {len(known)} of these with known tokens)" if 0 < len(known) < len(cheapest) else which
+    other = f"; {label(free)} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
+    return f"Tokens per answer: {label(cheapest[0])}{which} {cost_phrase(cheapest[0])}{other}."
 
 
 def _detail_sentences(block: Judgement) -> Iterator[str]:

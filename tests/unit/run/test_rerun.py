@@ -90,8 +90,8 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 """Fields of runs of one method on open questions, which its cell keeps."""
 NOT_KEPT = {
-    "plugins", "task_files", "data_dir", "out", "save_heads", "cache", "dry_run", "max_time", "method_timeout", "debug",
-    "device", "devices", "tokenizer", "engine", "workers", "address", "trust_remote_code",
+    "plugins", "task_files", "data_dir", "out", "overwrite", "save_heads", "cache", "dry_run", "max_time",
+    "method_timeout", "debug", "device", "devices", "tokenizer", "engine", "workers", "address", "trust_remote_code",
 }  # fmt: skip
 """Files, machines and what changes no number; where a tokenizer is, the result doesn't say."""
 
