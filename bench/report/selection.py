@@ -41,15 +41,15 @@ class Selection:
     """Folder of results."""
     methods: Names = ()
     """Names and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
-    metrics: Annotated[Names, OptionName("--metrics")] = ()
+    metrics: Names = ()
     """Metrics to show, in this order, e.g. ece,auroc; or all. Default: those of the paper, and rmsce."""
     average: AverageOver | None = None
     """Metrics over all questions, or means over subjects. Default: questions; with --against paper: subjects."""
     headline: Annotated[str | None, OptionName("--sort")] = None
     """Metric that rows are ordered and ranked by. Default: brier."""
-    models: Annotated[Names, OptionName("--models")] = ()
+    models: Names = ()
     """Show these models only, separated by commas."""
-    tasks: Annotated[Names, OptionName("--tasks")] = ()
+    tasks: Names = ()
     """Show these tasks only, separated by commas."""
     preset: str | None = None
     """Show this preset only."""
