@@ -44,7 +44,7 @@ CHOICE = ((57, 10), (4, 50))
 """Subjects, and questions of each."""
 BESIDE = 50
 """Questions that the other tools get of them, at least."""
-OPEN = 57
+OPEN, SAMPLED = 57, 16
 LITCAB, LETTERS = 32, 4
 """Questions of a training step, and letters of each."""
 
@@ -142,9 +142,9 @@ class Real:
         ideal = (tokens - written) / rate + (written + len(chosen)) / decoding
         note = f"{seconds:.1f} s ÷ {ideal:.1f} s; {tokens - written:,} tokens read, {written:,} written"
         yield Line(f"open reading ÷ ideal, {OPEN} answers", seconds / ideal, "<= 1.4", note)
-        alone, _, _ = self.read(Format.OPEN, chosen, frozenset())
-        sampled, _, _ = self.read(Format.OPEN, chosen, frozenset({SampleAgreement()}))
-        note = f"{sampled:.1f} s ÷ {alone:.1f} s, prompts read in both"
+        alone, _, _ = self.read(Format.OPEN, chosen[:SAMPLED], frozenset())
+        sampled, _, _ = self.read(Format.OPEN, chosen[:SAMPLED], frozenset({SampleAgreement()}))
+        note = f"{sampled:.1f} s ÷ {alone:.1f} s for {SAMPLED} questions, prompts read in both"
         yield Line("answer and ten samples ÷ answer", sampled / alone, "<= 3", note)
 
     def memory(self) -> Iterator[Line]:

@@ -116,7 +116,8 @@ def test_options_that_are_wrong_are_refused(words: tuple[str, ...], sentence: st
 def test_help_is_grouped_in_the_order_of_fields() -> None:
     lines = [" ".join(line.split()) for line in asked("--help").stdout.splitlines() if line]
     assert lines[2:] == [
-        "Where:", "--river, --rivers <str> Rivers, separated by commas. [required]", "--paddle, --paddles <path> Files; may be repeated.",
+        "Where:", "--river, --rivers <str> Rivers, separated by commas. [required]",
+        "--paddle, --paddles <path> Files; may be repeated.",
         "--rule-out <str> Rules that don't hold.", "When:", "--days <int> Days on the water. [default: 3]",
         "--guide <str> Name of a guide.", "--at-night Also at night.", "Options:",
         "--loud / --no-loud [default: no-loud]", "--help Show this message and exit.",
