@@ -25,6 +25,8 @@ CALIBRATION = "rmsce"
 NEEDS_ORDER = (CALIBRATION, "aucpr")
 """Metrics that rank and mark only methods whose AUROC is above chance: a constant confidence can be calibrated, and the
 AUCPR of confidences that say nothing is on average above that of a constant."""
+ORDER_METRICS = ("auroc", "aucpr")
+"""Metrics of the order of confidences alone; a constant confidence has none."""
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 CHANCE = 0.5
 """AUROC of confidences that say nothing about correctness."""
@@ -92,8 +94,8 @@ class Competition:
         return tuple(line for line in self.ranked if line.rank(self.metric) == 1)
 
     def fails(self, line: Line) -> bool:
-        """Whether the Brier score decides, and that of a method is no better than a constant confidence's."""
-        return self.metric == "brier" and line.is_worse_than_constant
+        """Whether a method's Brier score is no better than a constant confidence's, unless order alone decides."""
+        return self.metric not in ORDER_METRICS and line.is_worse_than_constant
 
     @property
     def leaders(self) -> tuple[Line, ...]:

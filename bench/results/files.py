@@ -42,7 +42,7 @@ _BEFORE_DTYPE = 5
 _BEFORE_TRAIN_LIMIT = 6
 """Schema version of older results, in which `limit` also says that methods learned from a part of the labels."""
 _BEFORE_CHANCE = 7
-"""Schema version of results without `chance_accuracy`."""
+"""Schema version of results without `chance_accuracy` and tokens of the test split."""
 _FIRST = 320
 """Number of training questions, and of validation questions, that older runs with a smaller `--limit` kept."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
@@ -298,6 +298,7 @@ def _read_row(path: Path) -> ResultRow:
             fields["dtype"] = None
         if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT, _BEFORE_CHANCE}:
             fields |= {"schema_version": SCHEMA_VERSION, "chance_accuracy": None}
+            fields |= {"test_forward_tokens": None, "test_generated_tokens": None}
         elif version != SCHEMA_VERSION:
             raise ValueError(
                 f"schema version {version!r}; this program reads versions {_BEFORE_DTYPE} to {SCHEMA_VERSION}"

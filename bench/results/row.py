@@ -172,6 +172,10 @@ class ResultRow:
     generated_tokens_alone: int | None = None
     """Number of tokens that a run of this method alone decodes, one per decoding step, for answers, replies and
     samples. Reading of prompts is not counted. None in older results."""
+    test_forward_tokens: int | None = None
+    """Of `forward_tokens_alone`, those of the test split: what the tested answers cost once the method is fitted."""
+    test_generated_tokens: int | None = None
+    """Of `generated_tokens_alone`, those of the test split."""
     limit: int | None = None
     """Value of `--limit`; None for a run of the whole task. Tables leave out results with a limit by default."""
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -63,10 +63,17 @@ class TokensAlone:
     counted. Equal prompts share one greedy text. Sampled letters take no decoding step, as all are drawn from the
     logits at the end of the prompt.
     """
+    test_forward: int = 0
+    """Of `forward`, those of the test split alone."""
+    test_generated: int = 0
+    """Of `generated`, those of the test split alone."""
 
     def fill_in(self, row: ResultRow) -> ResultRow:
-        """Return a copy of a result row with both counts filled in."""
-        return replace(row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated)
+        """Return a copy of a result row with all counts filled in."""
+        return replace(
+            row, forward_tokens_alone=self.forward, generated_tokens_alone=self.generated,
+            test_forward_tokens=self.test_forward, test_generated_tokens=self.test_generated,
+        )  # fmt: skip
 
 
 def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageTokens]:

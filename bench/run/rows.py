@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench import metrics
-from bench.api import FloatArray, Format, UntrainableError
+from bench.api import FloatArray, Format, Signal, UntrainableError
 from bench.api.errors import capture, reason_of
 from bench.api.protocol import KeptStep, Protocol
 from bench.data import contamination
@@ -270,6 +270,13 @@ class RowBuilder:
         if inputs.selection is not None:
             read.append((inputs.selection, reads.predict))
         adapted = [split_data for split_data in splits if split_data.adapter is not None]
+        alone = self._count(read, adapted)
+        tested = [split_data for split_data in (inputs.adapted,) if split_data is not None]
+        test = self._count([(inputs.predicted, reads.predict)], tested)
+        training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
+        return TokensAlone(alone.forward + training, alone.generated, test.forward, test.generated)
+
+    def _count(self, read: list[tuple[SplitData, frozenset[Signal]]], adapted: list[SplitData]) -> TokensAlone:
         frozen = frozenset(
             (split_data.key, continuation_specs_of(signals_alone(split_data, signals, self.reader)))
             for split_data, signals in read
@@ -277,9 +284,7 @@ class RowBuilder:
         key = frozen, tuple(split_data.key for split_data in adapted)
         if key not in self._token_counts:
             self._token_counts[key] = tokens_alone(read, adapted, self.reader)
-        alone = self._token_counts[key]
-        training = sum(training_cost(adapter).forward_tokens for adapter in inputs.adapters)
-        return replace(alone, forward=alone.forward + training)
+        return self._token_counts[key]
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:

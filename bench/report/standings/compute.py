@@ -163,12 +163,12 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
                 pair if pair.winner(alpha) in allowed else replace(pair, p_corrected=None) for pair in compared[metric]
             )
         for metric, by_name in ranked.items():
-            ranked[metric] = falling = dict(by_name)
+            ranked[metric] = rising = dict(by_name)
             for block in blocks:  # the better mean has no larger rank, though a smaller difference may be significant
-                means = {n: stats.methods[n].estimates[metric].value for n in block if n in falling}
+                means = {n: stats.methods[n].estimates[metric].value for n in block if n in rising}
                 largest = 1
                 for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
-                    falling[name] = largest = max(largest, falling[name])
+                    rising[name] = largest = max(largest, rising[name])
         for i, key in enumerate(group):
             loss = np.square(rates[key] - first.correct)
             loss = stats.strata.means(loss) if settings.average == "subjects" else loss

@@ -23,7 +23,7 @@ from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.caption import build_facts, too_few, unjudgeable
+from bench.report.tables.caption import at_chance, build_facts, too_few, unjudgeable
 from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
@@ -102,6 +102,7 @@ def build(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
             task_version=first.task_version, facts=build_facts(group, origins), lines=tuple(lines), standings=standings,
             average=average, too_few=too_few(group.rows), unjudgeable=unjudgeable(group.rows),
+            at_chance=at_chance(group.rows),
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables

@@ -48,29 +48,37 @@ def too_few(rows: Sequence[ResultRow]) -> str:
 
 
 def unjudgeable(rows: Sequence[ResultRow]) -> str:
-    """Return why no method can be judged by these answers, and what to look at; empty if methods can be judged.
-
-    All answers are right, or all wrong, or the model is right no more often than by guessing among the options.
-    """
+    """Return why no method can be judged by these answers, all right or all wrong, and what to look at; else empty."""
     known = [row for row in rows if row.n and row.llm_accuracy is not None]
     shares = {row.llm_accuracy for row in known}
     if not known or (n := known[0].n) is None:
         return ""
     if shares == {0.0}:
         return (
-            f"All {count(n)} answers were graded wrong, so no method can be judged: look at some answers (bench report)"
-            " and at how they are graded."
+            f"All {count(n)} answers were graded wrong{_unread(known[0])}, so no method can be judged: look at some"
+            " answers (bench report) and at how they are graded."
         )
     if shares == {1.0}:
         return f"All {count(n)} answers are right, so no method can be judged: take harder questions."
+    return ""
+
+
+def at_chance(rows: Sequence[ResultRow]) -> str:
+    """Return a warning if the model is not shown to answer better than by guessing among the options; else empty."""
+    known = [row for row in rows if row.n and row.llm_accuracy not in {None, 0.0, 1.0}]
+    if not known or (n := known[0].n) is None:
+        return ""
     right, chance = max(row.llm_accuracy or 0.0 for row in known), known[0].chance_accuracy
     if chance is None or right > chance + _Z * math.sqrt(chance * (1 - chance) / n):
         return ""
-    unread = f", and {count(known[0].n_unparsed)} answers name no option" if known[0].n_unparsed else ""
     return (
-        f"The model is right in {percent(right)} %, no more than by guessing ({percent(chance)} %){unread}: no"
-        " method can be judged by it; take another model or easier questions."
+        f"The model is not shown to be better than guessing ({percent(right)} % right, {percent(chance)} % by"
+        f" chance{_unread(known[0])}): take another model or easier questions."
     )
+
+
+def _unread(row: ResultRow) -> str:
+    return f", {count(row.n_unparsed)} of them unreadable" if row.n_unparsed else ""
 
 
 def preset_sentence(row: ResultRow) -> str:
@@ -136,7 +144,8 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     accuracy = f"; the model answers {range_text(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
         yield f"n = {range_text([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
-    yield unjudgeable(rows) or too_few(rows)
+    yield unjudgeable(rows)
+    yield too_few(rows)
     yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
     yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))

@@ -104,9 +104,7 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
         return DASH if line.status != "ok" else Cell(range_text(totals, count) if any(totals) else "none")
 
     def tokens(line: Line) -> Cell:
-        if line.status != "ok" or not line.tokens or not line.n:
-            return DASH
-        return Cell(cost_phrase(line).partition(", ")[0])
+        return Cell(cost_phrase(line).partition(", ")[0]) if line.answer_tokens else DASH
 
     columns: list[tuple[Column, Callable[[Line], Cell]]] = []
     if _seeds_differ(table.lines):
@@ -114,7 +112,7 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
     if len({line.n for line in table.lines if line.n is not None}) > 1:
         columns.append((Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))))
     columns.append((Column("labels", droppable=1, is_in_latex=stats, sentence=legend.LABELS_AS_SUM), labels))
-    if any(line.tokens for line in table.lines):
+    if any(line.answer_tokens for line in table.lines):
         columns.append((Column("tokens", droppable=2, is_in_latex=stats, sentence=legend.TOKENS), tokens))
     if legend.has_groups(table.lines):
         columns.append((Column("group", droppable=5, sentence=legend.GROUPS), lambda line: Cell(line.group)))

@@ -74,10 +74,12 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
                 GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_subrow=True)
                 for first, *numbers in under
             ]
+        verdict = verdict_of(table)
         remarks = (*(missing_intervals(table.lines, names) if stats else ()), *general_footnotes(table))
+        remarks = (*remarks, *(verdict.details if stats else ()))
         main = Grid(
             (*table.facts, *seed_sentences(table.lines), *order_sentences([table])), tuple(columns), tuple(rows),
-            legend.legend([table], stats=stats), remarks, verdict_of(table).sentences, label=latex_label(table),
+            legend.legend([table], stats=stats), remarks, verdict.sentences, label=latex_label(table),
         )  # fmt: skip
         grids.append(main)
         if stats and (table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics)):

@@ -61,13 +61,13 @@ _RANKS = (
     " rank above it. {order}"
 )
 _LEADING = (
-    f"{LEADS} (bold) marks the leading group: no ranked method has a significantly better {{metric}}; nor, by Brier"
-    " score, a constant confidence one as good."
+    f"{LEADS} (bold) marks rank 1 by {{metric}}, unless the Brier score is no better than that of a constant"
+    " confidence."
 )
 ORDER = "Rows are in the order of the mean {metric}."
 TOKENS = (
-    "Tokens are those that the model reads, and after + those that it generates, for this method alone and one tested"
-    " answer, training included (k: a thousand)."
+    "Tokens are those that the model reads, and after + those that it generates, for one tested answer and this method"
+    " alone, once it is fitted (k: a thousand)."
 )
 DASHES = f"{EN_DASH} stands where there is no number or no rank; a footnote there, or at the method, says why."
 LABELS_AS_SUM = (
@@ -110,7 +110,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
     if not is_bare:
         sentences += [LABELS_AS_SUM]
-        sentences += [TOKENS] * any(line.tokens for line in lines) + [GROUPS] * has_groups(lines)
+        sentences += [TOKENS] * any(line.answer_tokens for line in lines) + [GROUPS] * has_groups(lines)
         sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
         sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
@@ -153,13 +153,13 @@ def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADL
 
 
 def brief(tables: Sequence[Table]) -> str:
-    """Return what a terminal prints in place of the legend of these tables: two lines of 100 columns."""
+    """Return what a terminal prints in place of the legend of these tables: two lines of 110 columns."""
     leads = any(line in table.lines for table in tables for line in table.leaders())
     return (
         "↓ less is better, ↑ more; ± 95 % interval; "
         + f"{LEADS} leads: none is significantly better; " * leads
-        + f"{WORSE} no better than a constant; {DAGGER} may be calibrated; {EN_DASH} no number; tokens read + generated"
-        " per answer. All signs: bench table --legend"
+        + f"* ~ best of the column, significantly or not; {WORSE} no better than a constant; {DAGGER} may be"
+        " calibrated; tokens: read + generated per answer. All signs: --legend"
     )
 
 

@@ -203,6 +203,13 @@ class Line:
         return _not_none(row.generated_tokens_alone for row in self.ok_rows)
 
     @property
+    def answer_tokens(self) -> tuple[float, float] | None:
+        """Tokens read and generated for a tested answer once the method is fitted, as means; None if unknown."""
+        read = mean_of(_not_none(row.test_forward_tokens for row in self.ok_rows))
+        written = mean_of(_not_none(row.test_generated_tokens for row in self.ok_rows))
+        return None if read is None or not self.n else (read / self.n, (written or 0.0) / self.n)
+
+    @property
     def seconds(self) -> tuple[float, ...]:
         """Seconds that the method's own stages took, for each seed for which they are known."""
         return _not_none(sum(row.timings.values()) if row.timings else None for row in self.ok_rows)
@@ -281,7 +288,9 @@ class Table:
     too_few: str = ""
     """Warning that the table has too few questions, or right or wrong answers; empty if it has enough."""
     unjudgeable: str = ""
-    """Reason why these answers judge no method: all right, all wrong, or no better than guessing; else empty."""
+    """Reason why these answers judge no method, as all are right, or all wrong; else empty."""
+    at_chance: str = ""
+    """Warning that the model is not shown to answer better than by guessing; else empty."""
 
     @property
     def columns(self) -> tuple[str, ...]:

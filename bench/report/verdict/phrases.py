@@ -81,8 +81,8 @@ def compact_count(number: float) -> str:
 
 
 def sort_by_cost(lines: Sequence[Line]) -> list[Line]:
-    """Sort methods by cost: token positions, then labels, then trained parameters; unknown costs come last."""
-    return sorted(lines, key=lambda line: (_mean(line.tokens), n_labels(line), _mean(line.parameters), line.place))
+    """Sort methods by cost: tokens of an answer, then labels; unknown costs come last, equal ones stay in order."""
+    return sorted(lines, key=lambda line: (sum(line.answer_tokens or (math.inf,)), n_labels(line)))
 
 
 def n_labels(line: Line) -> int:
@@ -99,11 +99,11 @@ def brief_cost(line: Line) -> str:
 
 
 def cost_phrase(line: Line) -> str:
-    """Format the cost of a method: tokens read + generated for a test answer, training included, and labels."""
+    """Format the cost of a method: tokens read + generated for a tested answer, and labels."""
     costs = ["unknown"]
-    if line.tokens and line.n:
-        generated = f" + {compact_count(_mean(line.generated) / line.n)}" if any(line.generated) else ""
-        costs = [f"{compact_count(_mean(line.tokens) / line.n)}{generated}"]
+    if line.answer_tokens:
+        read, generated = line.answer_tokens
+        costs = [compact_count(read) + f" + {compact_count(generated)}" * bool(generated)]
     if line.labels:
         costs.append(f"{count(n)} labels" if (n := n_labels(line)) else "no labels")
     return ", ".join(costs)

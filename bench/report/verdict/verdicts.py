@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.metrics import METRICS
+from bench.report.averages import mean_of
 from bench.report.competition import CALIBRATION, SEVERAL, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
@@ -32,6 +33,8 @@ ORDER = "auroc"
 """Metric of how well confidences order right answers before wrong ones."""
 FEW = ", on few questions"
 """Words behind the state of a table (`sure` or `tied`) that has too few questions, right answers or wrong answers."""
+HALF = 0.5
+"""Constant confidence where no method of a table learned."""
 PLAIN = "sequence-probability"
 """Method that costs nothing: the probability of the answer's tokens."""
 MOST_LINES, COLUMNS = 5, 100
@@ -117,9 +120,9 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     averaged = " averaged over subjects" * (table.average == "subjects")
     free = _best_without_labels(main)
     advice = [
-        table.too_few, _leader_sentence(main, averaged, free), _seeds_sentence(main),
-        _better_sentence(main), _free_sentence(main, free), _baseline_sentence(main), _cost_sentence(main, free),
-        second,
+        table.too_few, table.at_chance, _leader_sentence(main, averaged, free), _seeds_sentence(main),
+        _better_sentence(main), _free_sentence(main, free), _recalibrated_sentence(main, recalibrated),
+        _baseline_sentence(main), _cost_sentence(main, free), second,
     ]  # fmt: skip
     kept = list(filter(None, advice))
     while sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in kept) > MOST_LINES and len(kept) > 1:
@@ -146,7 +149,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif orders_none:
         orders = "none"
-    few = main.is_decided and bool(table.too_few or table.unjudgeable)
+    few = main.is_decided and bool(table.too_few)
     sure = EN_DASH if main.state == "none" else main.state + FEW * few
     keys = [line.key for line in table.lines]
     places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
@@ -168,11 +171,15 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
     if block.constant_wins and (standing := block.first[0].standing):
         constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
         best = with_value(block.ranked[0], block.metric)
-        return f"Take none: no method beats a constant confidence of {constant}; the best is {best}."
+        if not all(block.fails(line) for line in block.ranked):
+            return f"Best {by}: {best}, but its Brier score is no better than that of a constant, {constant}."
+        remedy = "; recalibrated ones may (--recalibrate)" * any(line.orders_answers for line in block.ranked)
+        return f"Take none: no method beats a constant confidence of {constant}; best is {best}{remedy}."
     if not block.is_decided:
         groups = {line.standing and line.standing.labels for line in block.known}
         is_one = block.state == "not tested" and len(groups) == 1
-        mean = f"; the best mean is {with_value(block.known[0], block.metric)}" if is_one else ""
+        known = [line for line in block.known if line.key not in block.excluded] or list(block.known)
+        mean = f"; the best mean is {with_value(known[0], block.metric)}" if is_one else ""
         return f"Nobody leads {by}: {block.why_nobody}{mean}."
     best_line, others = block.leaders[0], block.others
     if block.metric == ORDER and not best_line.orders_answers:
@@ -216,14 +223,29 @@ def _free_sentence(block: Judgement, free: Line | None) -> str:
     return ""
 
 
+def _recalibrated_sentence(block: Judgement, recalibrated: Sequence[Judgement]) -> str:
+    """Return the sentence on the best recalibrated method, if no method as it is has a better mean."""
+    leaders = [line for other in recalibrated for line in other.leaders[:1]]
+    best = min(leaders, key=lambda line: line.badness(block.metric) or 0.0, default=None)
+    least = block.known[0].badness(block.metric) if block.known else None
+    if best is None or least is None or (best.badness(block.metric) or 0.0) >= least:
+        return ""
+    labels = f"{count(n_labels(best))} labels"
+    return f"Best recalibrated: {with_value(best, block.metric)}, {labels}; not tested against these."
+
+
 def _baseline_sentence(block: Judgement) -> str:
     """Return whether the best method is shown to beat a constant confidence and the plain probability of the answer."""
-    best = block.leaders[0] if block.is_decided and block.metric == "brier" else None
-    if best is None or best.standing is None or block.standings is None:
+    best = next(iter(block.leaders or (block.known if len(block.known) == 1 else ())), None)
+    if block.metric != "brier" or best is None or best.standing is None or block.standings is None:
         return ""
-    ends, constant = best.estimate("brier").ends, best.standing.constant
+    mean, ends, constant = best.estimate("brier").mean or 0.0, best.estimate("brier").ends, best.standing.constant
+    which, share = "", mean_of(row.llm_accuracy for row in best.ok_rows if row.llm_accuracy is not None)
+    if best.standing.constant_confidence == HALF and share is not None:  # nobody learned: the share right is unknown
+        which, constant = f" of {100 * share:.1f} %", share * (1 - share)
     beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
-    text = f"{label(best)} {beats} a constant confidence ({100 * constant:.1f})"
+    beats = "is no better than" if mean >= constant else beats
+    text = f"{label(best)} {beats} a constant confidence{which} ({100 * constant:.1f})"
     plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
     if plain is best:
         return f"{text}; it is the plain probability of the answer."
@@ -238,9 +260,8 @@ def _cost_sentence(block: Judgement, free: Line | None) -> str:
     """Return what an answer costs with the cheapest leader, and with the best method without labels, `free`."""
     if not (cheapest := block.cheapest):
         return ""
-    known = [line for line in cheapest if line.tokens]
-    which = "" if len(cheapest) == 1 or not known else " (the cheapest of these)"
-    which = f" (the cheapest of {len(known)} of these with known tokens)" if 0 < len(known) < len(cheapest) else which
+    known = [line for line in cheapest if line.answer_tokens]
+    which = " (the cheapest of these)" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
     other = f"; {label(free)} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
     return f"Tokens per answer: {label(cheapest[0])}{which} {cost_phrase(cheapest[0])}{other}."
 
@@ -264,7 +285,7 @@ def _seeds_sentence(block: Judgement) -> str:
         by_seed = zip(line.estimate(block.metric).by_seed, best.estimate(block.metric).by_seed, strict=False)
         n = sum(badness(block.metric, value) < badness(block.metric, of_best) for value, of_best in by_seed)
         ahead += [f"{label(line)} with {n} of {len(best.seeds)}"] if n else []
-    return f"With single seeds others are ahead of {label(best)}: {name_first_few(ahead)}." if ahead else ""
+    return f"Seeds disagree: {name_first_few(ahead)} seeds better than {label(best)}." if ahead else ""
 
 
 def _better_sentence(block: Judgement) -> str:
@@ -274,7 +295,7 @@ def _better_sentence(block: Judgement) -> str:
         return ""
     keys = {line.key for line in block.ranked}
     reason = next(block.excluded[line.key] for line in block.known if line.key not in keys)
-    return f"Not ranked, though with a better mean: {name_first_few(better)}; {reason}."
+    return f"Not ranked, though with a better mean: {name_first_few(better)} ({reason})."
 
 
 def _second_sentence(what: str, block: Judgement) -> str:

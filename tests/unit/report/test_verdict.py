@@ -33,7 +33,8 @@ from tests.kit.golden import check_golden
 from tests.kit.tables import CUT_SHORT, Tests, planted, scored
 from tests.kit.world import Answers, write_result
 
-USUAL = {"labels_seen": LabelsSeen(1280, 320), "n_parameters": 258, "forward_tokens_alone": 25_400}
+USUAL = {"labels_seen": LabelsSeen(1280, 320), "n_parameters": 258, "forward_tokens_alone": 25_400,
+         "test_forward_tokens": 25_400}  # fmt: skip
 FEW = {"n": 60, "llm_accuracy": 0.5}
 SKIPPED = {"status": "skipped", "reason": "no validation split"}
 
@@ -59,6 +60,17 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     yield "all answers wrong", judged({"a": 0.1, "b": 0.2}, every=wrong), None
     chance = {"n": 1200, "llm_accuracy": 0.26, "chance_accuracy": 0.25, "n_unparsed": 841}
     yield "a model at chance", judged({"a": 0.1, "b": 0.2}, every=chance), None
+    yield (
+        "ten answers, half of them right",
+        judged({"a": 0.1, "b": 0.2}, every={"n": 10, "llm_accuracy": 0.5, "chance_accuracy": 0.25}),
+        None,
+    )
+    free = {"labels_seen": LabelsSeen(), "llm_accuracy": 0.9}
+    yield "nobody learned, and most answers are right", judged({"a": 0.2, "b": 0.22}, every=free), None
+    yield "one method, worse than a constant", judged({"ccps": 0.3}), None
+    yield "worse than a constant, by ECE", judged({
+        "a": {"brier": 0.3, "rmsce": 0.01, "auroc": 0.9}, "b": {"brier": 0.1, "rmsce": 0.05, "auroc": 0.9},
+    }), "ece"  # fmt: skip
     yield "a model above chance", judged({"a": 0.1, "b": 0.2}, every={**chance, "llm_accuracy": 0.28}), None
     yield "few questions", judged({"a": 0.1, "b": 0.2}, every=FEW), None
     low = judged({"a": {"brier": 0.1, "auroc": 0.52}, "b": {"brier": 0.2, "auroc": 0.45}})
@@ -96,15 +108,15 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     seeds += [scored("b", seed=k, brier=0.2, **USUAL) for k in range(3)]
     yield "a failed seed", build(seeds, standings_of=Tests())[0], None
     rows = {
-        "a": {"forward_tokens_alone": 90_000}, "b": {"generated_tokens_alone": 14_000},
-        "c": {"forward_tokens_alone": 40_000, "labels_seen": LabelsSeen(), "generated_tokens_alone": 1_300},
+        "a": {"test_forward_tokens": 90_000}, "b": {"test_generated_tokens": 14_000},
+        "c": {"test_forward_tokens": 20_000, "labels_seen": LabelsSeen(), "test_generated_tokens": 1_300},
     }  # fmt: skip
     yield "cheapest of tied, one without labels", judged({"a": 0.1, "b": 0.101, "c": 0.102}, rows=rows), None
     none = {name: {"labels_seen": LabelsSeen()} for name in "bc"}
     yield "best without labels behind", judged({"a": 0.1, "b": 0.15, "c": 0.2}, rows=none), None
     yield "best has no labels", judged({"c": 0.1, "a": 0.15, "b": 0.2}, rows=none), None
     yield "nothing would be significant", judged({"a": 0.1, "b": 0.11}, critical=None), None
-    unknown = {"a": {"forward_tokens_alone": None}}
+    unknown = {"a": {"test_forward_tokens": None}}
     yield "unknown cost of a leader", judged({"a": 0.1, "b": 0.101, "c": 0.2}, rows=unknown), None
     # by single seeds b is ahead of a once, and c never
     seeds = {"a": (0.10, 0.10, 0.13), "b": (0.14, 0.14, 0.12), "c": (0.3, 0.3, 0.3)}
