@@ -11,7 +11,7 @@ MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequen
 .PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu bench-real growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
-	@echo 'Runs all methods on two benchmarks with the embedded model: about DEMO_MINUTES minutes on two cores'
+	@echo 'Runs all methods on two benchmarks with the embedded model: about 8 minutes on two cores'
 	$(BIN)/bench run --method $(COMPARED) --model tiny --out demo
 	@echo 'Your own method, beside these:'
 	@echo '  $(BIN)/bench new method my-method --trained'

@@ -47,6 +47,10 @@ def test_recalibration_costs_reading_the_validation_split(rows: Found) -> None:
     alone_on_tests = {"ptrue", "sequence-probability"}
     assert {written[name] for name in set(written) - learned - alone_on_tests} == {TESTED + VALIDATED}
     assert {written[name] for name in alone_on_tests} == {TESTED}
+    tested = {name: (row["test_forward_tokens"], row["test_generated_tokens"]) for name, (row, _) in rows.items()}
+    assert {count for _, count in tested.values()} == {TESTED}
+    assert tested["ptrue"] == tested["ptrue+isotonic"] == tested["lts"] == (alone["ptrue"], written["ptrue"])
+    assert tested["pik+isotonic"] == tested["pik"] < (alone["pik"], 0)
 
 
 def test_recalibration_keeps_order_and_isotonic_gives_steps(rows: Found) -> None:
