@@ -81,7 +81,10 @@ def list_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods, models or tasks that commands can name; in a pipe, one tab-separated line for each."""
+    """List the methods, models or tasks that commands can name; in a pipe, one tab-separated line for each.
+
+    If all kinds are listed in a pipe, each line begins with its kind.
+    """
     from bench.cli import describe
 
     records = {each: describe.list_records(each, plugin or ()) for each in ([kind] if kind else describe.KINDS)}
@@ -89,9 +92,9 @@ def list_(
         print_json(records[kind] if kind else records)
         return
     for each, listed in records.items():
-        if not kind:
+        if not kind and console().is_terminal:
             print_line(each.upper() if each == describe.KINDS[0] else f"\n{each.upper()}")
-        print_listing(listed)
+        print_listing(listed if kind or console().is_terminal else [{"kind": each, **record} for record in listed])
 
 
 @app.command()
