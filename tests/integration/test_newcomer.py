@@ -84,9 +84,9 @@ def test_make_demo_writes_where_git_looks_away() -> None:
 @pytest.mark.slow
 def test_demo_leads_to_a_table_with_a_new_method(typed: Type, place: Path) -> None:
     demo, *own, table = commands_of_make_demo()
-    assert "--method paper " in demo
-    # two of its eleven methods: IT and CT train for minutes, whatever the limit
-    first = typed(demo.replace("--method paper", "--method ccps,ptrue"), *SMALL)
+    assert "--method all " in demo
+    # two of its methods: IT and CT train for minutes, whatever the limit
+    first = typed(demo.replace("--method all", "--method ccps,ptrue"), *SMALL)
     assert all(has_numbers(row_of(name, first)) for name in ("ccps", "ptrue")), first
     assert (place.parent / "home" / ".cache" / "confbench").is_dir(), "it read a cache that this home has not"
     new, check, run = own

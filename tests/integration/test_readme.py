@@ -151,7 +151,7 @@ def test_readme_opens_with_the_two_commands() -> None:
 
 def test_pages_name_every_option_of_bench_run() -> None:
     run = typer.main.get_command(app).commands["run"]
-    options = [option for parameter in run.params for option in parameter.opts if option.startswith("--")]
+    options = [option for parameter in run.params for option in parameter.opts[:1] if option.startswith("--")]
     missing = [option for option in options if f"`{option}" not in ALL]
     assert not [option for option in missing if option != "--help"]
 
