@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 from bench.api import UserError
@@ -36,6 +37,8 @@ def set_level(*, verbose: bool, quiet: bool) -> None:
     _level = "verbose" if verbose else "quiet" if quiet else ""
     DECISIONS.removeHandler(_handler)
     DECISIONS.setLevel(logging.NOTSET)
+    if not verbose:  # each retry of an unreachable Hub is two lines; what it comes to is said in a sentence
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # read when huggingface_hub is imported
     if verbose:
         DECISIONS.addHandler(_handler)
         DECISIONS.setLevel(logging.INFO)

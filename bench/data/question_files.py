@@ -308,7 +308,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
 
 
 def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return the indices of all options that an answer may mean: by the option's text, its letter or its index."""
+    """Return the indices of all options that an answer may mean: by text, letter or index, else by text in any case."""
     matches = {i for i, choice in enumerate(choices) if choice == answer}
     stripped = answer.strip()
     letters = string.ascii_lowercase[: len(choices)]
@@ -316,7 +316,7 @@ def _matching_options(answer: str, choices: Sequence[str]) -> set[int]:
         matches.add(letters.index(stripped.casefold()))
     if stripped in map(str, range(len(choices))):
         matches.add(int(stripped))
-    return matches
+    return matches or {i for i, choice in enumerate(choices) if choice.strip().casefold() == stripped.casefold()}
 
 
 # --- questions to be scored -------------------------------------------------------------------------------------------

@@ -144,8 +144,6 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     accuracy = f"; the model answers {range_text(accuracies, percent)} % of them right" if accuracies else ""
     if any(row.n is not None for row in rows):
         yield f"n = {range_text([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
-    yield unjudgeable(rows)
-    yield too_few(rows)
     yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))
     yield from _count_sentence("answer", "empty", (row.n_empty for row in rows))
     yield from _count_sentence("answer without a verdict", "left out", (row.n_undecided for row in rows))

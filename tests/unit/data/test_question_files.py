@@ -246,7 +246,7 @@ XYZ = ["x", "y", "z"]
         (["0", "1", "2"], [1], 1),  # text and index are one
         (["a", "b"], ["b"], 1),  # letter and text are one
         (["b", "a"], ["A"], 0),  # no option is called A
-        (["True", "False"], ["False"], 1),
+        (["True", "False"], ["False", "false", " FALSE "], 1),
         (["²", "x"], ["²"], 0),
     ],
 )
@@ -261,9 +261,10 @@ def test_answer_is_a_letter_a_text_or_an_index(
 def test_answer_is_never_read_in_two_ways(
     tmp_path_factory: pytest.TempPathFactory, choices: list[str], data: st.DataObject
 ) -> None:
-    """Against the definition: every option that the answer names as text, letter or index; one, or an error."""
+    """Against the definition: every option that the answer names as text, letter or index, else in any case."""
     answer = data.draw(st.sampled_from([*choices, *"abcdeAB01234", "zz"]))
     named = {i for i, choice in enumerate(choices) if answer in {choice, "abcde"[i], "ABCDE"[i], str(i)}}
+    named = named or {i for i, choice in enumerate(choices) if answer.lower() == choice.lower()}
     path = jsonl(tmp_path_factory.mktemp("q"), {"question": "q", "choices": choices, "answer": answer})
     if len(named) == 1:
         assert {asked(path)[0].gold} == named
