@@ -98,7 +98,7 @@ bench: install  ## ratios of speed beside their targets, about 25 minutes; BENCH
 bench-gpu: install  ## the same on a CUDA device; says so where there is none
 	$(BIN)/python -m benchmarks.performance.gpu $(BENCH)
 
-bench-real: install  ## speed on this processor with a real model: REAL=FILE.gguf, some 25 minutes, with nothing else running
+bench-real: install  ## speed on this processor with a real model: REAL=FILE.gguf, up to two hours, with nothing else running
 	$(BIN)/python -m benchmarks.performance.real $(REAL)
 
 growth: install  ## time and memory of a run at 1,000 to 100,000 questions, some ten minutes; GROWTH=--print shows those committed

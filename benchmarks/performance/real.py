@@ -3,7 +3,8 @@
 Reading choice questions ÷ bare passes over as many tokens; reading open answers ÷ prompts at that rate and decoding in
 batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
 lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
-as it takes minutes, with nothing else running. About 45 minutes for a model of 1.5 billion weights on two cores.
+as it takes minutes, with nothing else running. For 1.5 billion weights on two cores some 25 to 40 minutes without the
+tools, which take an hour more.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def tables() -> Iterator[str]:
 
 
 def standings() -> Iterator[str]:
-    """Verdicts, lines and paired differences of the committed comparison: all that `bench table --format json` says."""
-    for table in json.loads(called("table", "--results", RESULTS, "--format", "json")):
+    """Verdicts, lines and paired differences of the paper's methods, as `bench table --format json` has them."""
+    for table in json.loads(called("table", "--results", RESULTS, "--method", "paper", "--format", "json")):
         lines, comparisons = table.pop("lines"), table.pop("comparisons")
         yield line(table)
         yield from map(line, lines)
