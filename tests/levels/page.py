@@ -121,7 +121,7 @@ def written(outcomes: Outcomes, former: Mapping[str, Any], of: str) -> str:
     named = ([name, *(_named(metrics[metric]) for metric in TESTED)] for name, metrics in found.items())
     covered = ([name, *(_covered(metrics[metric]) for metric in TESTED)] for name, metrics in found.items())
     paragraphs = [
-        _OPENING, of, markdown_table(["what must hold", "found", ""], rows),
+        _OPENING, of, markdown_table(["what must hold", "found", "holds?"], rows),
         "## Methods that don't differ",
         f"Data sets in which any method is named better than another, %, of those that are tested, {SEEN} at least.",
         markdown_table(labels, named, "lr"), [*_reasons(outcomes)],
