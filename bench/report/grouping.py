@@ -1,8 +1,8 @@
 """Group result rows into tables, and the rows of a table into lines.
 
-A table has one model, task, preset, limit, protocol, source of answers and number of tuning configurations. A line is a
-method with one set of settings, and has a result row for each seed. Example: `rows_by_line(rows, styles)[Key("ccps",
-"")]` has the seeds of `ccps` with the common settings.
+A table has one model, task, preset, limit, protocol, source of answers, number of tuning configurations and corpus that
+methods learned on. A line is a method with one set of settings, and has a result row for each seed. Example:
+`rows_by_line(rows, styles)[Key("ccps", "")]` has the seeds of `ccps` with the common settings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
     """Group result rows into tables, sorted by model and task.
 
     Tuned runs, partial runs, and runs with other answers get tables of their own. So do runs whose overridden constants
-    (`--set`) change the protocol.
+    (`--set`) change the protocol, and methods that learned on another corpus (`--train-on`). Methods that learn nothing
+    are in the tables of all corpora.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
@@ -99,9 +100,28 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
             row.model, row.task, row.preset, str(row.limit), row.protocol, source, f"{tuning_budget(row):06}"
         ].append(row)
     return [
-        Group(group, [row for row in hidden if (row.model, row.task) == (group[0].model, group[0].task)])
+        Group(part, [row for row in hidden if (row.model, row.task) == (part[0].model, part[0].task)])
         for _, group in sorted(groups.items())
+        for part in _by_corpus(group)
     ]
+
+
+def _by_corpus(rows: Sequence[ResultRow]) -> list[list[ResultRow]]:
+    corpora = sorted({corpus for row in rows if (corpus := corpus_of(row)) is not None}) or [""]
+    return [[row for row in rows if corpus_of(row) in {corpus, None}] for corpus in corpora]
+
+
+def common_corpus(rows: Sequence[ResultRow]) -> str:
+    """Return the `--train-on` that the rows of one table share; empty if their runs had none."""
+    return next((corpus for row in rows if (corpus := corpus_of(row)) is not None), "")
+
+
+def corpus_of(row: ResultRow) -> str | None:
+    """Return the `--train-on` of a row's run; empty if it had none, None if the method has read no label."""
+    if "train_on" in row.config:
+        return setting_text(row.config["train_on"])
+    is_untrained = row.status == "ok" and row.train_on is None and row.labels_seen == LabelsSeen()
+    return None if is_untrained else ""
 
 
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:

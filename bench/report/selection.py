@@ -51,6 +51,8 @@ class Selection:
     """Show these models only, separated by commas."""
     tasks: Names = ()
     """Show these tasks only, separated by commas."""
+    train_on: Annotated[str | None, OptionName("--train-on")] = None
+    """Show only methods that learned on the corpus that a run's --train-on named, or own: on the task's own choice."""
     preset: str | None = None
     """Show this preset only."""
     partial: bool = False

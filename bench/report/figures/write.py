@@ -28,7 +28,7 @@ from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import has_matrix, win_matrix
-from bench.report.grouping import Key, tuning_budget
+from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import plain
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
@@ -60,11 +60,11 @@ def write_figures(
     """Write all figures for which the tables have numbers; if writing fails, no partial file is left.
 
     Methods with different recalibrations (e.g. `ccps+isotonic`) are drawn on different figures. So are results with
-    different tuning budgets (numbers of configurations tried). If the methods or tasks don't fit on one figure, several
-    are written.
+    different tuning budgets (numbers of configurations tried), and methods that learned on different corpora. If the
+    methods or tasks don't fit on one figure, several are written.
 
     Args:
-        tables: one table for each model, task and tuning budget.
+        tables: one table for each model, task, tuning budget and training corpus.
         records_of: returns the answers and confidences of a result; called once for each result.
         out: folder of the files; created if it does not exist.
         formats: members of `FORMATS`.
@@ -74,18 +74,18 @@ def write_figures(
         Paths of the files, in the order in which they were written.
 
     Raises:
-        UserError: no table has a number, two tables are of one model, task and budget, a format is unknown, or the
-            folder can't be written.
+        UserError: no table has a number, two tables are of one model, task, budget and training corpus, a format is
+            unknown, or the folder can't be written.
     """
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown or not formats:
         got = ", ".join(map(plain, unknown)) or "none"
         raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
-    by_budget: dict[int, list[Table]] = {}
+    by_setting: dict[tuple[int, str], list[Table]] = {}
     for table in tables:
-        by_budget.setdefault(tuning_budget(table.rows[0]), []).append(table)
-    for same_budget in [group for group in by_budget.values() if _has_numbers(group)] or [list(tables)]:
-        build_figure_data(same_budget)
+        by_setting.setdefault((tuning_budget(table.rows[0]), common_corpus(table.rows)), []).append(table)
+    for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
+        build_figure_data(same_setting)
     ensure_writable(out)
     records: dict[
         tuple[object, ...], QuestionRecords
@@ -103,8 +103,11 @@ def write_figures(
 
     paths: list[Path] = []
     stems: set[str] = set()
-    for budget, same_budget in sorted(by_budget.items()):  # tuned results have figures of their own
-        for stem, draw in _figures(same_budget, remembered, f"{SEPARATOR}tuned{budget}" if budget else ""):
+    for (budget, corpus), same_setting in sorted(by_setting.items()):
+        ending = (f"{SEPARATOR}tuned{budget}" if budget else "") + (
+            f"{SEPARATOR}on-{safe_name(corpus)}" if corpus else ""
+        )
+        for stem, draw in _figures(same_setting, remembered, ending):
             name = stem
             if name.casefold() in stems:  # model `a/b` on all tasks and model `a` on task `b` would share a name
                 name = f"{name}-{hashlib.sha256(str(len(stems)).encode()).hexdigest()[:8]}"
@@ -122,12 +125,14 @@ def write_figures(
     return paths
 
 
-def _figures(tables: Sequence[Table], records_of: RecordsOf, tuned: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _figures(
+    tables: Sequence[Table], records_of: RecordsOf, setting: str
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Yield (file name without extension, function that draws the figure) for each figure with a number."""
     keys = {line.key for table in tables for line in table.lines}
     for recalibration in sorted({key.recalibration for key in keys}):
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
-        ending = f"{tuned}{SEPARATOR}{safe_name(recalibration)}" if recalibration else tuned
+        ending = f"{setting}{SEPARATOR}{safe_name(recalibration)}" if recalibration else setting
         for kind in _figure_kinds(block, records_of):
             for page, number, remark in _pages(kind):
                 yield f"{kind.stem}{ending}{number}", partial(kind.draw, page, remark=remark)

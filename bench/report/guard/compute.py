@@ -92,7 +92,7 @@ def compute_guards(
         if non_empty and table not in non_empty:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
     guards = [_GuardBuilder(request, calibration_rows).table(table) for table in non_empty or tables]
-    suffixes = distinguishing_labels([g.table.rows[0] for g in guards])
+    suffixes = distinguishing_labels([g.table.rows for g in guards])
     return [replace(g, aside=aside) for g, aside in zip(guards, suffixes, strict=True)]
 
 

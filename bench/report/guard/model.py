@@ -187,7 +187,7 @@ class GuardedTable:
     @property
     def title(self) -> str:
         """Title of the table: model, task and, in brackets, the words in `aside`."""
-        return f"{self.table.facts[0]} ({self.aside})" if self.aside else self.table.facts[0]
+        return f"{self.table.model} on {self.table.task}{f' ({self.aside})' if self.aside else ''}"
 
     @property
     def certified(self) -> tuple[GuardedLine, ...]:

@@ -199,9 +199,7 @@ class Results:
         its table.
         """
         tables = [table.with_hidden_lines() for table in self._chosen(self.selection)]
-        suffixes = (
-            f" ({words})" if words else "" for words in distinguishing_labels([table.rows[0] for table in tables])
-        )
+        suffixes = (f" ({words})" if words else "" for words in distinguishing_labels([table.rows for table in tables]))
         return Sentences(
             f"{table.model} on {table.task}{suffix}: {' '.join(verdict_of(table).sentences)}"
             for table, suffix in zip(tables, suffixes, strict=True)

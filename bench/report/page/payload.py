@@ -51,7 +51,7 @@ from bench.report.page import disagreements, pairs, questions, transfer, verdict
 from bench.report.page.lines import Footnotes, line_data, missing_line
 from bench.report.page.static_table import block_name
 from bench.report.tables import legend
-from bench.report.tables.caption import distinguishing_labels, limit_sentence, preset_sentence
+from bench.report.tables.caption import distinguishing_labels, limit_sentence, preset_sentence, title_of
 from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table, one_line_per_method
@@ -128,7 +128,7 @@ def payload(
     page = _Page(
         methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
     )
-    labels = distinguishing_labels([table.rows[0] for table in tables])
+    labels = distinguishing_labels([table.rows for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(block_name, blocks))
     parts = sorted({line.part for line in methods})
@@ -223,7 +223,7 @@ class _Page:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = set(map(plain, (f"{first.model} on {first.task}", preset_sentence(first), limit_sentence(first))))
+        titles = set(map(plain, (title_of(table.rows), preset_sentence(first), limit_sentence(first))))
         return {
             "model": table.model,
             "task": table.task,

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from bench.report.grouping import Group, common_settings, tuning_budget
+from bench.report.grouping import Group, common_corpus, common_settings, tuning_budget
 from bench.report.tables.origins import Origins
 from bench.report.text import count, join, percent, plain, range_text
 from bench.results.files import base_of
@@ -30,6 +30,12 @@ def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
         origins: judges, model revisions and answer sources of the table's methods.
     """
     return tuple(plain(fact) for fact in _facts(group, origins) if fact)
+
+
+def title_of(rows: Sequence[ResultRow]) -> str:
+    """Return the title of a table: model and task, and what methods learned on if a run's `--train-on` named it."""
+    corpus = common_corpus(rows)
+    return f"{rows[0].model} on {rows[0].task}" + (f", learned on {corpus}" if corpus else "")
 
 
 def too_few(rows: Sequence[ResultRow]) -> str:
@@ -100,29 +106,31 @@ def dtype_sentence(rows: Iterable[ResultRow]) -> str:
     return f"{known}; of some results the dtype is not recorded." if known else "The dtype is not recorded."
 
 
-def distinguishing_labels(rows: Sequence[ResultRow]) -> list[str]:
+def distinguishing_labels(tables: Sequence[Sequence[ResultRow]]) -> list[str]:
     """Return for each table a text that distinguishes it from other tables of its model and task, e.g. its limit.
 
-    The text is empty for the usual table: no limit, no tuning, one protocol and one source of answers.
+    The text is empty for the usual table: no limit, no tuning, one protocol, one source of answers, and one corpus that
+    methods learned on.
 
     Args:
-        rows: one result row of each table.
+        tables: result rows of each table.
     """
-    labels = []
-    for row in rows:
-        same = [other for other in rows if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
+    labels, firsts = [], [rows[0] for rows in tables]
+    for row, rows in zip(firsts, tables, strict=True):
+        same = [other for other in firsts if (other.model, other.task, other.limit) == (row.model, row.task, row.limit)]
         words = [] if row.limit is None else [f"partial, --limit {row.limit}"]
         words += [f"tuned, {tuning_budget(row)} configurations"] if tuning_budget(row) else []
         words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in same}) > 1 else []
         if row.answers_source != _GENERATED and len({other.answers_source for other in same}) > 1:
             words.append(f"answers from {row.answers_source}")
+        words += [f"learned on {corpus}"] if (corpus := common_corpus(rows)) else []
         labels.append(plain(", ".join(words)))
     return labels
 
 
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first_row, common = group.rows, group.rows[0], common_settings(group.rows)
-    yield f"{first_row.model} on {first_row.task}"
+    yield title_of(rows)
     yield preset_sentence(first_row)
     if tuning_budget(first_row):
         yield (

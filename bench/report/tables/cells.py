@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bench.metrics import METRICS
 from bench.report.competition import SIGNS, ranked_by
+from bench.report.grouping import common_corpus
 from bench.report.tables import legend
 from bench.report.tables.grid import Cell, Column
 from bench.report.tables.model import Line, Table
@@ -23,8 +24,8 @@ _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 
 def latex_label(table: Table, *more: str) -> str:
-    """Return the LaTeX label of a table, made of model, task and the words in `more`."""
-    return "-".join((table.model, table.task, *more))
+    """Return the LaTeX label of a table, made of model, task, training corpus and the words in `more`."""
+    return "-".join((table.model, table.task, *filter(None, [common_corpus(table.rows)]), *more))
 
 
 def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:

@@ -13,6 +13,7 @@ from bench import registry
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
 from bench.metrics import METRICS
+from bench.report.grouping import corpus_of
 from bench.report.selection import Selection
 from bench.report.tables.model import HEADLINE, Table
 from bench.report.text import join, plain
@@ -21,6 +22,8 @@ from bench.results.row import ResultRow
 
 ALL = "all"
 """Name that selects all metrics, or all methods."""
+OWN = "own"
+"""Name of the corpus that a task chooses itself."""
 
 
 def refuse_unknown_metrics(selection: Selection) -> None:
@@ -40,10 +43,10 @@ def refuse_unknown_metrics(selection: Selection) -> None:
 
 
 def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultRow]:
-    """Return the result rows of the requested models and tasks.
+    """Return the result rows of the requested models, tasks and corpus; rows that read no label are of each corpus.
 
     Raises:
-        UserError: no row has a requested model or task, or no row has both a requested model and a requested task.
+        UserError: no row has a requested model, task or corpus, or none has all that was requested.
     """
     chosen: list[tuple[str, ...]] = []
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
@@ -55,7 +58,11 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     selected = [row for row in rows if (not models or row.model in models) and (not tasks or row.task in tasks)]
     if rows and not selected:
         raise UserError(f"no result of {join(models)} on {join(tasks)}; leave out one of --models and --tasks")
-    return selected
+    if selection.train_on is None:
+        return selected
+    known = {corpus_of(row) or OWN for row in selected if corpus_of(row) is not None}
+    refuse_unknown("--train-on", "method that learned on", selection.train_on, known)
+    return [row for row in selected if corpus_of(row) in {None, selection.train_on.replace(OWN, "")}]
 
 
 def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.metrics import METRICS
 from bench.report.competition import SEVERAL, ranked_by
-from bench.report.grouping import tuning_budget
+from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict.judgement import Judgement, judge_table
@@ -64,7 +64,8 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         limit = "" if row.limit is None else f"first {row.limit}"
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
-        by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned].append(table)
+        corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
+        by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
     shown_metric, rows = METRICS[ranked_by(metric)], []
     for (task, *facts), group in by_task.items():
         same_task = [rest for other, *rest in by_task if other == task]

@@ -730,12 +730,13 @@ def test_figures_are_written_in_every_format(tmp_path, monkeypatch):
     assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
 
 
-def test_tuned_results_have_figures_of_their_own(tmp_path, monkeypatch):
-    made = Simulated().add(size=10, subjects=2)
+def test_tuned_results_and_other_corpora_have_figures_of_their_own(tmp_path, monkeypatch):
+    made = Simulated().add(size=10, subjects=2, train_on="atlas-oe/train")
     tuned = Simulated().add(size=10, subjects=2, config={"tune": 4}, tuning=Tuning(4, reason="it learns nothing"))
+    elsewhere = Simulated().add(size=10, subjects=2, config={"train_on": "ct-oe"})
     stems = without_drawing(monkeypatch)
-    figures.write_figures(tables([*made.rows, *tuned.rows]), made.records_of, tmp_path, ["svg"])
-    assert {"tiny--atlas-oe--reliability", "tiny--atlas-oe--reliability--tuned4"} <= set(stems)
+    figures.write_figures(tables([*made.rows, *tuned.rows, *elsewhere.rows]), made.records_of, tmp_path, ["svg"])
+    assert {f"tiny--atlas-oe--reliability{end}" for end in ("", "--tuned4", "--on-ct-oe")} <= set(stems)
 
 
 def files_of(figure, folder):

@@ -186,7 +186,7 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "few labels", [scored("ptrue", train_on=None, labels_seen=LabelsSeen()), few], {}
     yield "few labels beside all", [scored("lts"), scored(), few], {}
     yield "learned elsewhere", [scored("ptrue", train_on=None), elsewhere], {}
-    yield "learned in two places", [scored(), elsewhere], {}
+    yield "learned in two places", [scored("ptrue", train_on=None), scored(), elsewhere], {}
     yield "a preset of two", [scored(), scored("ptrue", preset="fixed")], {"preset": "fixed"}
     yield "a preset for each model", [scored(), scored(model="llama8b", preset="fixed")], {}
 

@@ -183,6 +183,27 @@ def test_models_and_tasks_can_be_chosen(out: Path, cache: Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_was_learned_elsewhere_is_a_table_of_its_own(tmp_path: Path) -> None:
+    """Methods that read no label stand in both, so that each is compared with all that a user could take."""
+    for method, fields in (
+        ("sequence-probability", {}), ("ccps", {"train_on": "here/train"}),
+        ("ccps", {"train_on": "there/train", "config": {"train_on": "there"}}),
+    ):  # fmt: skip
+        write_result(tmp_path, method, ANSWERS.confidences(SKILLS[method], 1), ANSWERS.correct, **fields)
+
+    def found(corpus: str | None) -> list[tuple[str, list[str]]]:
+        tables = tables_of(View(tmp_path, train_on=corpus), None)
+        return [(table.facts[0], sorted(line.key.label for line in table.lines)) for table in tables]
+
+    here = ("tiny on atlas-choice", ["ccps", "sequence-probability"])
+    there = ("tiny on atlas-choice, learned on there", here[1])
+    assert found(None) == [here, there]
+    assert found("own") == [here]
+    assert found("there") == [there]
+    with pytest.raises(UserError, match="--train-on: no method that learned on 'the'; there are there, own"):
+        found("the")
+
+
 @pytest.mark.parametrize(
     ("view", "complaint"),
     [
