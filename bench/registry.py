@@ -23,7 +23,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from bench.api import ConfidenceMethod, ContractError, Needs, Task, UserError, registration
+from bench.api import (
+    Adapter,
+    ChoiceLogits,
+    ConfidenceMethod,
+    ContractError,
+    Hidden,
+    Needs,
+    QueryLogits,
+    Task,
+    TokenScores,
+    Unembedding,
+    UserError,
+    registration,
+)
 from bench.api.configurations import refuse_search
 from bench.api.errors import did_you_mean, fold_name, plugin_errors, reason_of
 from bench.api.methods import refuse_gold, refuse_output
@@ -183,6 +196,24 @@ def groups_built_in() -> Mapping[str, str]:
     """Return for each built-in method the name of the group in which tables show it."""
     known = built_in()[0]
     return {name: groups_of(known.get(name))[0] for name in known.names()}
+
+
+@cache
+def resources_of(name: str) -> tuple[str, ...]:
+    """Return what a built-in method needs of a model for an answer: some of logits, states, samples and adapter.
+
+    Of a method that is not built in nothing is known: the result is empty.
+    """
+    if name not in built_in()[0].names():
+        return ()
+    read = built_in()[0].get(name)().needs.predict
+    needed = {
+        "logits": any(isinstance(signal, TokenScores | ChoiceLogits | QueryLogits) for signal in read),
+        "states": any(isinstance(signal, Hidden | Unembedding) for signal in read),
+        "samples": any(signal.drawn for signal in read),
+        "adapter": any(signal == QueryLogits(Adapter.OWN) for signal in read),
+    }
+    return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:

@@ -228,6 +228,22 @@ def test_link_shows_the_same_view(visit):
     assert "question=" not in again.url
 
 
+def test_methods_are_shown_by_what_they_need(visit, payload):
+    """Without labels and hidden states there remain those that need neither; the address keeps the choice."""
+    page = visit()
+    every = page.locator(BODY).count()
+    for name in ("labels", "states"):
+        page.locator(f"#{name}").uncheck()
+    needs = {each["name"]: each["needs"] for each in payload["methods"]}
+    lines = [line for block in payload["blocks"] for line in block["lines"]]
+    free = [
+        line for line in lines
+        if not any(line.get("labels", ())) and "states" not in needs[payload["methods"][line["method"]]["name"]]
+    ]  # fmt: skip
+    page.reload()
+    assert page.locator(f"{BODY}:visible").count() == len(free) < every
+
+
 def test_back_and_forth_move_between_panels_and_places(visit):
     page = visit()
     page.locator(f"{BOARD} [data-cell]").first.click()

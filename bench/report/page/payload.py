@@ -5,7 +5,8 @@
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
-      "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": index}, ...],
+      "methods": [{"name", "colour", "group": "paper" | "untrained" | "trained", "part": index,
+        "needs": what it needs of a model for an answer, ["logits" | "states" | "samples" | "adapter", ...]}, ...],
       "headline": "brier",                                  metric that methods are ordered and ranked by
       "headlines": {metric: sentences, ...},                what leaders and ranks by each metric mean
       "parts": [name of each recalibration, ...], "costs": [{"key", "label", "title"}, ...],
@@ -44,6 +45,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench import registry
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
@@ -56,6 +58,7 @@ from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table, one_line_per_method
 from bench.report.text import plain
+from bench.results.files import base_of
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText
 from bench.results.row import ResultRow
@@ -145,7 +148,13 @@ def payload(
         "metrics": list(map(_metric, METRICS)),
         "sets": _column_sets(tables[0].metrics if tables else None),
         "methods": [
-            {"name": line.method, "colour": line.style.colour, "group": line.group, "part": parts.index(line.part)}
+            {
+                "name": line.method,
+                "colour": line.style.colour,
+                "group": line.group,
+                "part": parts.index(line.part),
+                "needs": registry.resources_of(base_of(line.key.method)),
+            }
             for line in methods
         ],
         "headline": first,

@@ -809,7 +809,7 @@ FORMAT = r"unknown figure format .*; expected some of svg, png, pdf"
         (Simulated().missing("ccps").missing("lts"), ["svg"], "none of the 2 results is ok"),
         (Simulated().add(size=5).add("lts", preset="fixed", size=5), ["svg"],
          "results of tiny on atlas-oe have presets demo, fixed"),
-        (Simulated().add(size=5).add("lts", limit=4, size=5), ["svg"], "have different --limit, --train-on or protocol"),
+        (Simulated().add(size=5).add("lts", limit=4, size=5), ["svg"], "different --limit, --train-on or protocol"),
     ],
 )  # fmt: skip
 def test_figures_that_can_not_be_drawn_are_refused_first(tmp_path, made, formats, message):

@@ -1,7 +1,8 @@
 // The table that stands on the page, sorted, filtered, with other columns, and ranked by another metric as it was told.
 
 const TABLE = document.querySelector("#leaderboard-table table");
-const CHOICES = ["model", "task", "query", "headline", "columns", "cost"];
+const NEEDS = ["logits", "states", "samples", "labels", "adapter"];
+const CHOICES = ["model", "task", "query", "headline", "columns", "cost", ...NEEDS];
 const FEW_BLOCKS = 4;
 
 /** Choices of the leaderboard that the address may hold, with what stands there where it holds none. */
@@ -22,8 +23,16 @@ function matches(line, query) {
   return !words.length || words.some((word) => line.name.toLowerCase().includes(word));
 }
 
+/** Whether a method can be had with what is at hand, by what it reads of a model and the labels that it was told. */
+function canBeHad(line) {
+  const needed = [...DATA.methods[line.method].needs, ...(line.labels?.some((count) => count > 0) ? ["labels"] : [])];
+  return needed.every((name) => byId(name).checked);
+}
+
 function startLeaderboard() {
   if (!TABLE) return;
+  byId("needs").append("Show what needs", ...NEEDS.map((name) =>
+    el("label", { class: "check" }, el("input", { id: name, type: "checkbox", checked: "" }), ` ${name}`)));
   const names = (key) => [...new Set(DATA.blocks.map((block) => block[key]))];
   for (const [id, all] of [["model", "All models"], ["task", "All benchmarks"]]) {
     setOptions(byId(id), [["*", all], ...names(id).map((name) => [`=${name}`, name])]);
@@ -133,7 +142,7 @@ function applyFilters() {
   for (const { body, block, rows, parts } of BODIES) {
     const visibleParts = new Set();
     for (const [i, row] of rows) {
-      row.hidden = !matches(block.lines[i], query);
+      row.hidden = !matches(block.lines[i], query) || !canBeHad(block.lines[i]);
       if (!row.hidden) visibleParts.add(DATA.methods[block.lines[i].method].part);
       lines += isShownBlock(block) && !row.hidden ? 1 : 0;
     }
