@@ -128,8 +128,11 @@ class Real:
                         f"{theirs:.0f} s ÷ {seconds:.0f} s; every {every}th question, times {every}; {versions(told)}"
                     )
                     if tool == "lm_eval":
-                        same = sum(map(str.__eq__, told["found"], answers[::every])) / len(prompts[::every])
-                        note += f"; letters equal in {same:.0%}"
+                        # ours is the likeliest token of all, theirs the likeliest letter
+                        both = zip(told["found"], answers[::every], strict=True)
+                        pairs = [(a, b) for a, b in both if b in set("abcd")]
+                        same, others = sum(a == b for a, b in pairs), len(prompts[::every]) - len(pairs)
+                        note += f"; letters equal in {same} of {len(pairs)}; {others} answers of ours are no letter"
                     name = f"{tool} ÷ all our signals, {subjects} x {each}"
                     yield Line(name, theirs / seconds, f">= {more * given / tokens:.1f}", note)
 
