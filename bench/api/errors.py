@@ -20,6 +20,10 @@ _RECORDS = (
     "records of TokenScores have log_probability and entropy (with divergence=True also divergence, with top=N top_ids"
     " and top_log_probabilities), those of Samples id, log_probability and ended"
 )
+_RECORD_FIELDS = (
+    "log_probability", "entropy", "divergence", "top_ids", "top_log_probabilities", "id", "ended"
+)  # fmt: skip
+"""Fields of these records. A plugin's records of its own have others, of which `_RECORDS` says nothing."""
 LONGEST = 2_000
 """Maximum length of an exception's message, in characters; longer messages are cut."""
 
@@ -87,7 +91,8 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         text = " ".join(str(error).split())
     except BaseException as nested:  # noqa: BLE001 - a plugin's exception whose __str__ raises
         text = f"(its message can't be shown: {type(nested).__name__})"
-    if text.startswith("no field of name "):  # by numpy, which does not say which there are
+    field = text.removeprefix("no field of name ")  # numpy does not say which fields there are
+    if field != text and isinstance(error, ValueError) and did_you_mean(field, _RECORD_FIELDS):
         text += f"; {_RECORDS}"
     text = text[:LONGEST].encode(errors="replace").decode()  # a lone surrogate can't be written into a result
     if isinstance(error, UserError | PluginError):
