@@ -67,6 +67,16 @@ def fold_name(name: str) -> str:
     return "-".join(re.sub("[()]", "", name).casefold().split())
 
 
+def match_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that equals a name up to case and the papers' spelling; without one, the name itself.
+
+    >>> match_name("Org/Llama", ["org/llama"]), match_name("P(True)", ["ptrue"]), match_name("X", ["y"])
+    ('org/llama', 'ptrue', 'X')
+    """
+    names = list(known)
+    return name if name in names else next((each for each in names if fold_name(each) == fold_name(name)), name)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known name most similar to an unknown name; an empty text if none is similar.
 

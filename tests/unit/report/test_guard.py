@@ -294,7 +294,7 @@ SEEN = "early stopping, scaling and recalibration have seen it"
           for value in (0.0, 1.0, -0.1, 5.0, float("nan"))),
         *(({"calibrate_on": name}, SEEN) for name in ("validation", "atlas-oe/validation", "atlas-oe:train")),
         ({"calibrate_on": "atlas-eo"}, "no result of task 'atlas-eo'; there are atlas-oe. Did you mean"),
-        ({"calibrate_on": TASK}, "expected results of another task"),
+        *(({"calibrate_on": name}, f"on {TASK}: expected results of another task") for name in (TASK, TASK.upper())),
         ({"share": 0.0001}, "expected questions on both sides, got 0 to choose"),
         ({"methods": ("it",)}, r"no method has a result to guard \(it: skipped: no train split\)"),
     ],
