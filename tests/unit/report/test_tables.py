@@ -263,6 +263,21 @@ def test_data_have_all_digits_what_training_was_like_and_no_error_below_0() -> N
     ]
 
 
+def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
+    def told(*losses: str) -> dict[str, Any]:
+        return {"notes": tuple(f"worse than a constant ({loss} against 0.613) after 1.0 epochs" for loss in losses)}
+
+    rows = [
+        scored("ccps", **told("0.700")), scored("ccps", seed=1, **told("0.614", "1.1")), scored("ptrue", **told("0.615")),
+    ]  # fmt: skip
+    (grid,) = table_views(build(rows)).grids
+    assert grid.footnotes == (
+        "worse than a constant (0.614 to 0.700 against 0.613) after 1.0 epochs",
+        "worse than a constant (1.1 against 0.613) after 1.0 epochs",
+    )
+    assert sorted(grid.numbers(row.cells[0]) for row in grid.rows) == ["1", "1,2"]
+
+
 FEW = {
     (100, 0.8): "",
     (100, 0.2): "",
