@@ -53,10 +53,11 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
     n, n_partial = len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed)
+    answer = "No" if not passed else "Yes" if n_partial < len(passed) else "Not with every seed"
     rule = f"at most {risk} of trusted answers wrong, with a chance of {format_share(guards.request.level)}"
     yield (
-        f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"
-        f" methods with a threshold that keeps this{f', {n_partial} of them not with every seed' if n_partial else ''}."
+        f"Can answers be trusted{domain} ({rule})? {answer}: a threshold keeps this for {len(passed) - n_partial or 'none'} of"
+        f" {n} methods{f', and with some seeds only for {n_partial} more' if n_partial else ''}."
     )
     if passed:
         best, done = passed[0], passed[0].passed_seeds
@@ -65,8 +66,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
             range_text([c.threshold for c in done], format_threshold),
         )
         yield (
-            f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
-            f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
+            f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
+            f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1)}."
         )
     elif limits.most:
         line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)

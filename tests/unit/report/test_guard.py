@@ -18,6 +18,7 @@ from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
 from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
 from bench.report.tables import formats
+from bench.report.text import percent
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, Tuning
@@ -282,6 +283,18 @@ def test_seeds_with_the_same_guard_share_a_line(tmp_path: Path) -> None:
     (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
     labels = [row.cells[0].text for row in grid.rows]
     assert labels == ["ccps", "seed 0", "seed 1", "seed 2", "ptrue, seeds 0, 1, 2"]
+
+
+def test_seeds_that_keep_nothing_are_counted_and_lower_the_mean(tmp_path: Path) -> None:
+    some_seeds(tmp_path)
+    guards = found(tmp_path, risk=0.1, methods=("pik",))
+    (grid,) = build_analysis([guards]).views.grids
+    mean, first, second = ([cell.text for cell in row.cells[1:3]] for row in grid.rows)
+    kept = guards.lines[0].seeds[0].realised
+    assert kept is not None
+    assert mean == [f"{first[0]} in 1 of 2", percent(kept.coverage / 2)]
+    assert (first[1], second) == (percent(kept.coverage), ["none", "0.0"])
+    assert "Not with every seed: a threshold keeps this for none of 1 methods, and with some seeds" in grid.verdict[0]
 
 
 SEEN = "early stopping, scaling and recalibration have seen it"
