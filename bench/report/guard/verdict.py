@@ -53,11 +53,12 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
     n, n_partial = len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed)
+    certain = len(passed) - n_partial or "none"
     answer = "No" if not passed else "Yes" if n_partial < len(passed) else "Not with every seed"
     rule = f"at most {risk} of trusted answers wrong, with a chance of {format_share(guards.request.level)}"
     yield (
-        f"Can answers be trusted{domain} ({rule})? {answer}: a threshold keeps this for {len(passed) - n_partial or 'none'} of"
-        f" {n} methods{f', and with some seeds only for {n_partial} more' if n_partial else ''}."
+        f"Can answers be trusted{domain} ({rule})? {answer}: a threshold keeps this for {certain} of {n}"
+        f" methods{f', and with some seeds only for {n_partial} more' if n_partial else ''}."
     )
     if passed:
         best, done = passed[0], passed[0].passed_seeds

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+MOST_SPREADS = 8
+"""Largest number of methods below whose rows a terminal shows intervals and standard deviations."""
 _THREE_DECIMALS = re.compile(r"(?<![\d.])\d\.\d{3}(?![\d.])")
 """Pattern of numbers such as negative log-likelihoods, in which footnotes of seeds and methods differ."""
 
@@ -57,6 +59,8 @@ class GridRow(NamedTuple):
     """Whether the row belongs to the row above, e.g. the published numbers of a method."""
     begins_block: bool = False
     """Whether the row begins a new block, which a line or gap separates from the rows above."""
+    is_spread: bool = False
+    """Whether the row has intervals or standard deviations, which a terminal leaves out of a long table."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Grid:
     """Whether a narrow terminal folds long texts of this table; if not, it splits the table into panels of columns."""
     brief: str = ""
     """What a terminal prints in place of the legend; empty if it prints the legend."""
+
+    @property
+    def hides_spreads(self) -> bool:
+        """Whether a terminal leaves out the rows of intervals and standard deviations, as there are too many."""
+        return sum(not row.is_subrow for row in self.rows) > MOST_SPREADS and any(row.is_spread for row in self.rows)
 
     @property
     def footnotes(self) -> tuple[str, ...]:
