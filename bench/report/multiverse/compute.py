@@ -144,10 +144,10 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
     candidates = recomputed.read_recomputed(request.results, cache, say=say)
     if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
-    for option, field in (("--model", "model"), ("--task", "task")):
-        known = {getattr(row, field) for row in candidates}
-        request = replace(request, **{field: match_name(getattr(request, field), known)})
-        refuse_unknown(option, field, getattr(request, field), known, of="result of ")
+    models, tasks = {row.model for row in candidates}, {row.task for row in candidates}
+    request = replace(request, model=match_name(request.model, models), task=match_name(request.task, tasks))
+    refuse_unknown("--model", "model", request.model, models, of="result of ")
+    refuse_unknown("--task", "task", request.task, tasks, of="result of ")
     rows = [row for row in candidates if (row.model, row.task) == (request.model, request.task)]
     if not rows:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")
