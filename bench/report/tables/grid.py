@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bench.report.text import Footnotes
+
 MOST_SPREADS = 8
 """Largest number of methods below whose rows a terminal shows intervals and standard deviations."""
-_THREE_DECIMALS = re.compile(r"(?<![\d.])\d\.\d{3}(?![\d.])")
-"""Pattern of numbers such as negative log-likelihoods, in which footnotes of seeds and methods differ."""
 
 
 @dataclass(frozen=True)
@@ -96,31 +95,15 @@ class Grid:
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """Distinct footnotes of all cells; footnote number k is at index k - 1.
-
-        Of notes that differ only in numbers with three decimals, as those of seeds do, one stands for all: it has the
-        smallest and the largest of each number.
-        """
-        merged = []
-        for notes in self._notes_by_words.values():
-            ranges = [sorted(set(values)) for values in zip(*map(_THREE_DECIMALS.findall, notes), strict=True)]
-            texts = iter(" to ".join(dict.fromkeys((values[0], values[-1]))) for values in ranges)
-            merged.append(_THREE_DECIMALS.sub(lambda _, texts=texts: next(texts), notes[0]))
-        return tuple(merged)
+        """Distinct footnotes of all cells; footnote number k is at index k - 1."""
+        return tuple(self._footnotes().texts)
 
     def numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, joined by commas."""
-        places = list(self._notes_by_words)
-        numbers = (places.index(_THREE_DECIMALS.sub("", note)) + 1 for note in cell.notes)
-        return ",".join(map(str, dict.fromkeys(numbers)))
+        return ",".join(map(str, dict.fromkeys(map(self._footnotes().number, cell.notes))))
 
-    @property
-    def _notes_by_words(self) -> dict[str, list[str]]:
-        """Footnotes of all cells, by their text without numbers of three decimals."""
-        notes: dict[str, list[str]] = {}
-        for note in (note for row in self.rows for cell in row.cells for note in cell.notes):
-            notes.setdefault(_THREE_DECIMALS.sub("", note), []).append(note)
-        return notes
+    def _footnotes(self) -> Footnotes:
+        return Footnotes(note for row in self.rows for cell in row.cells for note in cell.notes)
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:
