@@ -86,8 +86,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         yield f"More than {risk} wrong on the other questions, of {guards.table.task}, beyond chance: {', '.join(bad)}."
     yield (
         f"{guards.source}. With {limits.right:,} of these {limits.n:,} answers right no method can certify a risk"
-        f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk},"
-        f" which asks for {limits.fewest:,} answers without a mistake or {limits.fewest_with_one:,} with one."
+        f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk};"
+        f" to certify {risk} takes at least {limits.fewest:,} answers without a mistake, or {limits.fewest_with_one:,} with one."
     )
 
 
@@ -124,13 +124,13 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
             (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:
         yield (
-            f"Calibration answers that would do instead of {guards.feasible.n:,}, if mistakes above the strictest"
-            f" threshold stayed as frequent: {', '.join(too_few)}."
+            f"Calibration answers needed (there are {guards.feasible.n:,}), if mistakes above the strictest threshold"
+            f" stayed as frequent: {', '.join(too_few)}."
         )
     if too_wrong:
         yield (
-            f"Too many wrong even above the strictest threshold, so that it takes a better order of the answers or a"
-            f" higher --risk: {', '.join(too_wrong)}."
+            f"Too many wrong even above the strictest threshold; only a better order of the answers or a higher --risk"
+            f" would help: {', '.join(too_wrong)}."
         )
     if empty:
         yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."

@@ -188,7 +188,7 @@ def test_guard_says_how_many_answers_it_takes(tmp_path: Path) -> None:
     (seed,) = table.lines[0].seeds
     assert seed.threshold is None
     assert (seed.answers_needed or 0) > len(seed.calibration.values)
-    assert f"Calibration answers that would do instead of {len(seed.calibration.values)}" in rendered(table)
+    assert f"Calibration answers needed (there are {len(seed.calibration.values)})" in rendered(table)
 
 
 def test_guards_are_calibrated_on_the_same_questions(planted: Path) -> None:
