@@ -87,7 +87,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     yield (
         f"{guards.source}. With {limits.right:,} of these {limits.n:,} answers right no method can certify a risk"
         f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk};"
-        f" to certify {risk} takes at least {limits.fewest:,} answers without a mistake, or {limits.fewest_with_one:,} with one."
+        f" to certify {risk} takes at least {limits.fewest:,} answers without a mistake, or"
+        f" {limits.fewest_with_one:,} with one."
     )
 
 
