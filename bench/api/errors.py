@@ -20,6 +20,10 @@ _RECORDS = (
     "records of TokenScores have log_probability and entropy (with divergence=True also divergence, with top=N top_ids"
     " and top_log_probabilities), those of Samples id, log_probability and ended"
 )
+_RECORD_FIELDS = (
+    "log_probability", "entropy", "divergence", "top_ids", "top_log_probabilities", "id", "ended"
+)  # fmt: skip
+"""Fields of these records. A plugin's records of its own have others, of which `_RECORDS` says nothing."""
 LONGEST = 2_000
 """Maximum length of an exception's message, in characters; longer messages are cut."""
 
@@ -63,6 +67,16 @@ def fold_name(name: str) -> str:
     return "-".join(re.sub("[()]", "", name).casefold().split())
 
 
+def match_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that equals a name up to case and the papers' spelling; without one, the name itself.
+
+    >>> match_name("Org/Llama", ["org/llama"]), match_name("P(True)", ["ptrue"]), match_name("X", ["y"])
+    ('org/llama', 'ptrue', 'X')
+    """
+    names = list(known)
+    return name if name in names else next((each for each in names if fold_name(each) == fold_name(name)), name)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known name most similar to an unknown name; an empty text if none is similar.
 
@@ -87,7 +101,8 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
         text = " ".join(str(error).split())
     except BaseException as nested:  # noqa: BLE001 - a plugin's exception whose __str__ raises
         text = f"(its message can't be shown: {type(nested).__name__})"
-    if text.startswith("no field of name "):  # by numpy, which does not say which there are
+    field = text.removeprefix("no field of name ")  # numpy does not say which fields there are
+    if field != text and isinstance(error, ValueError) and did_you_mean(field, _RECORD_FIELDS):
         text += f"; {_RECORDS}"
     text = text[:LONGEST].encode(errors="replace").decode()  # a lone surrogate can't be written into a result
     if isinstance(error, UserError | PluginError):

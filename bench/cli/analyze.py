@@ -163,6 +163,6 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
     from bench.store.disk_cache import cache_folder
 
     ensure_writable(request.out)
-    request = replace(request, task=fold_name(request.task), methods=tuple(map(fold_name, request.methods)))
+    request = replace(request, methods=tuple(map(fold_name, request.methods)))
     result = compute_multiverse(request, cache_folder(), announcer())
     print_analyses([build_analysis(result, request.methods)], request.out, format_)

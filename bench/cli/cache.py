@@ -63,7 +63,7 @@ def prune(
 
     What a running process reads or writes is kept, and so are judges' verdicts, logs and results.
     """
-    from bench.api.errors import did_you_mean
+    from bench.api.errors import did_you_mean, match_name
     from bench.cli.printing import print_line, print_records
     from bench.store.pruning import prune as remove
     from bench.store.pruning import select_entries
@@ -72,6 +72,7 @@ def prune(
     root = cache_folder()
     rows = list_usage(root)
     models = sorted({row.model for row in rows if row.model})
+    model = None if model is None else match_name(model, models)
     if model is not None and model not in models:
         names = ", ".join(models) or "no model whose name was noted"
         raise UserError(f"--model {model}: nothing is kept of it, only of {names}.{did_you_mean(model, models)}")

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from bench.cli.options import options_from
 from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
 from bench.report.selection import View
 from bench.run.config import RunConfig
+
+if TYPE_CHECKING:
+    from bench.report.tables.model import Table
 
 File = Annotated[
     Path | None,
@@ -73,18 +76,33 @@ def run(
         from bench.store.disk_cache import cache_folder
 
         view = View(configs[0].out, partial=True, deviations=True)
-        build.print_terminal(tables_of(view, cache_folder(), announcer(), report.rows), console())
+        tables = tables_of(view, cache_folder(), announcer(), report.rows)
+        build.print_terminal(tables, console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
-        for line in [] if report.any_failed else next_steps(configs[0], report.heads):
+        for line in [] if report.any_failed else next_steps(configs[0], rank_heads(report.heads, tables, configs[0])):
             print_line(line)
     if report.stopped:
         raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
     raise typer.Exit(1 if report.any_failed else 0)
 
 
+def rank_heads(heads: Sequence[Path], tables: Sequence[Table], config: RunConfig) -> list[Path]:
+    """Sort heads: those of leaders of a table come first, then those of methods that beat a constant, the best first.
+
+    All others come last, in their order.
+    """
+    from bench.results.files import path_of
+
+    lines = [line for table in tables for line in table.leaders()]
+    lines += [line for table in tables for line in table.lines if not line.is_worse_than_constant]
+    folder = config.save_heads or Path()
+    order = [path_of(row, folder).with_suffix("") for line in lines for row in line.ok_rows]
+    return sorted(heads, key=lambda head: order.index(head) if head in order else len(order))
+
+
 def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
-    """Return lines with commands to type next: they show the run's results, or score questions with its first head.
+    """Return lines with commands to type next: they show the run's results, or score questions with the first head.
 
     The commands work in the folder from which the run was started.
     """

@@ -6,6 +6,7 @@ the same run wherever the command is started. Options on the command line take p
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
@@ -36,8 +37,8 @@ _TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    str: "text",
-    Path: "text",
+    str: "text in quotes",
+    Path: "a path in quotes",
 }
 Value = str | int | float | bool | list[str]
 
@@ -94,7 +95,8 @@ def read(path: Path) -> dict[str, Value]:
                 parsed = str(folder / parsed)
             values[field.name] = parsed
         except ValueError as error:
-            raise UserError(f"run file {path}: {key}: expected {error}, got {str(value)[:60]!r}") from None
+            shown = json.dumps(value, ensure_ascii=False, default=str)[:60]
+            raise UserError(f"run file {path}: option {key}: expected {error}, got {shown}; correct it there") from None
     return values
 
 
@@ -142,7 +144,7 @@ def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
         elif isinstance(value, str | int | float):
             yield f"{before}{name}", str(value)
         else:
-            raise ValueError(f"text, a number, true or false for {before}{name}")  # noqa: TRY004 - a user's value
+            raise ValueError(f"text in quotes, a number, true or false for {before}{name}")  # noqa: TRY004 - a user's value
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ _JOINERS = "\u200c\u200d"
 EN_DASH = "\u2013"
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
+_THREE_DECIMALS = re.compile(r"(?<![\d.])\d\.\d{3}(?![\d.])")
 _METRIC_NAMES = {"brier": "Brier score", "rmsce": "RMS calibration error"}
 """Names of metrics for sentences, where they differ from the labels in tables."""
 _ROUNDING = 1e-12
@@ -40,6 +42,40 @@ def plain(text: str) -> str:
     printable = "".join(" " if unicodedata.category(c) == "Cf" and c not in _JOINERS else c for c in visible(text))
     words = " ".join(printable.split())
     return words if len(words) <= REASON_LENGTH else words[: REASON_LENGTH - 1] + "…"
+
+
+class Footnotes:
+    """Texts of footnotes, numbered from 1 on; each text is stored once.
+
+    Texts that differ only in their first number with three decimals, as those of seeds do, are one footnote, which has
+    the smallest and the largest of these numbers.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        """Number the texts in the order in which they first occur."""
+        self._by_words: dict[str, list[str]] = {}
+        for text in texts:
+            self.number(text)
+
+    def number(self, text: str) -> int:
+        """Return the number of a footnote with this text, and add the footnote if it is new."""
+        words = _THREE_DECIMALS.sub("", text, count=1)
+        self._by_words.setdefault(words, []).append(text)
+        return list(self._by_words).index(words) + 1
+
+    @property
+    def texts(self) -> list[str]:
+        """Texts of all footnotes; footnote number k is at index k - 1."""
+        merged = []
+        for texts in self._by_words.values():
+            first, last = min(texts), max(texts)  # alike up to the number, which has one digit before its point
+            number = _THREE_DECIMALS.search(last)
+            merged.append(
+                first
+                if number is None or first == last
+                else f"{first[: number.end()]} to {number[0]}{last[number.end() :]}"
+            )
+        return merged
 
 
 def metric_name(metric: str) -> str:

@@ -76,7 +76,8 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
         UserError: there is no such folder.
     """
     if not folder.is_dir():
-        others = ", or show those of another folder: --results results" if folder == RUNS else ""
+        is_here = folder == RUNS and Path("results").is_dir()
+        others = ", or show those of another folder: --results results" * is_here
         raise UserError(
             f"results folder '{folder}' does not exist; run something first: bench run --method all{others}"
         )

@@ -415,6 +415,8 @@ def test_page_fits_its_width_without_boxes_that_scroll(visit, payload, width):
     page.locator("#columns").select_option("All")
     if width == 400:  # lines are cards; on wide screens the page itself scrolls
         assert page.evaluate("document.documentElement.scrollWidth") == width
+        grounds = "all => [...new Set(all.map(cell => getComputedStyle(cell).backgroundColor))]"
+        assert page.locator("#leaderboard-table tr > td").evaluate_all(grounds) == ["rgba(0, 0, 0, 0)"]
     page.locator("#columns").select_option("Main")
     open_panel(page, payload, "ccps", "ece")
     assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import registry
 from bench.api import UserError
-from bench.api.errors import did_you_mean
+from bench.api.errors import did_you_mean, match_name
 from bench.report import recomputed, style
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable, answers_of
 from bench.report.selection import GuardRequest
@@ -65,8 +65,9 @@ def compute_guards(
         if not 0 < value < 1:  # also where it is NaN
             raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
     rows = recomputed.read_recomputed(request.results, cache, partial=request.partial, say=say)
-    task = request.calibrate_on
     tasks = {row.task for row in rows}
+    task = None if request.calibrate_on is None else match_name(request.calibrate_on, tasks)
+    request = replace(request, calibrate_on=task)
     if task is not None and task not in tasks:
         seen = next((split for split in _SEEN if task == split or task.endswith((f"/{split}", f":{split}"))), None)
         if seen is not None:

@@ -53,10 +53,12 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
     n, n_partial = len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed)
+    certain = len(passed) - n_partial or "none"
+    answer = "No" if not passed else "Yes" if n_partial < len(passed) else "Not with every seed"
     rule = f"at most {risk} of trusted answers wrong, with a chance of {format_share(guards.request.level)}"
     yield (
-        f"Can answers be trusted{domain} ({rule})? {'Yes' if passed else 'No'}: {len(passed)} of {n}"
-        f" methods with a threshold that keeps this{f', {n_partial} of them not with every seed' if n_partial else ''}."
+        f"Can answers be trusted{domain} ({rule})? {answer}: a threshold keeps this for {certain} of {n}"
+        f" methods{f', and with some seeds only for {n_partial} more' if n_partial else ''}."
     )
     if passed:
         best, done = passed[0], passed[0].passed_seeds
@@ -65,8 +67,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
             range_text([c.threshold for c in done], format_threshold),
         )
         yield (
-            f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
-            f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
+            f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
+            f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1)}."
         )
     elif limits.most:
         line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
@@ -84,8 +86,9 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         yield f"More than {risk} wrong on the other questions, of {guards.table.task}, beyond chance: {', '.join(bad)}."
     yield (
         f"{guards.source}. With {limits.right:,} of these {limits.n:,} answers right no method can certify a risk"
-        f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk},"
-        f" which asks for {limits.fewest:,} answers without a mistake or {limits.fewest_with_one:,} with one."
+        f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk};"
+        f" to certify {risk} takes at least {limits.fewest:,} answers without a mistake, or"
+        f" {limits.fewest_with_one:,} with one."
     )
 
 
@@ -122,13 +125,13 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
             (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:
         yield (
-            f"Calibration answers that would do instead of {guards.feasible.n:,}, if mistakes above the strictest"
-            f" threshold stayed as frequent: {', '.join(too_few)}."
+            f"Calibration answers needed (there are {guards.feasible.n:,}), if mistakes above the strictest threshold"
+            f" stayed as frequent: {', '.join(too_few)}."
         )
     if too_wrong:
         yield (
-            f"Too many wrong even above the strictest threshold, so that it takes a better order of the answers or a"
-            f" higher --risk: {', '.join(too_wrong)}."
+            f"Too many wrong even above the strictest threshold; only a better order of the answers or a higher --risk"
+            f" would help: {', '.join(too_wrong)}."
         )
     if empty:
         yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."

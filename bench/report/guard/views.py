@@ -86,13 +86,13 @@ def _grid(guards: GuardedTable) -> Grid:
         else:
             risks = [cell.realised.risk for cell in done if cell.realised and cell.realised.risk is not None]
             texts = [
-                percent(line.coverage) if done else EN_DASH, range_text(risks, percent) if risks else EN_DASH, "",
+                percent(line.coverage), range_text(risks, percent) if risks else EN_DASH, "",
                 range_text([cell.bound for cell in done or line.seeds], percent), "",
             ]  # fmt: skip
-            threshold = Cell(
-                range_text([cell.threshold for cell in done], format_threshold) if done else _NONE, notes=notes
-            )
-            rows.append(GridRow([Cell(label), threshold, *map(Cell, texts)]))
+            threshold = range_text([cell.threshold for cell in done], format_threshold) if done else _NONE
+            if done and len(done) < len(line.seeds):
+                threshold += f" in {len(done)} of {len(line.seeds)}"
+            rows.append(GridRow([Cell(label), Cell(threshold, notes=notes), *map(Cell, texts)]))
             rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_subrow=True) for seed in line.seeds]
     legend = [column.sentence for column in columns if column.sentence]
     if len(guards.certified) < len(guards.evaluated):
@@ -107,7 +107,7 @@ def _grid(guards: GuardedTable) -> Grid:
     if any(row.is_subrow for row in rows):
         legend.append(
             "Each seed is a fit of its own, with a threshold of its own; the line above has their range, and their mean"
-            " of Kept."
+            " of Kept, in which a seed without a threshold counts as 0."
         )
     remarks = (*describe_needs(guards), *guards.remarks, *guards.table.remarks)
     return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)))
@@ -120,7 +120,7 @@ def _outcome(seed: GuardedCell) -> tuple[object, ...]:
 
 def _cells(seed: GuardedCell, label: str, notes: tuple[str, ...]) -> list[Cell]:
     realised = seed.realised
-    texts = [_NONE, EN_DASH, EN_DASH, EN_DASH]
+    texts = [_NONE, percent(0.0), EN_DASH, EN_DASH]
     if realised is not None and seed.threshold is not None:
         texts = [format_threshold(seed.threshold), percent(realised.coverage)]
         texts.append(EN_DASH if realised.risk is None else percent(realised.risk))

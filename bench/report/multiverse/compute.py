@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.api import UserError
+from bench.api.errors import match_name
 from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.competition import OTHER_LABELS, rank
@@ -77,7 +79,9 @@ def compute_multiverse(
             be compared; a result file is damaged.
     """
     exclusions = Exclusions()
-    eligible = eligible_rows(_select_rows(request, cache, say), exclusions)
+    selected = _select_rows(request, cache, say)
+    request = replace(request, model=selected[0].model, task=selected[0].task)
+    eligible = eligible_rows(selected, exclusions)
     title = f"{plain(request.model)} on {plain(request.task)}"
     presets = {row.preset for row in eligible}
     if not presets:
@@ -140,10 +144,10 @@ def _select_rows(request: MultiverseRequest, cache: Path | None, say: Callable[[
     candidates = recomputed.read_recomputed(request.results, cache, say=say)
     if not candidates:
         raise UserError("there are no results to analyse; run something first: bench run --method all --model tiny")
-    for option, field in (("--model", "model"), ("--task", "task")):
-        refuse_unknown(
-            option, field, getattr(request, field), {getattr(row, field) for row in candidates}, of="result of "
-        )
+    models, tasks = {row.model for row in candidates}, {row.task for row in candidates}
+    request = replace(request, model=match_name(request.model, models), task=match_name(request.task, tasks))
+    refuse_unknown("--model", "model", request.model, models, of="result of ")
+    refuse_unknown("--task", "task", request.task, tasks, of="result of ")
     rows = [row for row in candidates if (row.model, row.task) == (request.model, request.task)]
     if not rows:
         raise UserError(f"no result of {plain(request.model)} on {plain(request.task)}; run it, or name another --task")

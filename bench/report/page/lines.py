@@ -21,14 +21,13 @@ Brier score is not better than `constant`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from bench.metrics import METRICS, Metric
 from bench.report import training
 from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
-from bench.report.text import count, p_text, plain, value_text
+from bench.report.text import Footnotes, count, p_text, plain, value_text
 from bench.report.verdict.phrases import compact_count, n_labels
 
 DIGITS = 6
@@ -36,20 +35,6 @@ DIGITS = 6
 _SHORT = 0.05
 """Number of seconds below which a time is shown as `< 0.1`, since one decimal would show 0.0."""
 _NOT_RUN = "not run on this model and benchmark"
-
-
-@dataclass
-class Footnotes:
-    """Texts of the page's footnotes, numbered from 1 on; each text is stored once."""
-
-    texts: list[str] = field(default_factory=list)
-
-    def number(self, text: str) -> int:
-        """Return the number of a footnote with this text, and add the footnote if it is new."""
-        text = plain(text)
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
 
 
 def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
@@ -65,8 +50,8 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
     data: dict[str, Any] = {
         "variant": line.variant,
         "status": line.status,
-        "reasons": list(map(footnotes.number, line.reasons)),
-        "notes": list(map(footnotes.number, line.notes)),
+        "reasons": list(map(footnotes.number, map(plain, line.reasons))),
+        "notes": list(map(footnotes.number, map(plain, line.notes))),
         "seeds": list(line.seeds),
         "runs": line.n_runs,
         "n": line.n,
@@ -103,7 +88,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
         data["text"].append(_shown(metric, value.mean))
         data["std"].append(_shown(metric, value.std))
         data["best"].append(value.best)
-        data["remarks"].append(list(map(footnotes.number, value.notes)))
+        data["remarks"].append(list(map(footnotes.number, map(plain, value.notes))))
         data["between"].append(_shown(metric, value.spread))
         data["subjects"].append([_shown(metric, line.in_subject(subject, name)) for subject in subjects])
     if line.standing is not None:

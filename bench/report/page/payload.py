@@ -50,14 +50,14 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
-from bench.report.page.lines import Footnotes, line_data, missing_line
+from bench.report.page.lines import line_data, missing_line
 from bench.report.page.static_table import block_name
 from bench.report.tables import legend
 from bench.report.tables.caption import distinguishing_labels, limit_sentence, preset_sentence, title_of
 from bench.report.tables.export import csv_records
 from bench.report.tables.formats import csv_text
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, Table, one_line_per_method
-from bench.report.text import plain
+from bench.report.text import Footnotes, plain
 from bench.results.files import base_of
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText

@@ -147,7 +147,7 @@ def table_views(
         tables: from `build`.
         stats: include intervals, and metrics that the paper does not have.
         models: show two models side by side, instead of one table for each model and task.
-        legend: print the whole legend in a terminal too, not its two lines; `stats` does so as well.
+        legend: print the whole legend in a terminal too, not its two lines; so does `stats`, unless the table is long.
 
     Raises:
         UserError: the tables can't be shown side by side, see `side_by_side.model_grids`.
@@ -155,7 +155,7 @@ def table_views(
     grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
         grids = [layout.overview_grid([table.with_hidden_lines() for table in tables]), *grids]
-    if not (legend or stats):
+    if not legend and (not stats or any(grid.hides_spreads for grid in grids)):
         grids = [replace(grid, brief=brief(tables)) for grid in grids]
     return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bench import registry
 from bench.api import UserError
-from bench.api.errors import did_you_mean, fold_name
+from bench.api.errors import did_you_mean, fold_name, match_name
 from bench.metrics import METRICS
 from bench.report.grouping import corpus_of
 from bench.report.selection import Selection
@@ -51,7 +51,7 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
     chosen: list[tuple[str, ...]] = []
     for option, field, requested in (("--models", "model", selection.models), ("--tasks", "task", selection.tasks)):
         known = {getattr(row, field) for row in rows}
-        chosen.append(tuple(name if name in known else fold_name(name) for name in requested))
+        chosen.append(tuple(match_name(name, known) for name in requested))
         for name in chosen[-1] if rows else ():
             refuse_unknown(option, field, name, known, of="result of ")
     models, tasks = chosen

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean, fold_name
+from bench.api.errors import did_you_mean, match_name
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
 from bench.report.standings.compute import ROUNDING, Pair
@@ -49,8 +49,8 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     Raises:
         UserError: fewer than two names, a repeated or unknown name, or a metric without test.
     """
-    names = [fold_name(name) for name in names]
     known = sorted({line.key.method for table in tables for line in table.lines})
+    names = [match_name(name, known) for name in names]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)

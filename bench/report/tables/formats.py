@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
 from bench.progress import visible, visible_json
+from bench.report.tables.grid import MOST_SPREADS
 from bench.report.text import EN_DASH, MINUS
 from bench.store.files import json_text
 
@@ -117,6 +118,15 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
             console.print(Text(f"no room for: {', '.join(dropped)}", style="dim"), highlight=False)
         if notes or grid.remarks or dropped:
             console.print()
+    if any(grid.hides_spreads for grid in grids):
+        console.print(
+            Text(
+                f"Intervals and standard deviations: choose up to {MOST_SPREADS} methods with --method, or --format md,"
+                " csv or json",
+                style="dim",
+            ),
+            highlight=False,
+        )
     unseen = {column for grid in grids for column in grid.columns} - shown
     legend = next((grid.brief for grid in grids if grid.brief), "") or " ".join(merge_legends(grids, unseen))
     console.print(Text(legend, style="dim"), highlight=False)
@@ -192,6 +202,8 @@ def _rich_table(grid: Grid, numbers: Sequence[int], *, gap: int) -> RichTable:
     for number, row in enumerate(grid.rows):
         if row.begins_block and number:
             table.add_section()
+        if row.is_spread and grid.hides_spreads:
+            continue
         if row.is_subrow and all(row.cells[i].text in {"", EN_DASH} for i in numbers[1:]):
             continue
         cells = []

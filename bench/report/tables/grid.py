@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bench.report.text import Footnotes
+
+MOST_SPREADS = 8
+"""Largest number of methods below whose rows a terminal shows intervals and standard deviations."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -53,6 +58,8 @@ class GridRow(NamedTuple):
     """Whether the row belongs to the row above, e.g. the published numbers of a method."""
     begins_block: bool = False
     """Whether the row begins a new block, which a line or gap separates from the rows above."""
+    is_spread: bool = False
+    """Whether the row has intervals or standard deviations, which a terminal leaves out of a long table."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,21 @@ class Grid:
     """What a terminal prints in place of the legend; empty if it prints the legend."""
 
     @property
+    def hides_spreads(self) -> bool:
+        """Whether a terminal leaves out the rows of intervals and standard deviations, as there are too many."""
+        return sum(not row.is_subrow for row in self.rows) > MOST_SPREADS and any(row.is_spread for row in self.rows)
+
+    @property
     def footnotes(self) -> tuple[str, ...]:
         """Distinct footnotes of all cells; footnote number k is at index k - 1."""
-        return tuple(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.notes))
+        return tuple(self._footnotes().texts)
 
     def numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, joined by commas."""
-        return ",".join(str(self.footnotes.index(note) + 1) for note in cell.notes)
+        return ",".join(map(str, dict.fromkeys(map(self._footnotes().number, cell.notes))))
+
+    def _footnotes(self) -> Footnotes:
+        return Footnotes(note for row in self.rows for cell in row.cells for note in cell.notes)
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from bench.report.tables.cells import (
     rank_columns,
     seed_sentences,
 )  # fmt: skip
-from bench.report.tables.grid import Cell, Column, Grid, GridRow
+from bench.report.tables.grid import MOST_SPREADS, Cell, Column, Grid, GridRow
 from bench.report.tables.model import COLUMNS, Table
 from bench.report.text import EN_DASH, metric_name, p_text
 from bench.report.verdict import summary_of, verdict_of
@@ -68,10 +68,15 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
             cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
             rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], begins_block=begins_block))
-            under = list(published_rows(table, line.method, line)) if table.published is not None else []
-            under += interval_rows(line, names) if stats else ()
+            published = list(published_rows(table, line.method, line)) if table.published is not None else []
+            spreads = list(interval_rows(line, names)) if stats else []
             rows += [
-                GridRow([first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)], is_subrow=True)
+                GridRow(
+                    [first, *[BLANK] * len(before), *numbers, *[BLANK] * len(after)],
+                    is_subrow=True,
+                    is_spread=under is spreads,
+                )
+                for under in (published, spreads)
                 for first, *numbers in under
             ]
         verdict = verdict_of(table)
@@ -103,16 +108,19 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
     for line, begins_block in lines_with_breaks(table.lines):
         tested = DASH if line.standing is None else Cell(p_text(line.standing.calibrated_p))
         tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
-        cells = [Cell(line.method, notes=line.notes), *[tested] * chance, *metric_cells(line, names)]
+        cells = [Cell(line.method), *[tested] * chance, *metric_cells(line, names)]
         rows.append(GridRow(cells, begins_block=begins_block))
-        rows += [GridRow(cells, is_subrow=True) for cells in interval_rows(line, names, [""] * chance)]
+        spreads = interval_rows(line, names, [""] * chance)
+        rows += [GridRow(cells, is_subrow=True, is_spread=True) for cells in spreads]
     sentences = [legend.mean_sentence(table.average, nats=True), legend.HALF, *legend.sign_sentences([table], names)]
     sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.interval_sentences([table])]
-    columns = (_NAME, *[Column("p calibrated")] * chance, *(metric_column(name, table) for name in names))
+    columns = [*[Column("p calibrated")] * chance, *(metric_column(name, table) for name in names)]
+    if len(table.lines) > MOST_SPREADS:  # a narrow terminal drops the last columns, and does not print all rows again
+        columns = [replace(column, droppable=i, is_metric=False) for i, column in enumerate(columns)]
     already_given = tuple(missing_intervals(table.lines, table.columns))
     reasons = tuple(reason for reason in missing_intervals(table.lines, names) if reason not in already_given)
     titles, label = (f"{table.facts[0]}: {title}",), latex_label(table, title)
-    return Grid(titles, columns, tuple(rows), tuple(sentences), reasons, label=label)
+    return Grid(titles, (_NAME, *columns), tuple(rows), tuple(sentences), reasons, label=label)
 
 
 def _training_grid(table: Table) -> Grid:

@@ -97,11 +97,11 @@ def score(
 def _output_lines(scored: ScoredAnswers, head: Scorer, provided: Mapping[str, Released]) -> Iterator[dict[str, object]]:
     for question, answer, confidence in zip(scored.questions, scored.answers, scored.confidence.tolist(), strict=True):
         generated = question.id not in provided
-        unparsed = answer is not None and bool(answer.text) and not answer.parsed
+        unusable = answer is not None and not answer.parsed
         line: dict[str, object] = {
             "id": question.id,
             "answer": None if answer is None else answer.text,
-            "confidence": None if np.isnan(confidence) or (unparsed and not generated) else confidence,
+            "confidence": None if np.isnan(confidence) or (unusable and not generated) else confidence,
             "head": head.name,
         }
         if head.card.guard is not None:
@@ -111,7 +111,7 @@ def _output_lines(scored: ScoredAnswers, head: Scorer, provided: Mapping[str, Re
             line["note"] = scored.too_long[question.id]
         elif not answer.text:
             line["note"] = "the answer has no text"
-        elif unparsed:
+        elif unusable:
             line["note"] = "the answer is no option's letter"
         yield line
 
@@ -119,13 +119,15 @@ def _output_lines(scored: ScoredAnswers, head: Scorer, provided: Mapping[str, Re
 def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, object]], given: int) -> Iterator[str]:
     n, card, others = len(scored.questions), head.card, scored.unknown_subjects
     done = sum(line["confidence"] is not None for line in lines)
-    unparsed = n - done - len(scored.too_long)
+    empty = sum(line["answer"] == "" and line["confidence"] is None for line in lines)
+    unparsed = n - done - len(scored.too_long) - empty
     yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
     context, answers = f"{head.reader.lm.context:,}", [a for a in scored.answers if a is not None]
     unparsed_answers = [answer for answer in answers if answer.text and not answer.parsed]
     counts = {
         f"too long for the model's context of {context} tokens, not scored": len(scored.too_long),
-        "answers without text, scored as the protocol says": sum(not a.text for a in answers),
+        "given answers without text, not scored": empty,
+        "the model's answers without text, scored as the protocol says": sum(not a.text for a in answers) - empty,
         "given answers that are no option's letter, not scored": unparsed,
         "the model's answers that are no option's letter, scored as in a run": len(unparsed_answers) - unparsed,
         "questions with two equal options, scored all the same": len(with_equal_options(scored.questions)),

@@ -201,7 +201,7 @@ class Scorer:
             answer, letters = answers.get(question.id), self.protocol.letters[:n]
             if answer is not None:
                 letter = parse_letter(answer.text, letters) if isinstance(answer.text, str) else None
-                if strict and answer.text and letter is None:
+                if strict and letter is None:
                     what = f"expected one of {', '.join(letters)} as its answer, got {answer.text!r:.60}"
                     raise UserError(f"question {question.id!r}: {what}")
                 accepted[question.id] = answer if letter is None else replace(answer, text=letter)
@@ -423,6 +423,11 @@ def _check_answer(answer: object, i: int) -> str | None:
         raise UserError(f"question {i}: expected answers as text, got {type(answer).__name__} {answer!r:.60}")
     if answer is not None:
         require_text(answer, f"the answer to question {i}")
+        if not answer.strip():
+            raise UserError(
+                f"question {i}: expected a non-empty answer, got {answer!r:.60}; give None, and the model answers, or"
+                " leave the question out"
+            )
     return answer
 
 

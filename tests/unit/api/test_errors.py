@@ -37,3 +37,10 @@ def test_unknown_field_of_a_record_is_answered_with_those_there_are() -> None:
         reasons.append(reason_of(error))
         assert all(name in reasons[-1] for name in signal.dtype.names or ())
     assert reasons[0].startswith("ValueError: no field of name log_prob; records of TokenScores have log_probability")
+
+
+def test_unknown_field_of_a_plugins_own_record_gets_no_hint_of_others() -> None:
+    error = capture(lambda dtype: np.zeros(1, dtype)["weight"], [("width", float)])
+    assert isinstance(error, ValueError)
+    assert reason_of(error) == "ValueError: no field of name weight"
+    assert reason_of(KeyError("no field of name entropie")) == "KeyError: 'no field of name entropie'"

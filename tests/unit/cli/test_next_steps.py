@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.run import next_steps, program
+from bench.cli.run import next_steps, program, rank_heads
+from bench.results import files
 from bench.run.config import RunConfig
+from tests.kit.tables import planted
 
 IN_FOLDER = ["--results", "my runs", "--partial", "--deviations"]
 PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
@@ -48,6 +50,22 @@ def test_commands_show_what_the_run_wrote(
     config = RunConfig(methods=("ptrue",), model="tiny", **options)  # type: ignore[arg-type]
     found = [shlex.split(line.removeprefix("next:").strip().partition("  ")[0]) for line in next_steps(config, heads)]
     assert found == commands
+
+
+@pytest.mark.parametrize(
+    ("made", "first"),
+    [
+        (["none", "third", "second", "lead"], "lead"),
+        (["none", "third", "second"], "second"),  # the leader has no head
+        (["none", "other", "third"], "third"),
+        (["other", "none"], "other"),  # no better than a constant: the first that was made
+    ],
+)
+def test_suggested_head_is_of_a_method_that_leads(made: list[str], first: str) -> None:
+    table = planted({"other": 0.26, "none": 0.25, "third": 0.2, "second": 0.15, "lead": 0.1}, constant=0.24)
+    paths = {line.key.method: files.path_of(line.rows[0], Path("heads")).with_suffix("") for line in table.lines}
+    config = RunConfig(methods=("all",), model="tiny", save_heads=Path("heads"))
+    assert rank_heads([paths[name] for name in made], [table], config)[0] == paths[first]
 
 
 @pytest.mark.parametrize(

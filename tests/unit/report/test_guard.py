@@ -18,6 +18,7 @@ from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
 from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
 from bench.report.tables import formats
+from bench.report.text import percent
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, Tuning
@@ -187,7 +188,7 @@ def test_guard_says_how_many_answers_it_takes(tmp_path: Path) -> None:
     (seed,) = table.lines[0].seeds
     assert seed.threshold is None
     assert (seed.answers_needed or 0) > len(seed.calibration.values)
-    assert f"Calibration answers that would do instead of {len(seed.calibration.values)}" in rendered(table)
+    assert f"Calibration answers needed (there are {len(seed.calibration.values)})" in rendered(table)
 
 
 def test_guards_are_calibrated_on_the_same_questions(planted: Path) -> None:
@@ -284,6 +285,18 @@ def test_seeds_with_the_same_guard_share_a_line(tmp_path: Path) -> None:
     assert labels == ["ccps", "seed 0", "seed 1", "seed 2", "ptrue, seeds 0, 1, 2"]
 
 
+def test_seeds_that_keep_nothing_are_counted_and_lower_the_mean(tmp_path: Path) -> None:
+    some_seeds(tmp_path)
+    guards = found(tmp_path, risk=0.1, methods=("pik",))
+    (grid,) = build_analysis([guards]).views.grids
+    mean, first, second = ([cell.text for cell in row.cells[1:3]] for row in grid.rows)
+    kept = guards.lines[0].seeds[0].realised
+    assert kept is not None
+    assert mean == [f"{first[0]} in 1 of 2", percent(kept.coverage / 2)]
+    assert (first[1], second) == (percent(kept.coverage), ["none", "0.0"])
+    assert "Not with every seed: a threshold keeps this for none of 1 methods, and with some seeds" in grid.verdict[0]
+
+
 SEEN = "early stopping, scaling and recalibration have seen it"
 
 
@@ -294,7 +307,7 @@ SEEN = "early stopping, scaling and recalibration have seen it"
           for value in (0.0, 1.0, -0.1, 5.0, float("nan"))),
         *(({"calibrate_on": name}, SEEN) for name in ("validation", "atlas-oe/validation", "atlas-oe:train")),
         ({"calibrate_on": "atlas-eo"}, "no result of task 'atlas-eo'; there are atlas-oe. Did you mean"),
-        ({"calibrate_on": TASK}, "expected results of another task"),
+        *(({"calibrate_on": name}, f"on {TASK}: expected results of another task") for name in (TASK, TASK.upper())),
         ({"share": 0.0001}, "expected questions on both sides, got 0 to choose"),
         ({"methods": ("it",)}, r"no method has a result to guard \(it: skipped: no train split\)"),
     ],

@@ -383,6 +383,8 @@ def test_universes_are_of_comparable_results(tmp_path: Path, results: Results, n
          r"good on shores-oe, seed 0: two results of one setting differ, .*json and"),
         ([*both(), *both(2, preset="fixed")], {}, "presets demo, fixed; choose with --preset"),
         ([*both(), *both(2, preset="fixed")], {"preset": "fixd"}, "no result with preset 'fixd'; there are demo"),
+        ([*both(), *both(2, preset="fixed")], {"model": "Alpha", "task": "SHORES-OE"},
+         "alpha on shores-oe have presets demo, fixed"),
         (both(), {"methods": ("god",)}, "--method: no ranked method 'god'; there are fair, good"),
         (both(), {"model": "alhpa"}, "--model: no result of model 'alhpa'; there are alpha. Did you mean"),
         (both(), {"task": "shores"}, "--task: no result of task 'shores'; there are shores-oe."),

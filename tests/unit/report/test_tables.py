@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -261,6 +262,43 @@ def test_data_have_all_digits_what_training_was_like_and_no_error_below_0() -> N
         ["pik (contrastive)", "10", "10", "10", "2.0", "0.310", "0.520", "0.640"],
         ["head", "7", "10", "10", "2.0", "", "", ""],
     ]
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_long_table_names_each_method_once_a_grid(n: int) -> None:
+    """Rows of intervals and deviations, and metrics without room, are left to other formats, which is said."""
+    names = [f"method-{i}" for i in range(n)]
+    means = dict.fromkeys(METRICS, 0.1) | {"brier": 0.2}
+    tables = build(
+        [scored(name, seed=seed, notes=("as it is",), **means) for name in names for seed in (0, 1)],
+        standings_of=Tests(),
+    )
+    views = table_views(tables, stats=True)
+    drawn = formats.render(views, "terminal", width=80)
+    assert (drawn.count("these subjects") > 0, drawn.count("std between seeds") > 0) == (n == 8,) * 2
+    assert ("choose up to 8 methods with --method, or --format md, csv or json" in " ".join(drawn.split())) is (n == 9)
+    if n == 9:
+        rows = [len(re.findall(rf"^{name}[¹ ] ", drawn, re.MULTILINE)) for name in names]
+        assert rows == [3] * 9  # main, calibration, losses
+        assert "no room for: " in drawn
+    assert formats.render(views, "md").count("std between seeds") == 3 * n
+    assert drawn.count("as it is") == 1
+
+
+def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
+    def told(*losses: str) -> dict[str, Any]:
+        return {"notes": tuple(f"worse than a constant ({loss}) after 1.0 epochs" for loss in losses)}
+
+    rows = [
+        scored(**told("0.700 against 0.613")), scored(seed=1, **told("0.614 against 0.613")),
+        scored("ptrue", **told("0.615 against 0.613", "0.650 against 0.620")), scored("lts", notes=("1.1", "1.2")),
+    ]  # fmt: skip
+    (grid,) = table_views(build(rows)).grids
+    assert grid.footnotes == (
+        "worse than a constant (0.614 to 0.700 against 0.613) after 1.0 epochs",
+        "worse than a constant (0.650 against 0.620) after 1.0 epochs", "1.1", "1.2",
+    )  # fmt: skip
+    assert sorted(grid.numbers(row.cells[0]) for row in grid.rows) == ["1", "1,2", "3,4"]
 
 
 FEW = {

@@ -326,6 +326,7 @@ PAPER, MODELS = Against.PAPER, Layout.MODELS
     ("view", "message"),
     [
         ({"compare": ("ccps", "litcap")}, r"no result of method 'litcap'; there are ccps, .* mean 'litcab'\?"),
+        ({"compare": ("P(True)", "PTRUE")}, "expected at least two different methods, got ptrue"),
         ({"compare": ("ccps",)}, "expected at least two different methods, got ccps"),
         ({"compare": ("ccps", "ccps")}, "expected at least two different methods, got ccps"),
         ({"compare": ()}, "expected at least two different methods, got none"),

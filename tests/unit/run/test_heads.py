@@ -405,15 +405,15 @@ def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known:
     new, empty, long, equal = lines[14:]
     assert isinstance(new["confidence"], float)
     assert isinstance(equal["confidence"], float)
-    assert (empty["confidence"], empty["note"]) == (0.0, "the answer has no text")
+    assert (empty["confidence"], empty["note"]) == (None, "the answer has no text")
     assert (long["answer"], long["confidence"]) == (None, None)
     assert "context" in long["note"]
     others = "1 questions are of subjects that the head has no exemplars of ('general knowledge'): their prompts show 5"
     assert notes == [
         "given answers that are a letter written otherwise (A for a), scored as it: 4",
-        f"12 of 18 questions scored with {new['head']}; answers given: 15, the model's: 3",
+        f"11 of 18 questions scored with {new['head']}; answers given: 15, the model's: 3",
         "too long for the model's context of 16,384 tokens, not scored: 1",
-        "answers without text, scored as the protocol says: 1",
+        "given answers without text, not scored: 1",
         "given answers that are no option's letter, not scored: 5",
         "questions with two equal options, scored all the same: 1",
         f"{others} of other subjects; add rows of split 'dev' to show your own",
@@ -508,6 +508,8 @@ def lists_of(shown: str) -> str:
         (ASKED, "a", "expected a list of answers, got str 'a'"),
         (ASKED, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
         (ASKED, [1], "expected answers as text, got int"),
+        (ASKED, [""], "question 0: expected a non-empty answer, got ''; give None, and the model answers, or leave"),
+        ({**ASKED, "given": " \n"}, None, r"question 0: expected a non-empty answer, got ' \\n'"),
         (ASKED, ["\ud800"], "the answer to question 0: expected text that UTF-8 can hold"),
         ({**ASKED, "question": ""}, None, "a text that is not empty"),
         ({**ASKED, "id": ["x"]}, None, "expected an id as text or a whole number, got"),
