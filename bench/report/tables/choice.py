@@ -60,9 +60,10 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
         raise UserError(f"no result of {join(models)} on {join(tasks)}; leave out one of --models and --tasks")
     if selection.train_on is None:
         return selected
-    known = {corpus_of(row) or OWN for row in selected if corpus_of(row) is not None}
-    refuse_unknown("--train-on", "method that learned on", selection.train_on, known)
-    return [row for row in selected if corpus_of(row) in {None, selection.train_on.replace(OWN, "")}]
+    corpora = sorted({corpus_of(row) or OWN for row in selected if corpus_of(row) is not None})
+    corpus = match_name(selection.train_on, corpora)
+    refuse_unknown("--train-on", "method that learned on", corpus, corpora)
+    return [row for row in selected if (corpus_of(row) or OWN) == corpus or corpus_of(row) is None]
 
 
 def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:

@@ -200,7 +200,7 @@ def test_what_was_learned_elsewhere_is_a_table_of_its_own(tmp_path: Path) -> Non
     assert found(None) == [here, there]
     assert found("own") == [here]
     assert found("there") == [there]
-    with pytest.raises(UserError, match="--train-on: no method that learned on 'the'; there are there, own"):
+    with pytest.raises(UserError, match="--train-on: no method that learned on 'the'; there are own, there"):
         found("the")
 
 
