@@ -25,8 +25,6 @@ from bench.store.disk_cache import cache_folder
 if TYPE_CHECKING:
     from os import PathLike
 
-    from pandas import DataFrame
-
     from bench.report.notebook.audit import Audit
 
     Text = str | PathLike[str]
@@ -113,7 +111,7 @@ def run(
 
 
 @_with_fields_as_options(AuditRequest, without=("out", "risk"))
-def audit(data: DataFrame | Text | Iterable[Text], **options: object) -> Audit:
+def audit(data: Any, **options: object) -> Audit:
     """Judge confidences that somebody already has: `bench audit` in Python.
 
     Args:
@@ -128,12 +126,10 @@ def audit(data: DataFrame | Text | Iterable[Text], **options: object) -> Audit:
     from bench.report.notebook.audit import Audit
 
     request = from_keywords(AuditRequest, options, "audit()")
-    if isinstance(data, str | os.PathLike):
-        data = [data]
-    sheet = (
-        sheet_of_frame(data) if hasattr(data, "columns") else read_sheets([Path(file).expanduser() for file in data])
-    )
-    return Audit.of(sheet, request)
+    if hasattr(data, "columns"):
+        return Audit.of(sheet_of_frame(data), request)
+    files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
+    return Audit.of(read_sheets([Path(file).expanduser() for file in files]), request)
 
 
 @_with_fields_as_options(Selection, without=("results",))

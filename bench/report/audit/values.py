@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -128,6 +129,10 @@ def _grades(sheet: Sheet, column: str) -> BoolArray:
 def _numbers(sheet: Sheet, column: str, words: Mapping[str, float], expected: str) -> FloatArray:
     """Return the numbers of a column; words that have a number are NaN."""
     values = sheet.columns[column]
+    with suppress(ValueError, TypeError):  # at once, where all are numbers
+        plain = np.array(values, dtype=np.float64)
+        if np.isfinite(plain).all() and bool not in set(map(type, values)):
+            return plain
     missing = [k for k, value in enumerate(values) if value is None or value == "" or value != value]  # noqa: PLR0124
     if missing:
         raise UserError(
