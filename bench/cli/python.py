@@ -110,7 +110,7 @@ def run(
     return replace(results, notes=tuple(report.notes), plan=tuple(report.plan), paths=tuple(report.paths))
 
 
-@_with_fields_as_options(AuditRequest, without=("out", "risk"))
+@_with_fields_as_options(AuditRequest)
 def audit(data: Any, **options: object) -> Audit:
     """Judge confidences that somebody already has: `bench audit` in Python.
 
@@ -127,9 +127,13 @@ def audit(data: Any, **options: object) -> Audit:
 
     request = from_keywords(AuditRequest, options, "audit()")
     if hasattr(data, "columns"):
-        return Audit.of(sheet_of_frame(data), request)
-    files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
-    return Audit.of(read_sheets([Path(file).expanduser() for file in files]), request)
+        found = Audit.of(sheet_of_frame(data), request)
+    else:
+        files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
+        found = Audit.of(read_sheets([Path(file).expanduser() for file in files]), request)
+    if request.out is not None:
+        return replace(found, paths=tuple(found.write(request.out, request.risk, Silent().say)))
+    return found
 
 
 @_with_fields_as_options(Selection, without=("results",))

@@ -149,7 +149,7 @@ class AuditRequest:
     fail_above: Names = ()
     """NAME=0.1: exit with 1 if the calibration error of a confidence is above that, beyond chance."""
     out: Annotated[Path | None, Heading("Where")] = None
-    """Folder to write the page (audit.html), tables (md, csv, json) and figures (svg) to."""
+    """Folder to write the page (audit.html), tables (md, csv, json) and reliability diagrams (svg) to."""
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,8 @@ def _audited(table: Table, records: Mapping[tuple[str, str], QuestionRecords]) -
     off = {}
     for line in table.lines:
         run = records[line.rows[0].model, line.rows[0].method]
-        off[line.key] = overconfidence_of(run.confidence, run.correct, run.subject)
+        if run.score is None:  # scores have no mean confidence but what was learned
+            off[line.key] = overconfidence_of(run.confidence, run.correct, run.subject)
     unjudgeable = ""
     if first.llm_accuracy in {0.0, 1.0}:
         kind = "right" if first.llm_accuracy else "wrong"

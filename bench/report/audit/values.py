@@ -26,6 +26,7 @@ _RIGHT: Mapping[str, bool] = {
     **dict.fromkeys(("false", "0", "0.0", "i", "n", "incorrect", "wrong", "no"), False),
 }
 """Grades as text; C, I and N (no answer) are those of Inspect."""
+_MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>", "nat"})
 ALL = "all answers"
 """Group of all rows, if there is no column of groups."""
 _SHOWN = 5
@@ -57,6 +58,7 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
         UserError: a column is missing, a value isn't what its column needs, or options contradict each other.
     """
     n, columns = len(sheet.where), sheet.columns
+    there = join(name for name in columns if name != "file")
     roles = {"id": request.id, "subject": request.subject, "group": request.group, "split": request.split}
     if request.group is None and INSPECT in sheet.kinds:
         roles["group"] = "model"
@@ -66,8 +68,7 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
         if name not in columns:
             option = "" if name != request.correct else "; name the column of right and wrong with --correct"
             raise UserError(
-                f"{sheet.name}: expected a column {name!r}, found only {join(columns)}{option}."
-                f"{did_you_mean(name, columns)}"
+                f"{sheet.name}: expected a column {name!r}, found only {there}{option}.{did_you_mean(name, columns)}"
             )
     used = {*named, "file", *(("epoch", "task", "model") if INSPECT in sheet.kinds else ())}
     others = [name for name in columns if name not in used]
@@ -77,7 +78,7 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
         confidences = tuple(preferred or others)
         if not confidences or (INSPECT in sheet.kinds and not preferred):
             raise UserError(
-                f"{sheet.name}: expected a column of confidences, found only {join(columns)}; name it with --confidence"
+                f"{sheet.name}: expected a column of confidences, found only {there}; name it with --confidence"
             )
     scales, words = _scales(request.scale, confidences), _words(request.words)
     values = {name: _confidences(sheet, name, scales.get(name), words) for name in confidences}
@@ -133,7 +134,7 @@ def _numbers(sheet: Sheet, column: str, words: Mapping[str, float], expected: st
         plain = np.array(values, dtype=np.float64)
         if np.isfinite(plain).all() and bool not in set(map(type, values)):
             return plain
-    missing = [k for k, value in enumerate(values) if value is None or value == "" or value != value]  # noqa: PLR0124
+    missing = [k for k, value in enumerate(values) if value is None or _folded(str(value)) in _MISSING]
     if missing:
         raise UserError(
             f"{sheet.where[missing[0]]}: expected {expected} in column {column!r}, got nothing. {len(missing):,} of"

@@ -12,15 +12,21 @@ from bench.report.analysis import Analysis
 from bench.report.analysis import write as write_files
 from bench.report.audit import AuditTables, audit, gate_sentence, views_of
 from bench.report.audit.compute import not_compared
+from bench.report.figures import reliability
+from bench.report.figures.write import safe_name
 from bench.report.notebook.results import Results, Say
 from bench.report.notebook.shown import Page, Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, ReportRequest, Selection
 from bench.report.tables.grid import TableViews
+from bench.results.files import SEPARATOR
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STEM = "audit"
 """Name of the files of an audit."""
@@ -72,11 +78,11 @@ class Audit(Results):
 
     def write(self, out: Path, risk: float | None, say: Say) -> list[Path]:
         """Write the page, tables, figures and, with a risk, guards into a folder; return the files' paths."""
-        analyses = [Analysis(STEM, views_of(self.found))]
+        analyses = [Analysis(STEM, views_of(self.found), self._diagrams, figure_formats=("svg",))]
         if risk is not None:
             analyses.append(self._guard(_guard_request(risk)))
         paths = write_files(analyses, out)
-        request = ReportRequest(**{**vars(self.selection), "out": out / f"{STEM}.html", "figures": out / "figures"})
+        request = ReportRequest(**{**vars(self.selection), "out": out / f"{STEM}.html"})
         return [*paths, *write.write_tables(self.tables, request, say, self.found.records_of)]
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
@@ -87,6 +93,17 @@ class Audit(Results):
     def views(self, risk: float | None) -> list[TableViews]:
         """Return all tables of the audit and, with a risk, those of its guards."""
         return [views_of(self.found), *([] if risk is None else [self._guard(_guard_request(risk)).views])]
+
+    def _diagrams(self) -> dict[str, Figure | None]:
+        """Return the reliability diagrams of each group and recalibration, by the name of their file."""
+        diagrams: dict[str, Figure | None] = {}
+        for table in self.tables:
+            for part in dict.fromkeys(line.part for line in table.lines):
+                keys = [line.key for line in table.lines if line.part == part]
+                names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
+                stem = SEPARATOR.join(map(safe_name, names))
+                diagrams[stem] = reliability([table.with_lines(keys)], self.found.records_of)
+        return diagrams
 
     def _guard(self, request: GuardRequest) -> Analysis:
         guard.refuse_shares(request)
