@@ -122,18 +122,17 @@ def audit(data: Any, **options: object) -> Audit:
     Raises:
         UserError: a file can't be read, a column is missing, or a value isn't what its column needs.
     """
-    from bench.data.confidence_files import read_sheets, sheet_of_frame
+    from bench.data.confidence_files import read_sheet, sheet_of_frame
     from bench.report.notebook.audit import Audit
 
     request = from_keywords(AuditRequest, options, "audit()")
-    if hasattr(data, "columns"):
-        found = Audit.of(sheet_of_frame(data), request)
-    else:
+    if not hasattr(data, "columns"):
         files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
-        found = Audit.of(read_sheets([Path(file).expanduser() for file in files]), request)
-    if request.out is not None:
-        return replace(found, paths=tuple(found.write(request.out, request.risk, Silent().say)))
-    return found
+        sheet = read_sheet([Path(file).expanduser() for file in files])
+    else:
+        sheet = sheet_of_frame(data)
+    found = Audit.of(sheet, request)
+    return found if request.out is None else replace(found, paths=tuple(found.write(request.out, Silent().say)))
 
 
 @_with_fields_as_options(Selection, without=("results",))

@@ -24,7 +24,7 @@ import re
 import string
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -209,18 +209,15 @@ def lm_eval_columns(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
     Raises:
         UserError: an answer is a text, for which the log has no confidence, or a record has no accuracy.
     """
-    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", Path(name).stem)
-    found = []
+    task, found = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", Path(name).stem), []
     for row in (row for row in rows if row.values.get("filter") == rows[0].values.get("filter")):
         record, doc = _lm_eval(row), _as_mapping(row.values.get("doc"))
-        if not record.log_likelihoods:
-            raise _log_error(row, "log-likelihoods of options, as lm-eval logs no confidence of a generated text")
-        if record.grade is None:
-            raise _log_error(row, "the metric acc, by which an answer is right")
-        best = max(record.log_likelihoods)
-        values = {"id": f"{task}/{row.values.get('doc_id', row.index)}", "correct": record.grade}
-        values["softmax"] = 1 / sum(math.exp(value - best) for value in record.log_likelihoods)
-        found.append(values | {"subject": str(doc.get("subject") or doc.get("category") or task)})
+        if not record.log_likelihoods or record.grade is None:
+            raise _log_error(row, "the log-likelihoods of options and the metric acc, as texts have no confidence here")
+        softmax = 1 / sum(math.exp(value - max(record.log_likelihoods)) for value in record.log_likelihoods)
+        subject = str(doc.get("subject") or doc.get("category") or task)
+        key = f"{task}/{row.values.get('doc_id', row.index)}"
+        found.append({"id": key, "correct": record.grade, "softmax": softmax, "subject": subject})
     return found
 
 
@@ -266,49 +263,38 @@ def inspect_columns(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: the file can't be read, is no log of Inspect, or no sample was scored.
     """
-    header, samples = _read_inspect(path, _row_of_sample)
-    ran = {name: _get_nested(header, "eval", name) for name in ("model", "task")}
-    rows = [{**row, **ran} for row in samples if row]
+    header, samples = _read_inspect(path)
+    ran, rows = {name: _get_nested(header, "eval", name) for name in ("model", "task")}, []
+    for sample in filter(lambda sample: _as_mapping(_get_nested(sample, "scores")), samples):
+        values = {**ran, "id": sample.get("id"), "epoch": sample.get("epoch")}
+        for scorer, score in sample["scores"].items():
+            value = _get_nested(score, "value")
+            values = {"correct": value} | values | {f"score_{scorer}": value}
+            parts = {**_as_mapping(_get_nested(score, "metadata")), **_as_mapping(value)}
+            values |= {f"score_{scorer}_{key}": part for key, part in parts.items()}
+        for what in ("metadata", "store"):
+            values |= {f"{what}_{key}": part for key, part in _as_mapping(sample.get(what)).items()}
+        rows.append({key: value for key, value in values.items() if isinstance(value, bool | int | float | str)})
     if not rows:
         raise UserError(f"{path.name}: expected samples with scores in the log, found none; was the run finished?")
     return rows
 
 
-def _row_of_sample(sample: Any) -> dict[str, Any]:
-    """Return the values of a sample, see `inspect_columns`; empty if it has no score, as after an error."""
-    scores = _as_mapping(_get_nested(sample, "scores"))
-    values: dict[str, Any] = {}
-    for scorer, score in scores.items():
-        value = _get_nested(score, "value")
-        values.setdefault("correct", value)
-        parts = {**_as_mapping(_get_nested(score, "metadata")), **_as_mapping(value)}
-        values |= {f"score_{scorer}": value} | {f"score_{scorer}_{key}": part for key, part in parts.items()}
-    for what in ("metadata", "store") if values else ():
-        values |= {f"{what}_{key}": part for key, part in _as_mapping(sample.get(what)).items()}
-    values |= {name: sample.get(name) for name in ("id", "epoch")} if values else {}
-    return {key: value for key, value in values.items() if isinstance(value, bool | int | float | str)}
-
-
-def _read_inspect(path: Path, of: Callable[[Any], Any] = lambda sample: sample) -> tuple[Any, list[Any]]:
-    """Return the header of a log of Inspect, and what `of` takes from each of its samples.
+def _read_inspect(path: Path) -> tuple[Any, Sequence[Any]]:
+    """Return the header of a log of Inspect, and its samples.
 
     Raises:
         UserError: the file can't be read, or is no log of Inspect.
     """
     try:
         if path.suffix.lower() == ".eval":
-            header: Any = {}
-            samples = []
-            for name, value in _unzip_log(path):
-                if name.startswith("samples/"):
-                    samples.append(of(value))
-                else:
-                    header = value
-            return header, samples
+            entries = list(_unzip_log(path))
+            headers = [value for name, value in entries if not name.startswith("samples/")]
+            return (headers or [None])[-1], [value for name, value in entries if name.startswith("samples/")]
         if path.stat().st_size > _MAX_LOG_BYTES:
             raise ValueError(f"it has more than {_MAX_LOG_BYTES:,} bytes")
         header = json.loads(path.read_bytes())
-        return header, [of(sample) for sample in _as_list(_get_nested(header, "samples"))]
+        return header, _as_list(_get_nested(header, "samples"))
     except OSError as error:
         raise UserError(f"Expected a log at {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -6,111 +6,74 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from bench.metrics import METRICS
-from bench.report.audit.compute import AuditTables, Gap, Gate, not_compared
+from bench.report.audit.compute import AuditTables, Gap, Gate
 from bench.report.tables import build, comparison
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, count, interval_text, percent, precise
-from bench.report.verdict.audit import off_by
+from bench.report.text import EN_DASH, count, interval_text, percent
+from bench.report.verdict.audit import METRIC, off_by, points
 from bench.report.verdict.phrases import name_first_few
 from bench.stats import Overconfidence
 
 MOST = 20
-"""Rows that a table of `--by` shows; CSV and JSON have all."""
-_METRIC = METRICS["brier"]
-_BY_LEGEND = (
+"""Rows that a table of `--by` shows; JSON has all."""
+_FACT = (
     "Sure is the mean confidence, right the share of right answers, off the first minus the second, in percentage"
-    " points. Intervals hold together at 95 % for all rows of the table (Bonferroni). Worst first: by the nearer end."
+    " points. Intervals hold together at 95 % for all rows (Bonferroni). Worst first: by the nearer end."
 )
 
 
 def views_of(audit: AuditTables) -> TableViews:
     """Return all tables of an audit as grids for people, CSV records and JSON data."""
     main = build.table_views(audit.tables, stats=audit.request.stats, legend=audit.request.legend)
-    pairs = _pair_views(audit)
-    grids = [*main.grids, *(grid for view in pairs for grid in view.grids), *_gap_grids(audit.gaps)]
-    return TableViews(
-        grids,
-        main.records,
-        lambda: {
+    pairs = [comparison.views_of([table], [line.key.method for line in table.lines]) for table in audit.compared]
+    by = [_gap_grid(name, list(gaps)) for name, gaps in groupby(audit.gaps, key=lambda gap: gap.by)]
+    grids = [*main.grids, *(grid for view in pairs for grid in view.grids), *by]
+
+    def data() -> dict[str, Any]:
+        offs = [(table, key, off) for table in audit.tables for key, off in table.overconfidence.items()]
+        return {
             "tables": main.data(),
+            "overconfidence": [_record(off, group=table.model, confidence=key.label) for table, key, off in offs],
             "groups": [part for view in pairs for part in view.data()],
-            "not_compared": not_compared(audit.tables, audit.compared),
-            "by": [_gap_record(gap) for gap in audit.gaps],
-            "overconfidence": [
-                {"table": table.facts[0], "confidence": key.label, **_off_record(off)}
-                for table in audit.tables
-                for key, off in table.overconfidence.items()
-            ],
+            "by": [_record(g.off, group=g.group, by=g.by, value=g.value, confidence=g.confidence) for g in audit.gaps],
             "fail_above": [
-                {
-                    "table": gate.table, "confidence": gate.confidence, "limit": gate.limit, "rmsce": gate.error,
-                    "low": gate.low, "high": gate.high, "reason": gate.reason, "failed": gate.failed,
-                }
-                for gate in audit.gates
+                {"group": gate.group, "confidence": gate.confidence, "limit": gate.limit, "rmsce": gate.error,
+                 "low": gate.interval.low, "high": gate.interval.high, "failed": gate.failed,
+                 "sentence": gate_sentence(gate)} for gate in audit.gates
             ],
-        },
-    )  # fmt: skip
+        }  # fmt: skip
+
+    return TableViews(grids, main.records, data)
 
 
 def gate_sentence(gate: Gate) -> str:
     """Return what a limit of `--fail-above` came to, as a sentence."""
-    limit, where = percent(gate.limit), f"{gate.confidence} ({gate.table})"
-    if gate.low is None or gate.high is None or gate.error is None:
-        return f"not tested: {where} against a calibration error of {limit} points: {gate.reason}"
-    ends = interval_text(_METRIC, max(0.0, gate.low), gate.high)
-    found = f"calibration error {precise(_METRIC, max(0.0, gate.error))} points ({ends})"
-    if gate.failed:
-        return f"failed: {where} has a {found}, above {limit} beyond chance"
-    return f"passed: {where} has a {found}, not above {limit} beyond chance"
+    limit, where = percent(gate.limit), f"{gate.confidence} ({gate.group})"
+    if gate.error is None or gate.interval.ends is None:
+        return f"not tested: {where} against a calibration error of {limit} points: {gate.interval.reason}"
+    error = points(max(0.0, gate.error), max(0.0, gate.interval.ends[0]), gate.interval.ends[1])
+    word, verdict = ("failed", "above") if gate.failed else ("passed", "not above")
+    return f"{word}: {where} has a calibration error of {error}, {verdict} {limit} beyond chance"
 
 
-def _pair_views(audit: AuditTables) -> list[TableViews]:
-    return [comparison.views_of([table], [line.key.method for line in table.lines]) for table in audit.compared]
+def _gap_grid(by: str, gaps: Sequence[Gap]) -> Grid:
+    several, rows = len({gap.group for gap in gaps}) > 1, []
+    names = (by, *["group"] * several, "confidence", "n", "sure", "right", "off", "95 % together", "")
+    columns = tuple(Column(name, is_left=k <= 1 + several or not name) for k, name in enumerate(names))
+    for gap in gaps[:MOST]:
+        off, ends = gap.off, gap.off.interval.ends
+        texts = [gap.value, *[gap.group] * several, gap.confidence, count(off.n), percent(off.confidence)]
+        texts += [percent(off.accuracy), "+" * (off.value > 0) + percent(off.value)]
+        cell = Cell(interval_text(METRIC, *ends)) if ends else Cell(EN_DASH, notes=(off.interval.reason,))
+        rows.append(GridRow([*map(Cell, texts), cell, Cell(off.word)]))
+    shown = [f"{g.confidence} for {g.value} is {g.off.word} by {off_by(g.off)}" for g in gaps if g.off.least]
+    verdict = f"Worst: {name_first_few(shown, most=3)}." if shown else "Nowhere shown to be over- or underconfident."
+    remarks = (f"{len(gaps) - MOST:,} further rows are in JSON (--out, --json).",) * (len(gaps) > MOST)
+    return Grid((f"Off by {by}", _FACT), columns, tuple(rows), (), remarks, (verdict,), is_folded=True)
 
 
-def _gap_grids(gaps: Sequence[Gap]) -> list[Grid]:
-    grids = []
-    for by, parts in groupby(gaps, key=lambda gap: gap.by):
-        found = list(parts)
-        tables = len({gap.table for gap in found})
-        names = [by, *["table"] * (tables > 1), "confidence"]
-        columns = [*(Column(name, is_left=True) for name in names), *map(Column, ("n", "sure", "right", "off"))]
-        columns += [Column("95 % together"), Column("", is_left=True)]
-        rows = []
-        for gap in found[:MOST]:
-            off, ends = gap.off, gap.off.interval.ends
-            interval = Cell(interval_text(_METRIC, *ends)) if ends else Cell(EN_DASH, notes=(off.interval.reason,))
-            texts = [gap.value or "(none)", *[gap.table] * (tables > 1), gap.confidence, count(off.n)]
-            texts += [percent(off.confidence), percent(off.accuracy)]
-            sign = "+" * (off.value > 0)
-            rows.append(
-                GridRow([*map(Cell, texts), Cell(sign + precise(_METRIC, off.value)), interval, Cell(off.word)])
-            )
-        remarks = [f"{len(found) - MOST:,} further rows are in CSV and JSON (--out, --json)."] * (len(found) > MOST)
-        grids.append(
-            Grid((f"Off by {by}",), tuple(columns), tuple(rows), (_BY_LEGEND,), tuple(remarks), (_gap_verdict(found),),
-                 is_folded=True)
-        )  # fmt: skip
-    return grids
-
-
-def _gap_verdict(gaps: Sequence[Gap]) -> str:
-    sure = [gap for gap in gaps if gap.off.least]
-    if not sure:
-        return "Nowhere shown to be over- or underconfident."
-    texts = [f"{gap.confidence} for {gap.value or '(none)'} {gap.off.word} by {off_by(gap.off)}" for gap in sure]
-    return f"Worst: {name_first_few(texts, most=3)}."
-
-
-def _gap_record(gap: Gap) -> dict[str, Any]:
-    return {
-        "table": gap.table, "by": gap.by, "value": gap.value, "confidence": gap.confidence, **_off_record(gap.off)
-    }  # fmt: skip
-
-
-def _off_record(off: Overconfidence) -> dict[str, Any]:
-    return {
+def _record(off: Overconfidence, **place: str) -> dict[str, Any]:
+    return place | {
         "n": off.n, "mean_confidence": off.confidence, "accuracy": off.accuracy, "overconfidence": off.value,
         "low": off.interval.low, "high": off.interval.high, "reason": off.interval.reason, "verdict": off.word,
     }  # fmt: skip

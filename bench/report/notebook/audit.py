@@ -7,34 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.data.confidence_files import Sheet
-from bench.report import guard, write
+from bench.report import guard
 from bench.report.analysis import Analysis
 from bench.report.analysis import write as write_files
 from bench.report.audit import AuditTables, audit, gate_sentence, views_of
-from bench.report.audit.compute import not_compared
 from bench.report.figures import reliability
 from bench.report.figures.write import safe_name
 from bench.report.notebook.results import Results, Say
-from bench.report.notebook.shown import Page, Sentences, ShownTable
-from bench.report.selection import AuditRequest, GuardRequest, ReportRequest, Selection
+from bench.report.notebook.shown import Sentences, ShownTable
+from bench.report.selection import AuditRequest, GuardRequest, Selection
 from bench.report.tables.grid import TableViews
 from bench.results.files import SEPARATOR
-from bench.results.question_records import QuestionRecords
-from bench.results.row import ResultRow
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEM = "audit"
-"""Name of the files of an audit."""
+"""Beginning of the names of an audit's files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit(Results):
-    """An audit of confidences: tables, verdicts, figures and page as `Results` has them, by name of the column."""
+    """An audit of confidences: tables, verdicts, figures and page as `Results` has them; a method is a column."""
 
     found: AuditTables = field(kw_only=True, repr=False)
     """What the audit computed: tables, gaps of `by`, limits of `fail_above`."""
@@ -47,12 +41,13 @@ class Audit(Results):
             UserError: see `bench.report.audit.audit`; also a risk that is out of range.
         """
         if request.risk is not None:
-            guard.refuse_shares(_guard_request(request.risk))
+            guard.refuse_shares(GuardRequest(risk=request.risk))
         found = audit(sheet, request)
         rows = tuple(row for table in found.tables for row in table.rows)
         selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
-        notes = tuple(filter(None, [not_compared(found.tables, found.compared)]))
-        return cls(selection, rows, notes, whole=found.tables, found=found)
+        alone = "groups share no question (by id), so they are not compared; --id names the column of questions"
+        notes = (alone,) * (len(found.tables) > 1 and not found.compared)
+        return cls(selection, rows, notes, whole=found.tables, records=found.records_of, found=found)
 
     @property
     def failed(self) -> bool:
@@ -65,53 +60,41 @@ class Audit(Results):
         return Sentences(map(gate_sentence, self.found.gates))
 
     def report(self) -> ShownTable:
-        """Return all that the command prints: tables, groups compared, and where confidences are off."""
+        """Return what the command prints first: tables, groups compared, and where confidences are off."""
         return ShownTable(views_of(self.found))
 
-    def guard(self, risk: float = 0.05, level: float = 0.9) -> ShownTable:
+    def guard(self, risk: float = GuardRequest.risk, level: float = GuardRequest.level) -> ShownTable:
         """Return from which confidence on at most a share `risk` of answers is wrong, as `bench guard` does.
 
         Raises:
             UserError: a share is out of range, or no question is left on one side.
         """
-        return ShownTable(self._guard(_guard_request(risk, level)).views)
+        return ShownTable(self._guard(risk, level).views)
 
-    def write(self, out: Path, risk: float | None, say: Say) -> list[Path]:
-        """Write the page, tables, figures and, with a risk, guards into a folder; return the files' paths."""
-        analyses = [Analysis(STEM, views_of(self.found), self._diagrams, figure_formats=("svg",))]
-        if risk is not None:
-            analyses.append(self._guard(_guard_request(risk)))
-        paths = write_files(analyses, out)
-        request = ReportRequest(**{**vars(self.selection), "out": out / f"{STEM}.html"})
-        return [*paths, *write.write_tables(self.tables, request, say, self.found.records_of)]
+    def views(self) -> list[TableViews]:
+        """Return all tables of the audit and, if a risk was requested, those of its guards."""
+        return [analysis.views for analysis in self._analyses()]
 
-    def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
-        """Write the HTML page to `out`, and the figures to the folder `figures` unless it is None."""
-        request = ReportRequest(**{**vars(self.selection), "out": out, "figures": figures})
-        return Page(write.write_tables(self.tables, request, say, self.found.records_of)[0])
+    def write(self, out: Path, say: Say) -> list[Path]:
+        """Write page, tables, reliability diagrams and, if a risk was requested, guards into a folder."""
+        return [*write_files(self._analyses(), out), self.write_page(out / f"{STEM}.html", None, say)]
 
-    def views(self, risk: float | None) -> list[TableViews]:
-        """Return all tables of the audit and, with a risk, those of its guards."""
-        return [views_of(self.found), *([] if risk is None else [self._guard(_guard_request(risk)).views])]
+    def _analyses(self) -> list[Analysis]:
+        risk = self.found.request.risk
+        main = Analysis(STEM, views_of(self.found), self._diagrams, figure_formats=("svg",))
+        return [main, *([] if risk is None else [self._guard(risk)])]
 
     def _diagrams(self) -> dict[str, Figure | None]:
         """Return the reliability diagrams of each group and recalibration, by the name of their file."""
         diagrams: dict[str, Figure | None] = {}
         for table in self.tables:
-            for part in dict.fromkeys(line.part for line in table.lines):
-                keys = [line.key for line in table.lines if line.part == part]
+            for part in {line.part for line in table.lines}:
                 names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
-                stem = SEPARATOR.join(map(safe_name, names))
-                diagrams[stem] = reliability([table.with_lines(keys)], self.found.records_of)
+                shown = table.with_lines([line.key for line in table.lines if line.part == part])
+                diagrams[SEPARATOR.join(map(safe_name, names))] = reliability([shown], self.found.records_of)
         return diagrams
 
-    def _guard(self, request: GuardRequest) -> Analysis:
+    def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
+        request = GuardRequest(risk=risk, level=level)
         guard.refuse_shares(request)
         return guard.build_analysis(guard.guards_of(self.tables, request, records=self.found.records_of))
-
-    def _records(self, row: ResultRow) -> QuestionRecords:
-        return self.found.records_of(row)
-
-
-def _guard_request(risk: float, level: float = GuardRequest.level) -> GuardRequest:
-    return GuardRequest(risk=risk, level=level)
