@@ -140,8 +140,8 @@ def _results(
     repeated = judged.size - len(first)
     if repeated > judged.size / 2:
         raise UserError(
-            f"{sheet.name}, {group}: {repeated:,} of {judged.size:,} rows repeat the id of an earlier one, so it names no"
-            " question; name another column with --id, or split models with --group"
+            f"{sheet.name}, {group}: {repeated:,} of {judged.size:,} rows repeat the id of an earlier one, so it is"
+            " none of a question; name another column with --id, or split models with --group"
         )
     least = 1 if learned.size or not (request.recalibrate or request.uncertainties) else _TWO
     if judged.size < least or (request.learn_on and not learned.size):

@@ -8,7 +8,7 @@ from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, CHANCE, SEVERAL
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, percent, precise
-from bench.report.verdict.phrases import label, name_first_few
+from bench.report.verdict.phrases import label, name_first_few, with_value
 from bench.stats.overconfidence import NOT_SHOWN, OVER, TOO_FEW, UNDER, Overconfidence
 
 METRIC = METRICS["brier"]
@@ -64,3 +64,14 @@ def order_sentences(table: Table) -> Iterator[str]:
         yield f"{orders}: AUROC {percent(mean)} ({interval_text(METRICS['auroc'], *ends)})."
     if reverse := [label(line) for line, _, ends in known if ends[1] < CHANCE]:
         yield f"Wrong answers have the higher values: {name_first_few(reverse)}. Is more less sure (--uncertainty)?"
+
+
+def recalibrated_sentence(table: Table) -> str:
+    """Return the sentence on the best recalibrated confidence; empty without one."""
+    values = [
+        (value, line) for line in table.lines if line.part and (value := line.badness(table.headline)) is not None
+    ]
+    best = min(values, key=lambda pair: pair[0], default=None)
+    return (
+        "" if best is None else f"Best recalibrated: {with_value(best[1], table.headline)}; not tested against these."
+    )

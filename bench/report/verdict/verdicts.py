@@ -130,7 +130,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         advice = [
             table.too_few, *audit.calibration_sentences(table), _leader_sentence(main, averaged) * several,
             _baseline_sentence(main), *audit.order_sentences(table), second * several,
-            _recalibrated_sentence(main, recalibrated),
+            audit.recalibrated_sentence(table),
         ]  # fmt: skip
     kept = list(filter(None, advice))
     while sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in kept) > MOST_LINES and len(kept) > 1:
@@ -238,8 +238,8 @@ def _recalibrated_sentence(block: Judgement, recalibrated: Sequence[Judgement]) 
     least = block.known[0].badness(block.metric) if block.known else None
     if best is None or least is None or (best.badness(block.metric) or 0.0) >= least:
         return ""
-    labels = f", {count(n_labels(best))} labels" * bool(n_labels(best))
-    return f"Best recalibrated: {with_value(best, block.metric)}{labels}; not tested against these."
+    labels = f"{count(n_labels(best))} labels"
+    return f"Best recalibrated: {with_value(best, block.metric)}, {labels}; not tested against these."
 
 
 def _baseline_sentence(block: Judgement) -> str:
