@@ -23,7 +23,7 @@ def scores(folder: Path, n: int = 400, columns: int = 2) -> Path:
     p = rng.beta(4, 2, n)
     table = pd.DataFrame({"id": range(n), "subject": rng.choice(["a", "b", "c"], n), "correct": rng.random(n) < p})
     for k in range(columns):
-        table[f"confidence_{k}"] = np.clip(p + rng.normal(0, 0.1, n) + 0.1 * k, 0, 1).round(4)
+        table[f"confidence_{k}"] = np.clip(p + rng.normal(0, 0.1, n) + 0.15 * k, 0, 1).round(4)
     table.to_csv(folder / "scores.csv", index=False)
     return folder / "scores.csv"
 

@@ -30,10 +30,11 @@ from bench.report.tables import build
 from bench.report.tables.choice import apply_selection, refuse_unknown, refuse_unknown_metrics
 from bench.report.tables.model import COLUMNS, Line, Table
 from bench.report.text import join, percent
+from bench.report.verdict.audit import error_ends
 from bench.results.files import RECALIBRATED
 from bench.results.question_records import QuestionRecords
 from bench.results.row import AUDIT, ResultRow
-from bench.stats import Interval, Overconfidence, Settings
+from bench.stats import Overconfidence, Settings
 
 LEVEL = 0.95
 _NULL_LABELS = 10_000_000
@@ -62,12 +63,13 @@ class Gate(NamedTuple):
     confidence: str
     limit: float
     error: float | None
-    interval: Interval
+    ends: tuple[float, float] | None
+    """Interval of the calibration error, see `error_ends`; None if it was not tested."""
 
     @property
     def failed(self) -> bool:
         """Whether the calibration error is above the limit beyond chance."""
-        return self.interval.low is not None and self.interval.low > self.limit
+        return self.ends is not None and self.ends[0] > self.limit
 
 
 class AuditTables(NamedTuple):
@@ -117,11 +119,13 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
     built = build.build([row for row, _ in results], standings_of=standings)
     tables = tuple(apply_selection([_audited(table, records) for table in built], selection))
     gates = (
-        Gate(table.model, name, limit, error.value, error.fixed)
+        Gate(
+            table.model, name, limit, line.estimate("rmsce").mean, error_ends(line, table.overconfidence.get(line.key))
+        )
         for name, limit in limits
         for table in tables
         for line in table.lines
-        if line.key.method == name and line.standing and (error := line.standing.metrics["rmsce"])
+        if line.key.method == name
     )
     compared = tuple(_compared(tables, records, settings))
     return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), tuple(gates), records)

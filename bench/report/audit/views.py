@@ -9,7 +9,7 @@ from typing import Any
 from bench.report.audit.compute import AuditTables, Gap, Gate
 from bench.report.tables import build, comparison
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
-from bench.report.text import EN_DASH, count, interval_text, percent
+from bench.report.text import EN_DASH, count, interval_text, percent, signed
 from bench.report.verdict.audit import METRIC, off_by, points
 from bench.report.verdict.phrases import name_first_few
 from bench.stats import Overconfidence
@@ -38,7 +38,7 @@ def views_of(audit: AuditTables) -> TableViews:
             "by": [_record(g.off, group=g.group, by=g.by, value=g.value, confidence=g.confidence) for g in audit.gaps],
             "fail_above": [
                 {"group": gate.group, "confidence": gate.confidence, "limit": gate.limit, "rmsce": gate.error,
-                 "low": gate.interval.low, "high": gate.interval.high, "failed": gate.failed,
+                 "ends": gate.ends, "failed": gate.failed,
                  "sentence": gate_sentence(gate)} for gate in audit.gates
             ],
         }  # fmt: skip
@@ -49,9 +49,9 @@ def views_of(audit: AuditTables) -> TableViews:
 def gate_sentence(gate: Gate) -> str:
     """Return what a limit of `--fail-above` came to, as a sentence."""
     limit, where = percent(gate.limit), f"{gate.confidence} ({gate.group})"
-    if gate.error is None or gate.interval.ends is None:
-        return f"not tested: {where} against a calibration error of {limit} points: {gate.interval.reason}"
-    error = points(max(0.0, gate.error), max(0.0, gate.interval.ends[0]), gate.interval.ends[1])
+    if gate.error is None or gate.ends is None:
+        return f"not tested: {where} against a calibration error of {limit} points: too few answers for an interval"
+    error = points(gate.error, *gate.ends)
     word, verdict = ("failed", "above") if gate.failed else ("passed", "not above")
     return f"{word}: {where} has a calibration error of {error}, {verdict} {limit} beyond chance"
 
@@ -63,7 +63,7 @@ def _gap_grid(by: str, gaps: Sequence[Gap]) -> Grid:
     for gap in gaps[:MOST]:
         off, ends = gap.off, gap.off.interval.ends
         texts = [gap.value, *[gap.group] * several, gap.confidence, count(off.n), percent(off.confidence)]
-        texts += [percent(off.accuracy), "+" * (off.value > 0) + percent(off.value)]
+        texts += [percent(off.accuracy), signed(METRIC, off.value)]
         cell = Cell(interval_text(METRIC, *ends)) if ends else Cell(EN_DASH, notes=(off.interval.reason,))
         rows.append(GridRow([*map(Cell, texts), cell, Cell(off.word)]))
     shown = [f"{g.confidence} for {g.value} is {g.off.word} by {off_by(g.off)}" for g in gaps if g.off.least]

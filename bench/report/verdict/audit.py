@@ -26,6 +26,15 @@ def points(value: float, low: float, high: float) -> str:
     return f"{precise(METRIC, value)} points ({interval_text(METRIC, low, high)})"
 
 
+def error_ends(line: Line, off: Overconfidence | None) -> tuple[float, float] | None:
+    """Return the interval of the calibration error (RMSCE); None without one.
+
+    It is no smaller than the overconfidence of the same answers, so the nearer end of that is a lower end, too.
+    """
+    ends = line.standing.metrics[CALIBRATION].fixed.ends if line.standing else None
+    return ends and (max(0.0, ends[0], off.least if off else 0.0), ends[1])
+
+
 def calibration_sentences(table: Table) -> Iterator[str]:
     """Yield the sentences that say which confidences are over- or underconfident on average, and by how much."""
     known = [(line, off) for line in table.lines if not line.part and (off := table.overconfidence.get(line.key))]
@@ -43,15 +52,13 @@ def calibration_sentences(table: Table) -> Iterator[str]:
 
 
 def _alone(line: Line, off: Overconfidence) -> Iterator[str]:
-    error = line.estimate(CALIBRATION)
     means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
     if off.least:
         yield f"{label(line)} is {off.word} by {off_by(off)}: {means}."
     else:
         why = off.interval.reason or f"off by {off_by(off)}"
         yield f"{label(line)} is not shown to be over- or underconfident on average: {means} ({why})."
-    if error.mean is not None and error.ends is not None:
-        ends = max(0.0, error.ends[0]), error.ends[1]
+    if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, off)):
         yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
 
 
@@ -68,10 +75,6 @@ def order_sentences(table: Table) -> Iterator[str]:
 
 def recalibrated_sentence(table: Table) -> str:
     """Return the sentence on the best recalibrated confidence; empty without one."""
-    values = [
-        (value, line) for line in table.lines if line.part and (value := line.badness(table.headline)) is not None
-    ]
-    best = min(values, key=lambda pair: pair[0], default=None)
-    return (
-        "" if best is None else f"Best recalibrated: {with_value(best[1], table.headline)}; not tested against these."
-    )
+    lines = [line for line in table.lines if line.part and line.badness(table.headline) is not None]
+    best = min(lines, key=lambda line: line.badness(table.headline) or 0.0, default=None)
+    return "" if best is None else f"Best recalibrated: {with_value(best, table.headline)}; not tested against these."

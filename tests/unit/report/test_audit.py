@@ -119,8 +119,8 @@ def test_audit_first_line_says_what_a_file_shows(kind: str, tmp_path: Path) -> N
 def test_audit_is_that_of_a_frame_and_of_its_file(tmp_path: Path) -> None:
     table = surer(frame())
     paths = csv(table)(tmp_path), jsonl(table)(tmp_path), parquet(table)(tmp_path)
-    wide = [bench.audit(each, headline="rmsce").wide().reset_index(drop=True) for each in (table, *paths)]
-    named = ["caption", "answers_source"]
+    wide = [bench.audit(each, headline="rmsce").wide().reset_index() for each in (table, *paths)]
+    named = ["answers_source", "task"]
     for other in wide[1:]:
         pd.testing.assert_frame_equal(wide[0].drop(columns=named), other.drop(columns=named), rtol=1e-6)
 
@@ -243,8 +243,11 @@ def test_audit_limit_fails_above_the_lower_end_of_the_interval() -> None:
     assert audit.failed
     assert re.fullmatch(r"failed: verbal \(all answers\) has a calibration error of .*, above 5.0 beyond chance",
                         audit.limits[0])  # fmt: skip
-    error = audit.tables[0].lines[0].standing.metrics["rmsce"]  # type: ignore[union-attr]
-    between = (error.fixed.low + error.value) / 2  # type: ignore[operator]
+    (gate,) = audit.found.gates
+    low, high = gate.ends or (0.0, 0.0)
+    off = audit.tables[0].overconfidence[audit.tables[0].lines[0].key]
+    assert off.least <= low < (gate.error or 0.0) < high  # RMSCE is no smaller than overconfidence
+    between = (low + (gate.error or 0.0)) / 2
     assert not bench.audit(table, confidences="verbal", fail_above=f"verbal={between}").failed
     few = bench.audit(table[:40], confidences="verbal", fail_above="verbal=0")
     assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
