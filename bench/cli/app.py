@@ -1,7 +1,7 @@
 """The commands of `bench`: they parse options, call one function each, and print its result.
 
-Exit codes: 0 success; 1 a cell of the comparison or a check failed, or the user answered no; 2 user error, or what was
-printed could not be written; 128 + n stopped by signal n.
+Exit codes: 0 success; 1 a cell of the comparison, a check or a limit of an audit failed, or the user answered no; 2
+user error, or what was printed could not be written; 128 + n stopped by signal n.
 """
 
 from __future__ import annotations

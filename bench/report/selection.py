@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from bench.api import UserError
 from bench.api.options import RUNS, Heading, Names, OptionName, Separated
 
 
@@ -104,6 +105,16 @@ class GuardRequest(Selection):
     """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
     out: Annotated[Path | None, Heading("Where")] = None
     """Folder to write figures (SVG), guard.csv and guard.json to."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares and chances that are out of range."""
+        for option, value, meaning in (
+            ("--risk", self.risk, "a share of mistakes, e.g. 0.05"),
+            ("--level", self.level, "a chance, e.g. 0.9"),
+            ("--share", self.share, "a share of the questions, e.g. 0.5"),
+        ):
+            if not 0 < value < 1:  # also where it is NaN
+                raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
 
 
 @dataclass(frozen=True)

@@ -118,14 +118,10 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
 
     built = build.build([row for row, _ in results], standings_of=standings)
     tables = tuple(apply_selection([_audited(table, records) for table in built], selection))
+    named = [(t, line, limit) for name, limit in limits for t in tables for line in t.lines if line.key.method == name]
     gates = (
-        Gate(
-            table.model, name, limit, line.estimate("rmsce").mean, error_ends(line, table.overconfidence.get(line.key))
-        )
-        for name, limit in limits
-        for table in tables
-        for line in table.lines
-        if line.key.method == name
+        Gate(t.model, line.key.method, limit, line.estimate("rmsce").mean, error_ends(line, t.overconfidence))
+        for t, line, limit in named
     )
     compared = tuple(_compared(tables, records, settings))
     return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), tuple(gates), records)
@@ -171,17 +167,12 @@ def _results(
         llm_accuracy=float(correct.mean()), counts={what: int(n) for what, n in counts.items() if n},
     )  # fmt: skip
     for column, numbers in values.confidences.items():
-        name, confidence, score, labels = (
-            column.replace(RECALIBRATED, "_"),
-            numbers[judged],
-            None,
-            values.correct[learned],
-        )
-        learn = (numbers[learned], labels) if learned.size else None
+        name, confidence, score = column.replace(RECALIBRATED, "_"), numbers[judged], None
+        learn = (numbers[learned], values.correct[learned]) if learned.size else None
         notes = list(_findings(confidence))
         if column in request.uncertainties:
             score, confidence = confidence, _learned(Scale.fit, confidence, correct, learn)
-            learn = learn and (Scale.fit(*learn).apply(learn[0]), labels)
+            learn = learn and (Scale.fit(*learn).apply(learn[0]), learn[1])
             notes = [f"its order alone is the file's: made probabilities {how}"]
         found = {name: (confidence, score, notes)}
         for kind in request.recalibrate:
@@ -283,10 +274,8 @@ def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> 
         sampling = stats.Sampling.of(strata, rarest.correct, settings.average)
         for metric in _COMPARED:
             influences = {
-                keys[group]: stats.influence(
-                    metric, run.confidence, run.ranking_values, run.correct, strata, settings.average
-                )
-                for group, run in runs.items()
+                keys[group]: stats.influence(metric, r.confidence, r.ranking_values, r.correct, strata, "questions")
+                for group, r in runs.items()
             }
             pairs += stats.compare(metric, influences, sampling, [list(keys.values())], settings)
         standing = {keys[group]: line.standing for group, line in by_group.items() if line.standing}

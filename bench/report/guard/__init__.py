@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bench.report.analysis import Analysis
-from bench.report.guard.compute import compute_guards, guards_of, refuse_shares
+from bench.report.guard.compute import compute_guards, guards_of
 from bench.report.guard.figure import figures_of
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.guard.views import views
@@ -18,12 +18,5 @@ def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
 
 
 __all__ = [
-    "GuardRequest",
-    "GuardedCell",
-    "GuardedLine",
-    "GuardedTable",
-    "build_analysis",
-    "compute_guards",
-    "guards_of",
-    "refuse_shares",
-]
+    "GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "build_analysis", "compute_guards", "guards_of",
+]  # fmt: skip

@@ -57,7 +57,6 @@ def compute_guards(
             a method has scores alone on one of these two tasks; no method of a table has a result to guard; a result
             is damaged.
     """
-    refuse_shares(request)
     rows = recomputed.read_recomputed(request.results, cache, partial=request.partial, say=say)
     task = request.calibrate_on
     tasks = {row.task for row in rows}
@@ -86,21 +85,6 @@ def compute_guards(
         if non_empty and table not in non_empty:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
     return guards_of(non_empty or tables, request, calibration_rows)
-
-
-def refuse_shares(request: GuardRequest) -> None:
-    """Check the shares and chances of a request.
-
-    Raises:
-        UserError: one is out of range.
-    """
-    for option, value, meaning in (
-        ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
-        ("--level", request.level, "a chance, e.g. 0.9"),
-        ("--share", request.share, "a share of the questions, e.g. 0.5"),
-    ):
-        if not 0 < value < 1:  # also where it is NaN
-            raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
 
 
 def guards_of(

@@ -40,8 +40,7 @@ class Audit(Results):
         Raises:
             UserError: see `bench.report.audit.audit`; also a risk that is out of range.
         """
-        if request.risk is not None:
-            guard.refuse_shares(GuardRequest(risk=request.risk))
+        GuardRequest(risk=GuardRequest.risk if request.risk is None else request.risk)  # refused before any work
         found = audit(sheet, request)
         rows = tuple(row for table in found.tables for row in table.rows)
         selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
@@ -96,5 +95,4 @@ class Audit(Results):
 
     def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
         request = GuardRequest(risk=risk, level=level)
-        guard.refuse_shares(request)
         return guard.build_analysis(guard.guards_of(self.tables, request, records=self.found.records_of))

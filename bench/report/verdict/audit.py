@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, CHANCE, SEVERAL
+from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
-from bench.report.text import interval_text, percent, precise
+from bench.report.text import interval_text, metric_name, percent, precise
 from bench.report.verdict.phrases import label, name_first_few, with_value
 from bench.stats.overconfidence import NOT_SHOWN, OVER, TOO_FEW, UNDER, Overconfidence
 
@@ -26,12 +27,12 @@ def points(value: float, low: float, high: float) -> str:
     return f"{precise(METRIC, value)} points ({interval_text(METRIC, low, high)})"
 
 
-def error_ends(line: Line, off: Overconfidence | None) -> tuple[float, float] | None:
+def error_ends(line: Line, overconfidence: Mapping[Key, Overconfidence]) -> tuple[float, float] | None:
     """Return the interval of the calibration error (RMSCE); None without one.
 
     It is no smaller than the overconfidence of the same answers, so the nearer end of that is a lower end, too.
     """
-    ends = line.standing.metrics[CALIBRATION].fixed.ends if line.standing else None
+    ends, off = line.estimate(CALIBRATION).ends, overconfidence.get(line.key)
     return ends and (max(0.0, ends[0], off.least if off else 0.0), ends[1])
 
 
@@ -41,7 +42,7 @@ def calibration_sentences(table: Table) -> Iterator[str]:
     if same := [f"{label(line)} ({percent(off.confidence)} %)" for line, off in known if off.distinct == 1]:
         yield f"The same confidence in every answer, so it tells none from another: {name_first_few(same)}."
     if len(known) < SEVERAL:
-        yield from (sentence for line, off in known for sentence in _alone(line, off))
+        yield from (sentence for line, _ in known for sentence in _alone(line, table.overconfidence))
         return
     texts = []
     for word in (OVER, UNDER, NOT_SHOWN, TOO_FEW):
@@ -51,14 +52,15 @@ def calibration_sentences(table: Table) -> Iterator[str]:
     yield f"{text[:1].upper()}{text[1:]}." * bool(text)
 
 
-def _alone(line: Line, off: Overconfidence) -> Iterator[str]:
+def _alone(line: Line, overconfidence: Mapping[Key, Overconfidence]) -> Iterator[str]:
+    off = overconfidence[line.key]
     means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
     if off.least:
         yield f"{label(line)} is {off.word} by {off_by(off)}: {means}."
     else:
         why = off.interval.reason or f"off by {off_by(off)}"
         yield f"{label(line)} is not shown to be over- or underconfident on average: {means} ({why})."
-    if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, off)):
+    if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, overconfidence)):
         yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
 
 
@@ -77,4 +79,5 @@ def recalibrated_sentence(table: Table) -> str:
     """Return the sentence on the best recalibrated confidence; empty without one."""
     lines = [line for line in table.lines if line.part and line.badness(table.headline) is not None]
     best = min(lines, key=lambda line: line.badness(table.headline) or 0.0, default=None)
-    return "" if best is None else f"Best recalibrated: {with_value(best, table.headline)}; not tested against these."
+    by = f"Best when recalibrated, by {metric_name(table.headline)}"
+    return "" if best is None else f"{by}: {with_value(best, table.headline)}; not tested against these."

@@ -183,7 +183,7 @@ def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
     assert (raw.n, learned.n, learned.method) == (600, 600, "verbal+isotonic")
     assert learned.notes == ("recalibrated on 300 rows of dev",)
     assert (learned.estimate("rmsce").mean or 0) < (raw.estimate("rmsce").mean or 0) / 2
-    assert any("Best recalibrated: verbal+isotonic" in text for text in audit.verdict())
+    assert any("Best when recalibrated, by Brier score: verbal+isotonic" in text for text in audit.verdict())
     crossed = bench.audit(table, confidences="verbal", recalibrate="platt").tables[0].lines[1]
     assert crossed.notes == ("recalibrated by cross-fitting, in five parts",)
     assert crossed.n == 900
