@@ -103,6 +103,8 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
     values = read_values(sheet, request)
     names = [name.replace(RECALIBRATED, "_") for name in values.confidences]
     names += [f"{name}{RECALIBRATED}{kind}" for name in names for kind in request.recalibrate]
+    if len(set(names)) < len(names):
+        raise UserError(f"{sheet.name}: expected names that differ in more than + and _, got {join(names)}; rename one")
     limits = [pair_of(text, "--fail-above", f"{names[0]}=0.1") for text in request.fail_above]
     for name in (name for name, _ in limits if name not in names):
         hint = did_you_mean(name, names)

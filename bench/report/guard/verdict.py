@@ -66,11 +66,12 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         )
         yield (
             f"Largest share kept: {percent(best.coverage)} % of the answers, by {best.line.key.label} from a {kind} of"
-            f" {start} on ({len(done)} of {len(best.seeds)} seeds)."
+            f" {start} on{f' ({len(done)} of {len(best.seeds)} seeds)' * (not guards.table.is_audit)}."
         )
     elif limits.most:
         line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
-        yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {why_failed(seed)}."
+        which = f" (seed {seed.row.seed})" * (not guards.table.is_audit)
+        yield f"Closest: {line.line.key.label}{which}: {why_failed(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:
