@@ -18,7 +18,7 @@ from bench import metrics, stats
 from bench.api import BoolArray, FloatArray, UserError
 from bench.api.errors import did_you_mean
 from bench.api.protocol import Protocol
-from bench.data.confidence_files import Sheet
+from bench.data.confidence_files import INSPECT, Sheet
 from bench.metrics.recalibration import RECALIBRATORS, Recalibrator, create_recalibrator, stratified_folds
 from bench.metrics.scaling import Scale
 from bench.metrics.summary import rows_of_subjects
@@ -140,7 +140,7 @@ def _results(
     learned, judged = rows[values.learned[rows]], rows[~values.learned[rows]]
     first = {values.id[k]: k for k in judged[::-1].tolist()}
     repeated = judged.size - len(first)
-    if repeated > judged.size / 2:
+    if repeated > judged.size / 2 and INSPECT not in sheet.kinds:  # which has epochs
         raise UserError(
             f"{sheet.name}, {group}: {repeated:,} of {judged.size:,} rows repeat the id of an earlier one, so it is"
             " none of a question; name another column with --id, or split models with --group"

@@ -72,7 +72,7 @@ def order_sentences(table: Table) -> Iterator[str]:
         orders = "Right answers have the higher confidences" if line.orders_answers else "No order of answers is shown"
         yield f"{orders}: AUROC {percent(mean)} ({interval_text(METRICS['auroc'], *ends)})."
     if reverse := [label(line) for line, _, ends in known if ends[1] < CHANCE]:
-        yield f"Wrong answers have the higher values: {name_first_few(reverse)}. Is more less sure (--uncertainty)?"
+        yield f"Wrong answers are the surer ones: {name_first_few(reverse)}. Is it the other way round (--uncertainty)?"
 
 
 def recalibrated_sentence(table: Table) -> str:

@@ -14,7 +14,9 @@ import pytest
 
 import bench
 from bench.api import UserError
+from bench.data.confidence_files import INSPECT, Sheet
 from bench.report.notebook.audit import Audit
+from bench.report.selection import AuditRequest
 from bench.stats import overconfidence_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -176,6 +178,13 @@ def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
         bench.audit(table.assign(id=[f"q{k % 3}" for k in range(600)]))
 
 
+def test_audit_of_an_inspect_log_judges_the_first_epoch() -> None:
+    table = {name: column.tolist() * 4 for name, column in frame(200).items()}
+    sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, frozenset({INSPECT}))
+    audit = Audit.of(sheet, AuditRequest(confidences=("logprob",)))
+    assert (audit.tables[0].model, audit.tables[0].lines[0].n) == ("m", 200)
+
+
 def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
     table = surer(frame(900)).assign(split=["dev", "test", "test"] * 300)
     audit = bench.audit(table, confidences="verbal", recalibrate="isotonic", learn_on="dev")
@@ -202,7 +211,7 @@ def test_audit_uncertainty_gives_its_order_alone() -> None:
     assert lines["entropy"].estimate("auroc").mean == pytest.approx(lines["logprob"].estimate("auroc").mean)
     assert lines["entropy"].key not in audit.tables[0].overconfidence
     reverse = bench.audit(frame().assign(p=lambda t: 1 - t.logprob), confidences="p")
-    assert any("Is more less sure (--uncertainty)?" in text for text in reverse.tables and reverse.verdict())
+    assert any("Wrong answers are the surer ones: p." in text for text in reverse.verdict())
 
 
 def test_audit_compares_groups_on_the_questions_they_share() -> None:

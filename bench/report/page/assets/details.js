@@ -107,12 +107,14 @@ function summary(line, m) {
     ["Questions", line.n === null ? DASH : count(line.n)],
   ];
   if (!DATA.audit) {
-    facts.push([line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
-    ["Learned from", line.trained_on ? `${labelCounts(line)}; ${line.trained_on}` : "nothing"],
-    ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
-    ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
-    ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
-    ["Seconds", line.seconds === null ? DASH : count(line.seconds)]);
+    facts.push(
+      [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
+      ["Learned from", line.trained_on ? `${labelCounts(line)}; ${line.trained_on}` : "nothing"],
+      ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
+      ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
+      ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
+      ["Seconds", line.seconds === null ? DASH : count(line.seconds)],
+    );
   }
   if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
