@@ -7,6 +7,7 @@ These are the public names, in Python files and notebooks:
     results = run(methods="ptrue,lts", model="tiny", tasks="atlas-choice", limit=50)
     results.table(), results.frame(), results.figures.reliability()
     report(load_results("runs"), out="report.html")
+    audit("scores.csv", confidences="verbal").verdict()
     load_head("heads/ccps")("Which gas do plants take in?", "carbon dioxide")
 
 `run` and `report` are subpackages that can also be called as functions. Nothing heavy is imported before a call. Type
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 # Before torch loads libgomp. By default its threads spin at each barrier, up to 60 times as slow beside other work.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-__all__ = ["Results", "UserError", "load_head", "load_results", "report", "run"]  # noqa: F822 - __getattr__ has them
+__all__ = ["Results", "UserError", "audit", "load_head", "load_results", "report", "run"]  # noqa: F822 - __getattr__ has them
 
 _PLACES = {
     "Results": "bench.report.notebook",
     "UserError": "bench.api",
+    "audit": "bench.cli.python",
     "load_head": "bench.run.scorers.scorer",
     "load_results": "bench.cli.python",
     "report": "bench.cli.python",

@@ -1,7 +1,7 @@
 """The commands of `bench`: they parse options, call one function each, and print its result.
 
-Exit codes: 0 success; 1 a cell of the comparison or a check failed, or the user answered no; 2 user error, or what was
-printed could not be written; 128 + n stopped by signal n.
+Exit codes: 0 success; 1 a cell of the comparison, a check or a limit of an audit failed, or the user answered no; 2
+user error, or what was printed could not be written; 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli import analyze, cache, heads, new, reproduce
+from bench.cli.audit import audit
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
 from bench.cli.exit_codes import exit_code
@@ -44,6 +45,7 @@ app.command()(doctor)
 app.command()(heads.score)
 app.command(context_settings=reproduce.PASS_OPTIONS_ON)(reproduce.reproduce)
 app.command(cls=GroupedHelp)(guard)
+app.command(cls=GroupedHelp)(audit)
 app.add_typer(cache.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
@@ -302,6 +304,8 @@ def main() -> None:
 
     A user error prints a sentence on stderr and exits with code 2; signals end the command cleanly.
     """
+    if sys.argv[1:2] == ["audit"]:  # threads for small products wait for each other longer than they save
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if sys.argv[1:2] == ["list"] or "_BENCH_COMPLETE" in os.environ:
         # half of its time would go into numpy's idle threads and garbage collection
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""Python API: `run(...)`, `load_results(...)` and `report(...)`, for scripts and notebooks.
+"""Python API: `run(...)`, `load_results(...)`, `report(...)` and `audit(...)`, for scripts and notebooks.
 
 Keyword arguments are the fields of `RunConfig` and `Selection`, with the meaning of the command's options. Example:
 `run(methods="ptrue", model="tiny", tasks="atlas-choice", limit=50).frame()`.
@@ -7,6 +7,7 @@ Keyword arguments are the fields of `RunConfig` and `Selection`, with the meanin
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
@@ -17,12 +18,14 @@ from bench.api import ConfidenceMethod, UserError
 from bench.api.options import RUNS, from_keywords
 from bench.progress import Lines, Progress, Silent, progress_on
 from bench.report.notebook import Page, Results
-from bench.report.selection import Selection
+from bench.report.selection import AuditRequest, Selection
 from bench.run.config import RunConfig
 from bench.store.disk_cache import cache_folder
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from bench.report.notebook.audit import Audit
 
     Text = str | PathLike[str]
     Methods = str | type[ConfidenceMethod] | Iterable[str | type[ConfidenceMethod]]
@@ -105,6 +108,31 @@ def run(
     selection = Selection(config.out, partial=True, deviations=True)
     results = Results.from_rows(selection, cache, report.rows, progress.say) if report.rows else Results(selection, ())
     return replace(results, notes=tuple(report.notes), plan=tuple(report.plan), paths=tuple(report.paths))
+
+
+@_with_fields_as_options(AuditRequest)
+def audit(data: Any, **options: object) -> Audit:
+    """Judge confidences that somebody already has: `bench audit` in Python.
+
+    Args:
+        data: a pandas DataFrame with a row for each answer, or files as for the command.
+        options: fields of `bench.report.selection.AuditRequest`, the options of `bench audit`:
+            `confidences="verbal,logprob", by="category"`.
+
+    Raises:
+        UserError: a file can't be read, a column is missing, or a value isn't what its column needs.
+    """
+    from bench.data.confidence_files import read_sheet, sheet_of_frame
+    from bench.report.notebook.audit import Audit
+
+    request = from_keywords(AuditRequest, options, "audit()")
+    if not hasattr(data, "columns"):
+        files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
+        sheet = read_sheet([Path(file).expanduser() for file in files])
+    else:
+        sheet = sheet_of_frame(data)
+    found = Audit.of(sheet, request)
+    return found if request.out is None else replace(found, paths=tuple(found.write(request.out, Silent().say)))
 
 
 @_with_fields_as_options(Selection, without=("results",))

@@ -11,7 +11,8 @@ Inspect: a log as JSON, or as `.eval`, which is a zip archive of `samples/*.json
 {"value": "C", "answer": "text"}}}`. What the model said in later epochs, and in choices after the first, becomes
 samples. Parts of the message with type `reasoning` become the reasoning trace.
 
-Each record is matched to a question of a task. Only JSON is read, and archives are unpacked within size limits.
+For `bench import` each record is matched to a question of a task; for `bench audit` it is a row with a grade and what
+may be a confidence. Only JSON is read, and archives are unpacked within size limits.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class LogRecord:
     choices: Sequence[str] = ()
     option: int | None = None
     """Index of the option with the largest log-likelihood; None if the answer was generated as text."""
+    log_likelihoods: Sequence[float] = ()
+    """Log-likelihood of each option; empty if the answer was generated as text."""
     grade: bool | None = None
     judge: str = ""
 
@@ -187,6 +190,7 @@ def _lm_eval(row: Row) -> LogRecord:
             raise _log_error(row, "log-likelihoods of options in 'resps' that are numbers")
         if len(scores) > len(string.ascii_lowercase):
             raise _log_error(row, f"at most {len(string.ascii_lowercase)} options in 'resps'")
+        record.log_likelihoods = scores
         record.option = max(range(len(scores)), key=scores.__getitem__)
         record.outputs = [_option_text(row, record.option)]
         listed = _as_list(_get_nested(choices, "text") if isinstance(choices, dict) else choices)
@@ -195,6 +199,26 @@ def _lm_eval(row: Row) -> LogRecord:
         if metric != "acc":  # other metrics do not grade the most likely option
             record.grade = None
     return record
+
+
+def lm_eval_columns(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
+    """Return a row of values for each record of lm-evaluation-harness: id, grade, subject, and `softmax`.
+
+    `softmax` is the confidence in the most likely option: the softmax over the options' log-likelihoods.
+
+    Raises:
+        UserError: an answer is a text, for which the log has no confidence, or a record has no accuracy.
+    """
+    task, found = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", Path(name).stem), []
+    for row in (row for row in rows if row.values.get("filter") == rows[0].values.get("filter")):
+        record, doc = _lm_eval(row), _as_mapping(row.values.get("doc"))
+        if not record.log_likelihoods or record.grade is None:
+            raise _log_error(row, "the log-likelihoods of options and the metric acc, as texts have no confidence here")
+        softmax = 1 / sum(math.exp(value - max(record.log_likelihoods)) for value in record.log_likelihoods)
+        subject = str(doc.get("subject") or doc.get("category") or task)
+        key = f"{task}/{row.values.get('doc_id', row.index)}"
+        found.append({"id": key, "correct": record.grade, "softmax": softmax, "subject": subject})
+    return found
 
 
 def _option_text(row: Row, option: int) -> str:
@@ -215,20 +239,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
     Raises:
         UserError: the file can't be read, is no log of Inspect, or has no answer.
     """
-    samples: Sequence[Any]
-    try:
-        if path.suffix.lower() == ".eval":
-            samples = list(_unzip_samples(path))
-        elif path.stat().st_size > _MAX_LOG_BYTES:
-            raise ValueError(f"it has more than {_MAX_LOG_BYTES:,} bytes")
-        else:
-            samples = _as_list(_get_nested(json.loads(path.read_bytes()), "samples"))
-    except OSError as error:
-        raise UserError(f"Expected a log at {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name}: expected a log of Inspect in JSON, got something else ({error})") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise UserError(f"{path.name}: expected a whole log of Inspect, but it can't be unpacked ({error})") from error
+    samples = _read_inspect(path)[1]
     records: dict[str, LogRecord] = {}
     epochs = [epoch if isinstance(epoch := _get_nested(sample, "epoch"), int) else 1 for sample in samples]
     for i, (_, sample) in enumerate(sorted(zip(epochs, samples, strict=True), key=lambda pair: pair[0])):
@@ -243,15 +254,67 @@ def inspect_records(path: Path) -> list[LogRecord]:
     return list(records.values())
 
 
-def _unzip_samples(path: Path) -> Iterator[Any]:
-    """Yield the samples of a zip archive; the size limits apply to the bytes that are actually unpacked."""
+def inspect_columns(path: Path) -> list[dict[str, Any]]:
+    """Return a row of values for each sample of a log of Inspect that was scored.
+
+    Besides `id`, `epoch`, `model`, `task` and `correct` (the grade by the first scorer), these are numbers and texts in
+    scores and metadata: `score_SCORER`, `score_SCORER_KEY`, `metadata_KEY`, `store_KEY`.
+
+    Raises:
+        UserError: the file can't be read, is no log of Inspect, or no sample was scored.
+    """
+    header, samples = _read_inspect(path)
+    ran, rows = {name: _get_nested(header, "eval", name) for name in ("model", "task")}, []
+    for sample in filter(lambda sample: _as_mapping(_get_nested(sample, "scores")), samples):
+        values = {**ran, "id": sample.get("id"), "epoch": sample.get("epoch")}
+        for scorer, score in sample["scores"].items():
+            value = _get_nested(score, "value")
+            values = {"correct": value} | values | {f"score_{scorer}": value}
+            parts = {**_as_mapping(_get_nested(score, "metadata")), **_as_mapping(value)}
+            values |= {f"score_{scorer}_{key}": part for key, part in parts.items()}
+        for what in ("metadata", "store"):
+            values |= {f"{what}_{key}": part for key, part in _as_mapping(sample.get(what)).items()}
+        rows.append({key: value for key, value in values.items() if isinstance(value, bool | int | float | str)})
+    if not rows:
+        raise UserError(f"{path.name}: expected samples with scores in the log, found none; was the run finished?")
+    return rows
+
+
+def _read_inspect(path: Path) -> tuple[Any, Sequence[Any]]:
+    """Return the header of a log of Inspect, and its samples.
+
+    Raises:
+        UserError: the file can't be read, or is no log of Inspect.
+    """
+    try:
+        if path.suffix.lower() == ".eval":
+            entries = list(_unzip_log(path))
+            headers = [value for name, value in entries if not name.startswith("samples/")]
+            return (headers or [None])[-1], [value for name, value in entries if name.startswith("samples/")]
+        if path.stat().st_size > _MAX_LOG_BYTES:
+            raise ValueError(f"it has more than {_MAX_LOG_BYTES:,} bytes")
+        header = json.loads(path.read_bytes())
+        return header, _as_list(_get_nested(header, "samples"))
+    except OSError as error:
+        raise UserError(f"Expected a log at {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name}: expected a log of Inspect in JSON, got something else ({error})") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise UserError(f"{path.name}: expected a whole log of Inspect, but it can't be unpacked ({error})") from error
+
+
+def _unzip_log(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield names and contents of the samples and of the header of a zip archive.
+
+    The size limits apply to the bytes that are actually unpacked.
+    """
     import pyarrow as pa
 
     remaining = _MAX_LOG_BYTES
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
             name, limit = entry.filename, min(remaining, _MAX_ENTRY_BYTES)
-            if not name.startswith("samples/") or not name.endswith(".json"):
+            if not re.fullmatch(r"samples/.*\.json|_journal/start\.json|header\.json", name):
                 continue
             if entry.compress_type == _ZSTANDARD:
                 file.seek(entry.header_offset + 26)  # the local header ends with the lengths of name and extra field
@@ -270,7 +333,7 @@ def _unzip_samples(path: Path) -> Iterator[Any]:
             if zlib.crc32(data) != entry.CRC:
                 raise zipfile.BadZipFile(f"{name} is damaged")
             remaining -= len(data)
-            yield json.loads(data)
+            yield name, json.loads(data)
 
 
 def _inspect(row: Row) -> LogRecord | None:

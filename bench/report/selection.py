@@ -1,4 +1,4 @@
-"""Requests of `bench table`, `report`, `guard` and `analyze multiverse`; each field is a command-line option.
+"""Requests of `bench table`, `report`, `guard`, `audit` and `analyze multiverse`; each field is a command-line option.
 
 Example: `View(Path("results"), methods=("ccps", "lts"), headline="auroc")`.
 """
@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from bench.api import UserError
 from bench.api.options import RUNS, Heading, Names, OptionName, Separated
 
 
@@ -106,6 +107,62 @@ class GuardRequest(Selection):
     """Choose thresholds on all questions of this task instead, from results of the same model, method and fit."""
     out: Annotated[Path | None, Heading("Where")] = None
     """Folder to write figures (SVG), guard.csv and guard.json to."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares and chances that are out of range."""
+        for option, value, meaning in (
+            ("--risk", self.risk, "a share of mistakes, e.g. 0.05"),
+            ("--level", self.level, "a chance, e.g. 0.9"),
+            ("--share", self.share, "a share of the questions, e.g. 0.5"),
+        ):
+            if not 0 < value < 1:  # also where it is NaN
+                raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """Request of `bench audit`; each field is a command-line option, with its help below."""
+
+    correct: Annotated[str, Heading("Columns")] = "correct"
+    """Whether the answer is right: true or false, 1 or 0, C or I."""
+    confidences: Names = ()
+    """Confidences, separated by commas. Default: columns with `confidence` in their names, else all others."""
+    uncertainties: Annotated[Names, OptionName("--uncertainty")] = ()
+    """Columns where more is less sure, in any unit, e.g. an entropy; their order alone is taken from them."""
+    id: str | None = None
+    """Name of the question. Default: id, if there is such a column; without one each row is a question."""
+    subject: str | None = None
+    """Subject of the question. Default: subject, if there is such a column."""
+    group: str | None = None
+    """Model that answered: a table for each, and paired tests between them. Default: group, if there is such a column;
+    in logs of Inspect the model. `file` is the name of the file."""
+    split: str | None = None
+    """Split of the row, for --learn-on. Default: split, if there is such a column."""
+    scale: Annotated[Names, Heading("Values")] = ()
+    """100 for confidences from 0 to 100; or of one column, NAME=100."""
+    words: Annotated[Names, OptionName("--words")] = ()
+    """Numbers for words, e.g. high=0.9,medium=0.6,low=0.3."""
+    recalibrate: Annotated[Names, Heading("What is computed")] = ()
+    """Also judge confidences that were recalibrated by isotonic, platt, beta or temperature, separated by commas."""
+    learn_on: Names = ()
+    """Splits on which recalibration learns; all is judged on the others. Default: each fifth of the rows is
+    recalibrated by the other four."""
+    by: Names = ()
+    """Columns within whose values confidences are too high or too low, worst first."""
+    risk: float | None = None
+    """Also say from which confidence on at most this share of answers is wrong, with a chance of 90 %."""
+    metrics: Names = ()
+    """Metrics to show, in this order, e.g. ece,auroc; or all. Default: as in bench table."""
+    headline: Annotated[str | None, OptionName("--sort")] = None
+    """Metric that confidences are ordered and ranked by. Default: brier."""
+    stats: bool = False
+    """Also show intervals, and metrics that the paper does not have."""
+    legend: bool = False
+    """Explain all signs and columns, which a terminal does in two lines otherwise."""
+    fail_above: Names = ()
+    """NAME=0.1: exit with 1 if the calibration error of a confidence is above that, beyond chance."""
+    out: Annotated[Path | None, Heading("Where")] = None
+    """Folder to write the page (audit.html), tables (md, csv, json) and reliability diagrams (svg) to."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,10 @@ def _check_out(out: Path) -> None:
 
 
 def write_tables(
-    tables: Sequence[Table], request: ReportRequest, say: Callable[[str], None] = lambda _: None
+    tables: Sequence[Table],
+    request: ReportRequest,
+    say: Callable[[str], None] = lambda _: None,
+    records: Callable[[ResultRow], QuestionRecords] | None = None,
 ) -> list[Path]:
     """Write the HTML page, and on request the figures, of tables that are already built; return the paths of the files.
 
@@ -44,6 +47,7 @@ def write_tables(
         tables: tables of the requested results.
         request: results to show, and files to write.
         say: receives a message before long work.
+        records: returns the values per question of a result; by default those of its Parquet file.
 
     Raises:
         UserError: tables that don't belong on one page or figure, or a file that can't be written.
@@ -55,6 +59,8 @@ def write_tables(
     _check_out(request.out)
 
     def records_of(row: ResultRow) -> QuestionRecords:
+        if records is not None:
+            return records(row)
         return files.read_records(files.stored_path(row, request.results))
 
     def read_questions(task: str, version: int) -> Mapping[str, question_texts.QuestionText]:

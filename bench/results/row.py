@@ -15,6 +15,8 @@ SCHEMA_VERSION = 8
 checks the fields."""
 
 
+AUDIT = "audit:"
+"""Beginning of `answers_source` in results of `bench audit`, whose confidences and answers come from a user's file."""
 Status = Literal["ok", "skipped", "failed"]
 """How the run of a result ended: ok, failed or skipped."""
 
@@ -188,6 +190,11 @@ class ResultRow:
     """Digest of the test questions (`bench.results.question_texts.digest`); None if they are not stored."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Record of code, packages, hardware and data revisions (`bench.results.provenance.collect`)."""
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether the confidences come from a file of `bench audit`: no run, and so no cost or labels, is known."""
+        return self.answers_source.startswith(AUDIT)
 
     @property
     def is_order_alone(self) -> bool:

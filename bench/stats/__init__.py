@@ -8,6 +8,7 @@ from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, max_t, p_values, ranks
 from bench.stats.influence import RANKED, TESTED, Influence, influence, mean_over_seeds
 from bench.stats.intervals import MIN_CLUSTERS, MIN_RARER, Estimand, Interval, Sampling, StandardErrors, quantile
+from bench.stats.overconfidence import Overconfidence, overconfidence_of
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import Strata, strata_of
 from bench.stats.summary import Estimate, MethodSummary, Summary, summary
@@ -24,6 +25,7 @@ __all__ = [
     "Influence",
     "Interval",
     "MethodSummary",
+    "Overconfidence",
     "Sampling",
     "Settings",
     "StandardErrors",
@@ -34,6 +36,7 @@ __all__ = [
     "influence",
     "max_t",
     "mean_over_seeds",
+    "overconfidence_of",
     "p_values",
     "quantile",
     "ranks",

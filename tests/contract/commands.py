@@ -305,6 +305,19 @@ TABLE = [
         },
         environment={"CONFBENCH_CACHE": ["compute_guards.cache"]},
     ),
+    Row(
+        "audit",
+        {
+            "bench.report.notebook.audit.Audit.of": Fake(
+                views=lambda: [Fake(grids=[], data=dict)], limits=[], failed=False, write=lambda _out, _say: [],
+                notes=["what is to be known"],
+            ),
+            "bench.data.confidence_files.read_sheet": None,
+        },
+        given={"files": "a.csv"},
+        values={"files": {"b.csv": (Path("b.csv"),)}},
+        changes={"files": "read_sheet.paths"},
+    ),
     *(
         Row("list", {f"bench.registry.{kind}": registered("one") for kind in (kind, other)},
             given={"kind": kind}, values={"kind": {other: None}},

@@ -29,7 +29,7 @@ from bench.cli import verbosity
 from bench.cli.app import app
 from bench.cli.exit_codes import exit_code
 from bench.progress import DECISIONS
-from bench.report.selection import GuardRequest, MultiverseRequest, ReportRequest, View
+from bench.report.selection import AuditRequest, GuardRequest, MultiverseRequest, ReportRequest, View
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
 from bench.run.config import RunConfig
 from tests.contract.commands import ABSENT, JSON, TABLE, Holding, Plugin, Row, Values
@@ -251,6 +251,7 @@ def test_options_all_have_a_row() -> None:
         ("table", View, set()),
         ("report", ReportRequest, set()),
         ("guard", GuardRequest, {"metrics", "average", "headline"}),
+        ("audit", AuditRequest, set()),
         ("analyze METHOD", AnalysisRequest, set()),
         ("analyze transfer", TransferConfig, {"cache"}),
         ("analyze labels", LabelsConfig, {"cache"}),
@@ -272,7 +273,7 @@ def test_environment_stands_for_options(i: int, variable: str) -> None:
     assert changed(usual(i), called(row, row.given, **{variable: value})) == wanted
 
 
-NOTED = ["run", "score", "guard", "table", "report", "analyze transfer", "analyze labels"]
+NOTED = ["run", "score", "guard", "audit", "table", "report", "analyze transfer", "analyze labels"]
 
 
 @pytest.mark.parametrize("command", NOTED)

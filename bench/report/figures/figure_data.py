@@ -155,8 +155,8 @@ class FigureData:
         subjects = [len(row.per_subject) for row in rows if row.per_subject]
         if subjects:
             basis[0] += f" in {range_text(subjects, count)} subject{'s' * (max(subjects) > 1)}"
-        presets = sorted({row.preset for row in rows})
-        basis.append(f"preset{'s' * (len(presets) > 1)} {', '.join(presets)}")
+        if presets := sorted({row.preset for row in rows if not row.is_audit}):
+            basis.append(f"preset{'s' * (len(presets) > 1)} {', '.join(presets)}")
         limits = sorted({row.limit for row in rows if row.limit is not None})
         if limits:
             basis.append(f"partial: --limit {', '.join(map(str, limits))}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bench.report.analysis import Analysis
-from bench.report.guard.compute import compute_guards
+from bench.report.guard.compute import compute_guards, guards_of
 from bench.report.guard.figure import figures_of
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.guard.views import views
@@ -17,4 +17,6 @@ def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
     )
 
 
-__all__ = ["GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "build_analysis", "compute_guards"]
+__all__ = [
+    "GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "build_analysis", "compute_guards", "guards_of",
+]  # fmt: skip

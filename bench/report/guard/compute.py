@@ -57,13 +57,6 @@ def compute_guards(
             a method has scores alone on one of these two tasks; no method of a table has a result to guard; a result
             is damaged.
     """
-    for option, value, meaning in (
-        ("--risk", request.risk, "a share of mistakes, e.g. 0.05"),
-        ("--level", request.level, "a chance, e.g. 0.9"),
-        ("--share", request.share, "a share of the questions, e.g. 0.5"),
-    ):
-        if not 0 < value < 1:  # also where it is NaN
-            raise UserError(f"{option}: expected {meaning}, between 0 and 1 and neither of both, got {value:g}")
     rows = recomputed.read_recomputed(request.results, cache, partial=request.partial, say=say)
     tasks = {row.task for row in rows}
     task = None if request.calibrate_on is None else match_name(request.calibrate_on, tasks)
@@ -92,7 +85,27 @@ def compute_guards(
     for table in tables:
         if non_empty and table not in non_empty:
             say(f"{table.model} on {table.task}: left out, as none of the chosen methods has a result there")
-    guards = [_GuardBuilder(request, calibration_rows).table(table) for table in non_empty or tables]
+    return guards_of(non_empty or tables, request, calibration_rows)
+
+
+def guards_of(
+    tables: Sequence[Table],
+    request: GuardRequest,
+    calibration_rows: Sequence[ResultRow] = (),
+    records: Callable[[ResultRow], QuestionRecords] | None = None,
+) -> list[GuardedTable]:
+    """Compute the guards of tables that are already built.
+
+    Args:
+        tables: tables of results.
+        request: allowed share of mistakes, confidence level, and questions that choose thresholds.
+        calibration_rows: results on the separate task whose labels choose thresholds, if the request names one.
+        records: returns the values per question of a result; by default those of its Parquet file.
+
+    Raises:
+        UserError: as `compute_guards`.
+    """
+    guards = [_GuardBuilder(request, calibration_rows, records).table(table) for table in tables]
     suffixes = distinguishing_labels([g.table.rows for g in guards])
     return [replace(g, aside=aside) for g, aside in zip(guards, suffixes, strict=True)]
 
@@ -100,8 +113,13 @@ def compute_guards(
 class _GuardBuilder:
     """Builds the guards (confidence thresholds with a certified error rate) of one table after another."""
 
-    def __init__(self, request: GuardRequest, calibration_rows: Sequence[ResultRow]) -> None:
-        self.request, self.task = request, request.calibrate_on
+    def __init__(
+        self,
+        request: GuardRequest,
+        calibration_rows: Sequence[ResultRow],
+        records: Callable[[ResultRow], QuestionRecords] | None,
+    ) -> None:
+        self.request, self.task, self.records = request, request.calibrate_on, records
         self.calibration_rows = calibration_rows
         """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
         self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
@@ -131,6 +149,8 @@ class _GuardBuilder:
             f"{n:,} of {n + n_rest:,} questions choose the thresholds (--share {request.share:g}, --split-seed"
             f" {request.split_seed}), the other {n_rest:,} show what they keep"
         )
+        if table.is_audit:
+            source = f"{n:,} of {n + n_rest:,} answers choose the thresholds, the other {n_rest:,} show what they keep"
         if self.task is not None:
             source = (
                 f"All {n:,} questions of {self.task} choose the thresholds, the {n_rest:,} of {cell.row.task} show what"
@@ -173,10 +193,11 @@ class _GuardBuilder:
             mask = held_out_mask(records.id, share=share, seed=self.request.split_seed)
             if mask.all() or not mask.any():
                 option = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
+                option = "leave out --risk" if row.is_audit else f"name {option}"
                 raise UserError(
                     f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got"
                     f" {int(mask.sum()):,} to choose thresholds by and {int((~mask).sum()):,} others; test more"
-                    f" questions, or name {option}"
+                    f" questions, or {option}"
                 )
             calibration, rest = answers_of(records, mask), answers_of(records, ~mask)
         else:
@@ -201,6 +222,8 @@ class _GuardBuilder:
         return GuardedCell(row, self.request, fitted, calibration, rest, is_score)
 
     def _records(self, row: ResultRow) -> QuestionRecords:
+        if self.records is not None:
+            return self.records(row)
         return files.read_records(files.stored_path(row, self.request.results))
 
     # --- another task -------------------------------------------------------------------------------------------------

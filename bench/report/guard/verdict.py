@@ -68,11 +68,12 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         )
         yield (
             f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
-            f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1)}."
+            f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1 and not guards.table.is_audit)}."
         )
     elif limits.most:
         line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
-        yield f"Closest: {line.line.key.label} (seed {seed.row.seed}): {why_failed(seed)}."
+        which = f" (seed {seed.row.seed})" * (not guards.table.is_audit)
+        yield f"Closest: {line.line.key.label}{which}: {why_failed(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:

@@ -54,6 +54,8 @@ class Results:
     """Files that the run has written; empty for results that were loaded from a folder."""
     whole: tuple[Table, ...] = field(default=(), repr=False)
     """Tables with all methods, before a selection of methods. Marks, ranks and tests take all methods into account."""
+    records: Callable[[ResultRow], QuestionRecords] | None = field(default=None, repr=False)
+    """Returns the values per question of a result; None for those of Parquet files in the results folder."""
 
     @classmethod
     def load(cls, selection: Selection, cache: Path | None, say: Say) -> Results:
@@ -224,7 +226,7 @@ class Results:
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
         """Write the HTML page to `out`, and the figures to the folder `figures` unless it is None."""
         request = ReportRequest(**{**vars(self.selection), "out": out, "figures": figures})
-        return Page(write.write_tables(self._chosen(self.selection), request, say)[0])
+        return Page(write.write_tables(self._chosen(self.selection), request, say, self.records)[0])
 
     def __repr__(self) -> str:
         if not self.rows:
@@ -243,4 +245,6 @@ class Results:
         return apply_selection(self.whole, selection)
 
     def _records(self, row: ResultRow) -> QuestionRecords:
+        if self.records is not None:
+            return self.records(row)
         return files.read_records(files.stored_path(row, self.folder))

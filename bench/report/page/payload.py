@@ -1,7 +1,7 @@
 """Build the payload: all data that the HTML page shows of tables of results, as one JSON-ready dict.
 
     {
-      "preset": "demo",
+      "preset": "demo",                                     empty in an audit ("audit": true)
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
@@ -123,10 +123,11 @@ def payload(
     methods, rows = one_line_per_method(tables), [row for table in tables for row in table.rows]
     standings = [line.standing for table in tables for line in table.lines if line.standing]
     first, average = tables[0].headline if tables else HEADLINE, tables[0].average if tables else "questions"
-    headlines = {first: legend.page_legend(methods, average, first)}
+    is_audit = bool(tables) and tables[0].is_audit
+    headlines = {first: legend.page_legend(methods, average, first, is_audit=is_audit)}
     for name in METRICS:
         if name != first and any(name in standing.ranks for standing in standings):
-            headlines[name] = legend.page_legend(methods, average, name)
+            headlines[name] = legend.page_legend(methods, average, name, is_audit=is_audit)
     texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
     page = _Page(
         methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
@@ -139,7 +140,8 @@ def payload(
     values = {name: {line.get(name) for line in costs} for name in _COSTS}  # shown only if they differ: n, seeds, group
     codes = [row.provenance.get("code") for row in rows]  # provenance comes from a file, which may hold anything
     return {
-        "preset": presets[0],
+        "preset": "" if is_audit else presets[0],
+        "audit": is_audit,
         "count": {
             "results": len(rows),
             "ok": sum(row.status == "ok" for row in rows),
@@ -163,7 +165,8 @@ def payload(
         "costs": [
             {"key": name, "label": label, "title": title}
             for name, (label, title) in _COSTS.items()
-            if (len(values[name]) > 1 if name in {"n", "seeds", "group"} else values[name] - {None})
+            if not (is_audit and name in {"labels", "group"})
+            and (len(values[name]) > 1 if name in {"n", "seeds", "group"} else values[name] - {None})
         ],
         "verdict": verdict.verdict_data(tables, names) if tables else None,
         "blocks": blocks,

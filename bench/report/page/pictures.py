@@ -71,7 +71,8 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
         tested = [[differences.metric] for differences in differences_by_metric(shown, metrics)]
         forests = [differences_to_best([shown], metrics=metric) for metric in tested]
         wins = [win_matrix([shown], metrics=metric) for metric in tested] if has_matrix(shown) else []
-        cost = cost_quality([shown], metrics=metrics, costs=("tokens", "generated"))
+        costs = ("tokens", "generated") if any(line.tokens for line in shown.lines) or not shown.is_audit else ()
+        cost = [cost_quality([shown], metrics=metrics, costs=costs)] if costs else []
         leading = [line.key for line in shown.leaders()]
         lines = leaders_first(shown.lines, leading)
         diagrams = [
@@ -85,7 +86,7 @@ def pictures(tables: Sequence[Table], records_of: RecordsOf) -> list[Pictures]:
             note += f" A page of this size has no room for {names}: bench report --figures DIR draws all."
         markup = html(el("p", {"class": "legend muted"}, note), el("div", {"class": "diagrams"}, *diagrams))
         table_figures.append(
-            Pictures(_combine(forests, f"t{k}f"), _combine(wins, f"t{k}w"), _combine([cost], f"t{k}c"), markup)
+            Pictures(_combine(forests, f"t{k}f"), _combine(wins, f"t{k}w"), _combine(cost, f"t{k}c"), markup)
         )
     return table_figures
 

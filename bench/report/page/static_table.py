@@ -172,7 +172,8 @@ class _StaticTable:
                 yield el("li", {"data-metric": metric or None, "hidden": hidden}, sentence)
         for name, sentence in self.payload["headlines"].items() if self.is_ranked else ():
             yield el("li", {"data-by": name, "hidden": None if name == self.payload["headline"] else ""}, sentence)
-        yield el("li", words["labels"])
+        if words["labels"]:
+            yield el("li", words["labels"])
 
     def _cells(self, line: Data, *, leads: bool) -> Iterator[Element]:
         """Yield the table cells of one method: name, rank, metrics and costs."""
@@ -317,7 +318,8 @@ def _text_parts(payload: Data) -> dict[str, str]:
         (len(payload["methods"]), "method"), (len({block["model"] for block in blocks}), "model"),
         (len({block["task"] for block in blocks}), "benchmark"), (results, "result"),
     ]  # fmt: skip
-    facts = [f"preset {payload['preset']}", *(f"{count(n)} {noun}{'s' * (n != 1)}" for n, noun in counts)]
+    facts = [f"preset {payload['preset']}"] * bool(payload["preset"])
+    facts += [*(f"{count(n)} {noun}{'s' * (n != 1)}" for n, noun in counts)]
     facts += filter(None, labels) if len(labels) == 1 else ()
     notes = (
         el("li", {"id": f"fn-{number}", "dir": "auto", "tabindex": "-1"}, text)

@@ -67,16 +67,21 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
         state = "several" if row.models > 1 else "none" if row.sure == EN_DASH else row.sure.removesuffix(FEW)
         rows.append({"state": state, "texts": [row.task, *texts.values()]})
     ahead = _AHEAD_OF_SEVERAL if any(row.models > 1 for row in summary) else _AHEAD
+    columns = [
+        ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
+        [f"Best ahead of second by{unit}", "Best ahead of second by"],
+        ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
+    ]  # fmt: skip
+    costs = f" {_COST}"
+    if full[0].is_audit:
+        columns, costs = [["File", ""], *columns[1:-1]], ""
+        rows = [row | {"texts": row["texts"][:-1]} for row in rows]
     verdicts = zip(names, map(verdict_of, full), strict=True)
     words = [[title, list(found.sentences), list(found.details)] for title, found in verdicts]
     return {
         "title": f"Who leads, by {label}",
-        "explained": [f"{about} {_STATES}", f"{ahead} {_COST} {_ORDER}"],
-        "columns": [
-            ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
-            [f"Best ahead of second by{unit}", "Best ahead of second by"],
-            ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
-        ],
+        "explained": [f"{about} {_STATES}", f"{ahead}{costs} {_ORDER}"],
+        "columns": columns,
         "rows": rows,
         "words": words,
-    }  # fmt: skip
+    }

@@ -117,13 +117,21 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
     Raises:
         UserError: a file is damaged; the message names it.
     """
-    records = {key: [_sort_by_id(read_records(path), path) for _, path in runs] for key, runs in files.items()}
+    return standings_of(
+        {key: [(row, _sort_by_id(read_records(path), path)) for row, path in runs] for key, runs in files.items()},
+        settings,
+    )
+
+
+def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords]]], settings: Settings) -> Standings:
+    """Compute the standings of the lines of one table from rows that are ok, with their records sorted by id."""
+    records = {key: [run for _, run in runs] for key, runs in results.items()}
     left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
-    base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in files.items()}
+    base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in results.items()}
     default = next((rates for rates in base_rates.values() if rates), [0.5])
     rates = {key: float(np.mean(seeds or default)) for key, seeds in base_rates.items()}
-    short = {key for key, runs in files.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
+    short = {key for key, runs in results.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
     # group lines with the same labels; the group with most lines first, then that with most questions

@@ -131,7 +131,7 @@ def distinguishing_labels(tables: Sequence[Sequence[ResultRow]]) -> list[str]:
 def _facts(group: Group, origins: Origins) -> Iterable[str]:
     rows, first_row, common = group.rows, group.rows[0], common_settings(group.rows)
     yield title_of(rows)
-    yield preset_sentence(first_row)
+    yield "" if first_row.is_audit else preset_sentence(first_row)
     if tuning_budget(first_row):
         yield (
             "Constants of each method with a search space were chosen on validation, among"
@@ -144,12 +144,17 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
         yield from (f"Not tuned: {join(names)} ({reason})." for reason, names in sorted(reasons.items()))
     if first_row.limit is not None:
         yield limit_sentence(first_row)
-    yield dtype_sentence(rows)
+    yield "" if first_row.is_audit else dtype_sentence(rows)
     # the model's own answers, which are the same for all methods
     subjects = max(len(row.per_subject) for row in rows)
     in_subjects = f" in {subjects} subject{'s' * (subjects > 1)}" if subjects else ""
     accuracies = [row.llm_accuracy for row in rows if row.llm_accuracy is not None]
     accuracy = f"; the model answers {range_text(accuracies, percent)} % of them right" if accuracies else ""
+    if first_row.is_audit:
+        in_subjects *= subjects > 1
+        yield f"n = {count(first_row.n or 0)} answers{in_subjects}, {range_text(accuracies, percent)} % of them right."
+        yield from counts_of(rows)
+        return
     if any(row.n is not None for row in rows):
         yield f"n = {range_text([row.n for row in rows], count)} questions{in_subjects}{accuracy}."
     yield from _count_sentence("answer", "could not be read", (row.n_unparsed for row in rows))

@@ -112,7 +112,8 @@ def extra_columns(table: Table, *, stats: bool) -> list[tuple[Column, Callable[[
         columns.append((Column("seeds", droppable=3, sentence=legend.SEEDS), seeds))
     if len({line.n for line in table.lines if line.n is not None}) > 1:
         columns.append((Column("n", droppable=4), lambda line: DASH if line.n is None else Cell(count(line.n))))
-    columns.append((Column("labels", droppable=1, is_in_latex=stats, sentence=legend.LABELS_AS_SUM), labels))
+    if not table.is_audit:
+        columns.append((Column("labels", droppable=1, is_in_latex=stats, sentence=legend.LABELS_AS_SUM), labels))
     if any(line.answer_tokens for line in table.lines):
         columns.append((Column("tokens", droppable=2, is_in_latex=stats, sentence=legend.TOKENS), tokens))
     if legend.has_groups(table.lines):

@@ -61,6 +61,11 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         # `--metrics all` stands for all metrics that have a test
         if ranked_by(metric) not in TESTED and set(tables[0].metrics or ()) != set(METRICS):
             raise UserError(f"--compare: {metric} has no test; there are tests of ece, {join(TESTED)}")
+    return views_of(tables, names)
+
+
+def views_of(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
+    """Lay out the paired differences between all pairs of methods whose names are known; see `build`."""
     selected = [(table, _select_pairs(table, names)) for table in tables]
     return TableViews(
         [_grid(table, pairs, names) for table, pairs in selected],

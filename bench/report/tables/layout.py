@@ -148,6 +148,8 @@ def overview_grid(tables: Sequence[Table]) -> Grid:
     ]
     labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
     columns = tuple(Column(label, is_left=label != "models") for label in labels)
-    several = [_MODELS] * any(row.models > 1 for row in summary.rows)
+    several, costs = [_MODELS] * any(row.models > 1 for row in summary.rows), [_COST]
+    if tables[0].is_audit:
+        columns, rows, costs = columns[:-1], [row._replace(cells=row.cells[:-1]) for row in rows], []
     title = f"Who leads, by {metric_name(ranked_by(summary.metric))}"
-    return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, _COST), is_folded=True)
+    return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, *costs), is_folded=True)

@@ -43,6 +43,7 @@ _TESTS = (
     "All pairs of methods of a {group} are tested on the same questions, at a level of 5 % that is corrected for their"
     " number."
 )
+_AUDIT_CONSTANT = f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers."
 _BLOCKS = "A block has the methods that were recalibrated alike, or not at all."
 GROUPS = (
     "Group: the methods of the paper, others that don't learn, others that do; marks, ranks and tests are those of all."
@@ -109,7 +110,7 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     sentences += [_BLOCKS] * (_group_noun(lines) == "block")
     sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
     if not is_bare:
-        sentences += [LABELS_AS_SUM]
+        sentences += [LABELS_AS_SUM] * (not tables[0].is_audit)
         sentences += [TOKENS] * any(line.answer_tokens for line in lines) + [GROUPS] * has_groups(lines)
         sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
     if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
@@ -118,15 +119,19 @@ def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = Fals
     return tuple(sentences)
 
 
-def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADLINE) -> dict[str, Any]:
+def page_legend(
+    methods: Sequence[Line], average: Average, headline: str = HEADLINE, *, is_audit: bool = False
+) -> dict[str, Any]:
     """Return the signs and the legend of the table on the HTML page; the page shows the sentences that apply.
 
     Args:
         methods: one line of each method of the page.
         average: what metrics average over.
         headline: metric that methods are ordered and ranked by.
+        is_audit: whether the page is one of `bench audit`, which knows no labels.
     """
-    signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, _CONSTANT)]
+    constant = _AUDIT_CONSTANT if is_audit else _CONSTANT
+    signs = [*zip(SIGNS.values(), _BEST.values(), strict=True), (DAGGER, CALIBRATED), (WORSE, constant)]
     return {
         "mean": mean_sentence(average, nats=True),
         "best": dict(SIGNS),
@@ -142,7 +147,7 @@ def page_legend(methods: Sequence[Line], average: Average, headline: str = HEADL
         "dash": DASHES,
         "caption": "Each row is a method; rows stand by model and benchmark, the best first.",
         "acc": ACC,
-        "labels": LABELS_AS_SUM,
+        "labels": "" if is_audit else LABELS_AS_SUM,
         "floor": FLOOR,
         "calibration": _BY_SQUARE,
         "tests": f"{_TESTS.format(group='block')} {_BLOCKS}",
@@ -159,7 +164,7 @@ def brief(tables: Sequence[Table]) -> str:
         "↓ less is better, ↑ more; ± 95 % interval; "
         + f"{LEADS} leads: none is significantly better; " * leads
         + f"* ~ best of the column, significantly or not; {WORSE} no better than a constant; {DAGGER} may be"
-        " calibrated; tokens: read + generated per answer. All signs: --legend"
+        " calibrated" + "; tokens: read + generated per answer" * (not tables[0].is_audit) + ". All signs: --legend"
     )
 
 
@@ -212,7 +217,7 @@ def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> I
     if "ece" in names and any(line.is_calibrated and line.orders_answers for line in lines):
         yield CALIBRATED
     if "brier" in names and any(line.is_worse_than_constant for line in lines):
-        yield _CONSTANT
+        yield _AUDIT_CONSTANT if tables[0].is_audit else _CONSTANT
 
 
 def has_groups(lines: Sequence[Line]) -> bool:

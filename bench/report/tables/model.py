@@ -22,7 +22,7 @@ from bench.report.style import Style
 from bench.report.tables.published import Published
 from bench.report.text import plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
-from bench.stats import Estimate
+from bench.stats import Estimate, Overconfidence
 
 COLUMNS = ("ece", "rmsce", "brier", "acc", "aucpr", "auroc")
 """Metrics that tables show by default: those of the paper, in its order, and RMSCE, which ranks calibration."""
@@ -291,6 +291,8 @@ class Table:
     """Reason why these answers judge no method, as all are right, or all wrong; else empty."""
     at_chance: str = ""
     """Warning that the model is not shown to answer better than by guessing; else empty."""
+    overconfidence: Mapping[Key, Overconfidence] = field(default_factory=dict)
+    """In an audit: by how much each line's mean confidence exceeds the share of right answers."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -311,6 +313,11 @@ class Table:
     def answers_source(self) -> str:
         """Where the answers of all results of the table come from, e.g. `generate` if the runs generated them."""
         return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether confidences come from a file of `bench audit`; then nothing is said of labels, tokens or costs."""
+        return any(row.is_audit for line in (*self.lines, *self.others)[:1] for row in line.rows)
 
     @property
     def head(self) -> dict[str, Any]:

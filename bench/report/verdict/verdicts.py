@@ -17,6 +17,7 @@ from bench.report.averages import mean_of
 from bench.report.competition import CALIBRATION, SEVERAL, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
+from bench.report.verdict import audit
 from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
 from bench.report.verdict.phrases import (
     brief_cost,
@@ -124,6 +125,13 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         _better_sentence(main), _free_sentence(main, free), _recalibrated_sentence(main, recalibrated),
         _baseline_sentence(main), _cost_sentence(main, free), second,
     ]  # fmt: skip
+    if table.is_audit:
+        several = len(main.known) >= SEVERAL
+        advice = [
+            table.too_few, *audit.calibration_sentences(table), _leader_sentence(main, averaged) * several,
+            _baseline_sentence(main), *audit.order_sentences(table), second * several,
+            audit.recalibrated_sentence(table),
+        ]  # fmt: skip
     kept = list(filter(None, advice))
     while sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in kept) > MOST_LINES and len(kept) > 1:
         kept.pop()
@@ -135,7 +143,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         *(text for b in recalibrated for text in (_leader_sentence(b, averaged), *_unranked_sentences(b))),
     ]  # fmt: skip
     cheapest, cost_in_brief = main.cheapest, EN_DASH
-    if cheapest:
+    if cheapest and not table.is_audit:
         cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
@@ -246,6 +254,8 @@ def _baseline_sentence(block: Judgement) -> str:
     beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
     beats = "is no better than" if mean >= constant else beats
     text = f"{label(best)} {beats} a constant confidence{which} ({100 * constant:.1f})"
+    if any(row.is_audit for row in best.rows):
+        return f"{text}, the share of right answers."
     plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
     if plain is best:
         return f"{text}; it is the plain probability of the answer."

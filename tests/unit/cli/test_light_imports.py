@@ -33,13 +33,14 @@ save(new_figure((1, 1), (3.0, 1.0), title="a", note="b")[0], pathlib.Path(tempfi
         ("import bench", {*HEAVY, "numpy", "typer", "rich", "bench.api", "bench.report.tables"}),
         ("import bench.cli.app", {"pandas", "torch", "bench.stats", "bench.report.tables", "bench.report.figures"}),
         ("from bench import load_results; load_results.__name__", {"torch"}),
+        ("from bench import audit; audit.__name__", {"torch", "transformers", "datasets", "sklearn"}),
         ("from bench import registry; registry.methods(), registry.tasks()", HEAVY),
         ("import bench.report.tables.build, bench.results.files", {"torch", "transformers", "pandas"}),
         ("import bench.report.style, bench.report.figures", {"matplotlib"}),
         (FIGURE, {"matplotlib.pyplot"}),
         (LIST, HEAVY),
     ],
-    ids=["package", "command", "results", "registry", "tables", "figures", "a drawn figure", "list"],
+    ids=["package", "command", "results", "audit", "registry", "tables", "figures", "a drawn figure", "list"],
 )
 def test_imports_are_light(program: str, never: set[str]) -> None:
     loaded = subprocess.run(

@@ -105,13 +105,17 @@ function summary(line, m) {
     [METRICS[m].label, `${line.text[m] ?? DASH}${half}${METRICS[m].percent ? " %" : ""}`],
     ...signsOf(line, m).map(([sign, words]) => [sign, words]),
     ["Questions", line.n === null ? DASH : count(line.n)],
-    [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
-    ["Learned from", line.trained_on ? `${labelCounts(line)}; ${line.trained_on}` : "nothing"],
-    ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
-    ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
-    ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
-    ["Seconds", line.seconds === null ? DASH : count(line.seconds)],
   ];
+  if (!DATA.audit) {
+    facts.push(
+      [line.seeds.length > 1 ? "Seeds" : "Seed", line.seeds.join(", ")],
+      ["Learned from", line.trained_on ? `${labelCounts(line)}; ${line.trained_on}` : "nothing"],
+      ["Parameters", line.parameters === null ? DASH : count(line.parameters)],
+      ["Tokens read", line.tokens === null ? DASH : count(line.tokens)],
+      ["Tokens generated", line.generated === null ? DASH : count(line.generated)],
+      ["Seconds", line.seconds === null ? DASH : count(line.seconds)],
+    );
+  }
   if (line.between[m] !== null) facts.splice(1, 0, ["Std between seeds", line.between[m]]);
   if (line.std[m] !== null) facts.splice(1, 0, ["Std over subjects", line.std[m]]);
   if (line.ci?.[m]) facts.splice(1, 0, ["95 % interval", line.ci[m].join(" to ")]);

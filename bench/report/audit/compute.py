@@ -1,0 +1,289 @@
+"""Compute an audit: results of the same kind as those of a run, from confidences that somebody already has.
+
+Each column of confidences is a method, each group a model; rows and records stay in memory. Tables, verdicts, figures,
+guards and page are then made of them by the code that makes those of runs. Example:
+`audit(sheet, AuditRequest()).tables[0].lines[0].estimate("rmsce").mean`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bench import metrics, stats
+from bench.api import BoolArray, FloatArray, UserError
+from bench.api.errors import did_you_mean
+from bench.api.protocol import Protocol
+from bench.data.confidence_files import INSPECT, Sheet
+from bench.metrics.recalibration import RECALIBRATORS, Recalibrator, create_recalibrator, stratified_folds
+from bench.metrics.scaling import Scale
+from bench.metrics.summary import rows_of_subjects
+from bench.report.audit.values import Values, pair_of, read_values
+from bench.report.grouping import Key
+from bench.report.selection import AuditRequest, Selection
+from bench.report.standings.compute import Pair, Standings, standings_of
+from bench.report.tables import build
+from bench.report.tables.choice import apply_selection, refuse_unknown, refuse_unknown_metrics
+from bench.report.tables.model import COLUMNS, Line, Table
+from bench.report.text import join, percent
+from bench.report.verdict.audit import error_ends
+from bench.results.files import RECALIBRATED
+from bench.results.question_records import QuestionRecords
+from bench.results.row import AUDIT, ResultRow
+from bench.stats import Overconfidence, Settings
+
+LEVEL = 0.95
+_NULL_LABELS = 10_000_000
+"""Labels that the test of calibration draws at most, all draws together; at least 99 draws are made."""
+_COMPARED = ("brier", "rmsce", "auroc")
+_PILE, _STEPS, _TWO = 0.5, (0.1, 0.05, 0.01), 2
+"""Share of one value among confidences from which on a footnote says so; steps to which confidences may be rounded."""
+Records = Mapping[tuple[str, str], QuestionRecords]
+"""(group, confidence) -> values per question, sorted by id."""
+
+
+class Gap(NamedTuple):
+    """Overconfidence of one confidence within one value of a column, with a corrected interval."""
+
+    group: str
+    by: str
+    value: str
+    confidence: str
+    off: Overconfidence
+
+
+class Gate(NamedTuple):
+    """A limit of `--fail-above` on the calibration error of one confidence and group."""
+
+    group: str
+    confidence: str
+    limit: float
+    error: float | None
+    ends: tuple[float, float] | None
+    """Interval of the calibration error, see `error_ends`; None if it was not tested."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the calibration error is above the limit beyond chance."""
+        return self.ends is not None and self.ends[0] > self.limit
+
+
+class AuditTables(NamedTuple):
+    """Everything that an audit computes."""
+
+    request: AuditRequest
+    tables: tuple[Table, ...]
+    """One for each group."""
+    compared: tuple[Table, ...]
+    """One for each confidence: its groups are the methods, and pairs are compared on the questions they share."""
+    gaps: tuple[Gap, ...]
+    """Where confidences are too high or too low; the surest and largest gaps first."""
+    gates: tuple[Gate, ...]
+    records: Records
+
+    def records_of(self, row: ResultRow) -> QuestionRecords:
+        """Return the values per question of a result."""
+        return self.records[row.model, row.method]
+
+
+def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
+    """Compute the audit that a request asks for.
+
+    Raises:
+        UserError: see `read_values`; also an unknown metric, recalibration or name in `fail_above`.
+    """
+    selection = Selection(metrics=request.metrics, headline=request.headline)
+    refuse_unknown_metrics(selection)
+    for kind in request.recalibrate:
+        refuse_unknown("--recalibrate", "recalibration", kind, tuple(RECALIBRATORS))
+    values = read_values(sheet, request)
+    names = [name.replace(RECALIBRATED, "_") for name in values.confidences]
+    names += [f"{name}{RECALIBRATED}{kind}" for name in names for kind in request.recalibrate]
+    if len(set(names)) < len(names):
+        raise UserError(f"{sheet.name}: expected names that differ in more than + and _, got {join(names)}; rename one")
+    limits = [pair_of(text, "--fail-above", f"{names[0]}=0.1") for text in request.fail_above]
+    for name in (name for name, _ in limits if name not in names):
+        hint = did_you_mean(name, names)
+        raise UserError(f"--fail-above: no confidence {name!r}; there are {join(names)}.{hint}")
+    results = [result for group in sorted(set(values.group)) for result in _results(sheet, values, group, request)]
+    records = {(row.model, row.method): run for row, run in results}
+    draws = max(99, min(Settings.null_draws, _NULL_LABELS // max(len(run.id) for run in records.values())))
+    settings = Settings(level=LEVEL, null_draws=draws)
+
+    def standings(lines: Mapping[Key, Sequence[ResultRow]]) -> Standings:
+        runs = {key: [(row, records[row.model, row.method]) for row in rows] for key, rows in lines.items()}
+        return standings_of(runs, settings)
+
+    built = build.build([row for row, _ in results], standings_of=standings)
+    tables = tuple(apply_selection([_audited(table, records) for table in built], selection))
+    named = [(t, line, limit) for name, limit in limits for t in tables for line in t.lines if line.key.method == name]
+    gates = (
+        Gate(t.model, line.key.method, limit, line.estimate("rmsce").mean, error_ends(line, t.overconfidence))
+        for t, line, limit in named
+    )
+    compared = tuple(_compared(tables, records, settings))
+    return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), tuple(gates), records)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def _results(
+    sheet: Sheet, values: Values, group: str, request: AuditRequest
+) -> Iterator[tuple[ResultRow, QuestionRecords]]:
+    """Yield the result rows of a group with their records."""
+    rows = np.flatnonzero(np.asarray(values.group, dtype=object) == group)
+    learned, judged = rows[values.learned[rows]], rows[~values.learned[rows]]
+    first = {values.id[k]: k for k in judged[::-1].tolist()}
+    repeated = judged.size - len(first)
+    if repeated > judged.size / 2 and INSPECT not in sheet.kinds:  # which has epochs
+        raise UserError(
+            f"{sheet.name}, {group}: {repeated:,} of {judged.size:,} rows repeat the id of an earlier one, so it is"
+            " none of a question; name another column with --id, or split models with --group"
+        )
+    least = 1 if learned.size or not (request.recalibrate or request.uncertainties) else _TWO
+    if judged.size < least or (request.learn_on and not learned.size):
+        raise UserError(
+            f"{sheet.name}, {group}: expected rows to learn on and {least} to judge, got {learned.size:,} and"
+            f" {judged.size:,}; leave these rows out, or --learn-on"
+        )
+    ids = sorted(first)
+    judged = np.array([first[key] for key in ids])
+    correct, subject = values.correct[judged], [values.subject[k] for k in judged]
+    lone = sum(n == 1 for n in Counter(subject).values())
+    counts = {
+        "rows with the id of an earlier row, left out": repeated,
+        f"rows to learn on, not judged ({join(request.learn_on)})": learned.size,
+        "subjects of one row, of which nothing can be said": lone * (lone < judged.size),
+    }
+    how = f"on {learned.size:,} rows of {join(request.learn_on)}" if learned.size else "by cross-fitting, in five parts"
+    whole = request.out is not None or request.stats or "all" in request.metrics
+    computed = None if whole else {*COLUMNS, "ece_floor", *request.metrics, request.headline or ""}
+    row = ResultRow(
+        method="", model=group, task=sheet.name, preset="audit", seed=0, protocol="", task_version=1, status="ok",
+        answers_source=f"{AUDIT}{sheet.name}", base_rate=float(correct.mean()), n=judged.size,
+        llm_accuracy=float(correct.mean()), counts={what: int(n) for what, n in counts.items() if n},
+    )  # fmt: skip
+    for column, numbers in values.confidences.items():
+        name, confidence, score = column.replace(RECALIBRATED, "_"), numbers[judged], None
+        learn = (numbers[learned], values.correct[learned]) if learned.size else None
+        notes = list(_findings(confidence))
+        if column in request.uncertainties:
+            score, confidence = confidence, _learned(Scale.fit, confidence, correct, learn)
+            learn = learn and (Scale.fit(*learn).apply(learn[0]), learn[1])
+            notes = [f"its order alone is the file's: made probabilities {how}"]
+        found = {name: (confidence, score, notes)}
+        for kind in request.recalibrate:
+            sure = _learned(create_recalibrator(kind).fit, confidence, correct, learn)
+            found[f"{name}{RECALIBRATED}{kind}"] = sure, None, [f"recalibrated {how}"]
+        for method, (sure, raw, said) in found.items():
+            scores = metrics.summarise(sure, correct, subject, Protocol(), raw, computed)
+            yield (
+                replace(
+                    row, method=method, notes=tuple(said), metrics=scores.metrics, per_subject=scores.per_subject,
+                    n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
+                ),
+                QuestionRecords(ids, subject, correct, sure, [""] * len(ids), np.ones(len(ids), dtype=bool), raw),
+            )  # fmt: skip
+
+
+def _learned(
+    fit: Callable[[FloatArray, BoolArray], Recalibrator | Scale],
+    values: FloatArray,
+    correct: BoolArray,
+    learn: tuple[FloatArray, BoolArray] | None,
+) -> FloatArray:
+    """Map confidences or scores by what was learned on other rows, or else each fifth by the other four."""
+    if learn is not None:
+        return fit(*learn).apply(values)
+    fold, mapped = stratified_folds(correct), np.empty(values.size)
+    for k in range(int(fold.max()) + 1):
+        mapped[fold == k] = fit(values[fold != k], correct[fold != k]).apply(values[fold == k])
+    return mapped
+
+
+def _findings(confidence: FloatArray) -> Iterator[str]:
+    """Yield what the values of a confidence can't show: constants, two values, piles, rounding."""
+    distinct, counts = np.unique(confidence, return_counts=True)
+    most = int(counts.argmax())
+    if distinct.size == 1:
+        yield f"every confidence is {distinct[0]:g}: it tells no answer from another"
+    elif distinct.size == _TWO:
+        yield f"it has two values only, {distinct[0]:g} and {distinct[1]:g}: two bins are all that can be judged"
+    elif counts[most] >= _PILE * confidence.size:
+        yield f"{percent(counts[most] / confidence.size)} % of its confidences are {distinct[most]:g}"
+    steps = [step for step in _STEPS if np.allclose(distinct / step, np.round(distinct / step), atol=1e-6)]
+    if distinct.size > _TWO and steps:
+        yield f"its confidences are rounded to {steps[0]:g}: {distinct.size} values; within one nothing is ordered"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _audited(table: Table, records: Records) -> Table:
+    """Return a table with what only an audit says: overconfidence, and words of its own."""
+    first, off, unjudgeable = table.rows[0], {}, ""
+    for line in table.lines:
+        run = records[first.model, line.key.method]
+        if run.score is None:  # scores have no mean confidence but what was learned
+            off[line.key] = stats.overconfidence_of(run.confidence, run.correct, run.subject)
+    if first.llm_accuracy in {0.0, 1.0}:
+        kind = "right" if first.llm_accuracy else "wrong"
+        unjudgeable = (
+            f"All {first.n or 0:,} answers are {kind}, so no confidence can be judged: look at the column of right and"
+            " wrong, or take other questions."
+        )
+    lines, too_few = (replace(line, group="audit") for line in table.lines), table.too_few.replace("choose", "judge")
+    return replace(table, lines=tuple(lines), overconfidence=off, unjudgeable=unjudgeable, too_few=too_few)
+
+
+def _gaps(tables: Sequence[Table], values: Values, records: Records) -> Iterator[Gap]:
+    """Yield the gaps of `--by`, worst first; intervals hold together for all gaps of a column (Bonferroni)."""
+    for by, texts in values.by.items():
+        value_of = dict(zip(zip(values.group[::-1], values.id[::-1], strict=True), texts[::-1], strict=True))
+        gaps: list[Gap] = []
+        for is_corrected in (False, True):
+            tested = sum(gap.off.interval.ends is not None for gap in gaps) if is_corrected else 1
+            level, gaps = 1 - (1 - LEVEL) / max(1, tested), []
+            for group, line in ((table.model, line) for table in tables for line in table.lines):
+                model, run = line.rows[0].model, records[line.rows[0].model, line.key.method]
+                for value, rows in rows_of_subjects([value_of[model, key] for key in run.id]):
+                    off = stats.overconfidence_of(run.confidence[rows], run.correct[rows], [""] * rows.size, level)
+                    gaps.append(Gap(group, by, value or "(none)", line.key.label, off))
+        yield from sorted(gaps, key=lambda gap: (-gap.off.least, -abs(gap.off.value)))
+
+
+def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> Iterator[Table]:
+    """Yield a table for each confidence that several groups have: groups are methods, on the questions they share."""
+    lines: dict[str, dict[str, Line]] = {}
+    for line in (line for table in tables for line in table.lines):
+        lines.setdefault(line.key.method, {})[line.rows[0].model] = line
+    for method, by_group in lines.items():
+        runs = {group: records[group, method] for group in by_group}
+        shared = sorted(set.intersection(*(set(run.id) for run in runs.values())))
+        if len(runs) < _TWO or not shared:
+            continue
+        keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in runs}
+        at = {group: dict(zip(run.id, range(len(run.id)), strict=True)) for group, run in runs.items()}
+        runs = {group: run.take(np.array([at[group][key] for key in shared])) for group, run in runs.items()}
+        # where there are too few right or wrong answers is told by the model that has fewest
+        rarest = min(runs.values(), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
+        strata, pairs = stats.strata_of(rarest.subject), list[Pair]()
+        sampling = stats.Sampling.of(strata, rarest.correct, settings.average)
+        for metric in _COMPARED:
+            influences = {
+                keys[group]: stats.influence(metric, r.confidence, r.ranking_values, r.correct, strata, "questions")
+                for group, r in runs.items()
+            }
+            pairs += stats.compare(metric, influences, sampling, [list(keys.values())], settings)
+        standing = {keys[group]: line.standing for group, line in by_group.items() if line.standing}
+        shown = tuple(replace(line, key=keys[group]) for group, line in by_group.items())
+        facts = f"{method} in {tables[0].task}", f"n = {len(shared):,} questions that all groups share, by id."
+        yield replace(
+            tables[0], model=method, facts=facts, metrics=_COMPARED, lines=shown,
+            standings=Standings(LEVEL, standing, tuple(pairs), {}),
+        )  # fmt: skip

@@ -1,0 +1,175 @@
+"""Check the columns of a sheet and turn them into numbers: what is right, how sure, of which question and group.
+
+Nothing is guessed: a value that is no number, a unit that isn't named and a column that isn't there are refused with a
+sentence. Example: `read_values(sheet, AuditRequest(confidences=("verbal",))).confidences["verbal"]`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.api import BoolArray, FloatArray, UserError
+from bench.api.errors import did_you_mean
+from bench.data.confidence_files import INSPECT, LM_EVAL, Sheet
+from bench.report.selection import AuditRequest
+from bench.report.text import join
+
+_RIGHT: Mapping[str, bool] = {
+    **dict.fromkeys(("true", "1", "1.0", "c", "correct", "right", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "i", "n", "incorrect", "wrong", "no"), False),
+}
+"""Grades as text; C, I and N (no answer) are those of Inspect."""
+_MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+ALL = "all answers"
+"""Group of all rows, if there is no column of groups."""
+_MOST_GROUPS = 50
+
+
+class Values(NamedTuple):
+    """Columns of n answers, checked."""
+
+    id: Sequence[str]
+    subject: Sequence[str]
+    group: Sequence[str]
+    learned: BoolArray
+    """Rows of the splits to learn on, shape (n,); they aren't judged."""
+    correct: BoolArray
+    confidences: Mapping[str, FloatArray]
+    """Name -> confidences in [0, 1], or scores (more is surer) of an uncertainty; each of shape (n,)."""
+    by: Mapping[str, Sequence[str]]
+    """Column -> its values as texts."""
+
+
+def read_values(sheet: Sheet, request: AuditRequest) -> Values:
+    """Check the columns that a request names, and return their values.
+
+    Raises:
+        UserError: a column is missing, a value isn't what its column needs, or options contradict each other.
+    """
+    name, columns, is_inspect = sheet.name, sheet.columns, INSPECT in sheet.kinds
+    roles = {role: getattr(request, role) or role * (role in columns) for role in ("id", "subject", "group", "split")}
+    roles["group"] = roles["group"] or "model" * is_inspect
+    named = [request.correct, *filter(None, roles.values()), *request.by, *request.uncertainties, *request.confidences]
+    there = join(column for column in columns if column != "file")
+    for column in (column for column in named if column not in columns):
+        option = "; name the column of right and wrong with --correct" * (column == request.correct)
+        hint = did_you_mean(column, columns)
+        raise UserError(f"{name}: expected a column {column!r}, found only {there}{option}.{hint}")
+    others = [column for column in columns if column not in {*named, "file", *["epoch", "task"] * is_inspect}]
+    likely = [x for x in others if "confidence" in x.casefold() or (x == "softmax" and LM_EVAL in sheet.kinds)]
+    confidences = request.confidences or ([] if request.uncertainties else likely or others * (not is_inspect))
+    if not confidences and not request.uncertainties:
+        raise UserError(f"{name}: expected a column of confidences, found only {there}; name it with --confidence")
+    words = {word.casefold(): value for word, value in (pair_of(x, "--words", "high=0.9") for x in request.words)}
+    scales = {x.rpartition("=")[0]: x.rpartition("=")[2] for x in request.scale}
+    if set(scales) - {"", *confidences} or set(scales.values()) - {"1", "100"}:
+        raise UserError(f"--scale: expected 100, or NAME=100 of a column of confidences, got {join(request.scale)}")
+    most = {column: float(scales.get(column, scales.get("", 1))) for column in confidences}
+    values = {column: _confidences(sheet, column, most[column], words) for column in confidences}
+    values |= {column: -_numbers(sheet, column, "a number", {}) for column in request.uncertainties}
+    texts = {role: _texts(columns[column]) if column else [""] * len(sheet.where) for role, column in roles.items()}
+    unknown = [split for split in request.learn_on if split not in texts["split"]]
+    learned = np.isin(np.asarray(texts["split"], dtype=object), request.learn_on)
+    if unknown or learned.all() or (request.learn_on and not (request.recalibrate or request.uncertainties)):
+        raise UserError(
+            f"--learn-on {join(request.learn_on)}: expected splits of which there are rows, others to judge, and"
+            f" --recalibrate to say what is learned; the splits are {join(set(texts['split'])) or 'without a name'}"
+        )
+    if (n_groups := len(set(texts["group"]))) > _MOST_GROUPS:
+        raise UserError(
+            f"--group {roles['group']}: it has {n_groups:,} values, and each is a table, of which there are at most"
+            f" {_MOST_GROUPS}; name another column, or show it with --by"
+        )
+    return Values(
+        id=texts["id"] if roles["id"] else [f"row {k}" for k in range(len(sheet.where))],
+        subject=texts["subject"], group=texts["group"] if roles["group"] else [ALL] * len(sheet.where),
+        learned=learned, correct=_grades(sheet, request.correct), confidences=values,
+        by={column: _texts(columns[column]) for column in request.by},
+    )  # fmt: skip
+
+
+def pair_of(text: str, option: str, example: str) -> tuple[str, float]:
+    """Split `NAME=0.1` into name and number.
+
+    Raises:
+        UserError: it isn't of this form, or the number isn't from 0 to 1.
+    """
+    name, _, number = text.rpartition("=")
+    value = _number(number, {})
+    if not name.strip() or value is None or not 0 <= value <= 1:
+        raise UserError(f"{option}: expected a name and a number from 0 to 1, e.g. {example}, got {text!r}")
+    return name.strip(), value
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    return ["" if value is None else str(value) for value in values]
+
+
+def _grades(sheet: Sheet, column: str) -> BoolArray:
+    grades = [_RIGHT.get(str(value).strip().casefold()) for value in sheet.columns[column]]
+    if None in grades:
+        advice = "grade the answer as right or wrong, or leave the row out"
+        raise _error(sheet, grades.index(None), column, "true or false, 1 or 0, C or I", advice)
+    return np.array(grades, dtype=bool)
+
+
+def _confidences(sheet: Sheet, column: str, most: float, words: Mapping[str, float]) -> FloatArray:
+    expected, advice = f"a number from 0 to {most:g}", "correct it, or name the columns of confidences (--confidence)"
+    numbers = _numbers(sheet, column, expected, words)
+    for k in np.flatnonzero((numbers < 0) | (numbers > most)).tolist():
+        hint = f"if this column goes up to 100, say --scale {column}=100; else " * bool(most == 1 < numbers[k])
+        raise _error(sheet, k, column, expected, hint + advice)
+    if most > 1 and np.nanmax(numbers, initial=0.0) <= 1:
+        raise UserError(
+            f"{sheet.name}: with --scale {most:g} expected numbers up to {most:g} in column {column!r}, but none is"
+            " above 1; leave out --scale, or name the columns that it is for (--scale NAME=100)"
+        )
+    numbers /= most
+    for k in np.flatnonzero(np.isnan(numbers)).tolist():
+        numbers[k] = words[sheet.columns[column][k].strip().casefold()]
+    return numbers
+
+
+def _numbers(sheet: Sheet, column: str, expected: str, words: Mapping[str, float]) -> FloatArray:
+    """Return the numbers of a column; words that have a number are NaN."""
+    values = sheet.columns[column]
+    with suppress(ValueError, TypeError):  # at once, where all are numbers
+        plain = np.array(values, dtype=np.float64)
+        if np.isfinite(plain).all() and bool not in set(map(type, values)):
+            return plain
+    if missing := [k for k, value in enumerate(values) if str(value).strip().casefold() in _MISSING]:
+        advice = "take such rows out, or write what your program takes instead"
+        raise _error(
+            sheet, missing[0], column, expected, f"{len(missing):,} of {len(values):,} rows have none: {advice}"
+        )
+    numbers = [_number(value, words) for value in values]
+    if None in numbers:
+        k, advice = numbers.index(None), "write numbers with a point and without a sign of percent"
+        unknown = {x for x in values if isinstance(x, str) and x.isalpha() and x.casefold() not in words}
+        if values[k] in unknown:
+            advice = f"give words numbers (--words {','.join(f'{word}=...' for word in sorted(unknown)[:5])})"
+        raise _error(sheet, k, column, expected, f"{advice}, or name the columns of confidences (--confidence)")
+    return np.array(numbers, dtype=np.float64)
+
+
+def _number(value: object, words: Mapping[str, float]) -> float | None:
+    """Return a value as a number, and NaN for a word that has one; None if it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, str | Real):
+        return None
+    if isinstance(value, str) and value.strip().casefold() in words:
+        return math.nan
+    with suppress(ValueError):
+        return number if math.isfinite(number := float(value)) else None
+    return None
+
+
+def _error(sheet: Sheet, k: int, column: str, expected: str, advice: str) -> UserError:
+    value = sheet.columns[column][k]
+    got = "nothing" if str(value).strip() in {"", "None"} else f"{value!r:.60}"
+    return UserError(f"{sheet.where[k]}: expected {expected} in column {column!r}, got {got}; {advice}")

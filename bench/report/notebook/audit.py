@@ -1,0 +1,98 @@
+"""`Audit`: results of `bench.audit`, which are those of a run, with what only an audit has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data.confidence_files import Sheet
+from bench.report import guard
+from bench.report.analysis import Analysis
+from bench.report.analysis import write as write_files
+from bench.report.audit import AuditTables, audit, gate_sentence, views_of
+from bench.report.figures import reliability
+from bench.report.figures.write import safe_name
+from bench.report.notebook.results import Results, Say
+from bench.report.notebook.shown import Sentences, ShownTable
+from bench.report.selection import AuditRequest, GuardRequest, Selection
+from bench.report.tables.grid import TableViews
+from bench.results.files import SEPARATOR
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEM = "audit"
+"""Beginning of the names of an audit's files."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Results):
+    """An audit of confidences: tables, verdicts, figures and page as `Results` has them; a method is a column."""
+
+    found: AuditTables = field(kw_only=True, repr=False)
+    """What the audit computed: tables, gaps of `by`, limits of `fail_above`."""
+
+    @classmethod
+    def of(cls, sheet: Sheet, request: AuditRequest) -> Audit:
+        """Audit a sheet.
+
+        Raises:
+            UserError: see `bench.report.audit.audit`; also a risk that is out of range.
+        """
+        GuardRequest(risk=GuardRequest.risk if request.risk is None else request.risk)  # refused before any work
+        found = audit(sheet, request)
+        rows = tuple(row for table in found.tables for row in table.rows)
+        selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
+        alone = "groups share no question (by id), so they are not compared; --id names the column of questions"
+        notes = (alone,) * (len(found.tables) > 1 and not found.compared)
+        return cls(selection, rows, notes, whole=found.tables, records=found.records_of, found=found)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a calibration error is above its limit in `fail_above`, beyond chance."""
+        return any(gate.failed for gate in self.found.gates)
+
+    @property
+    def limits(self) -> Sentences:
+        """What each limit of `fail_above` came to, as a sentence."""
+        return Sentences(map(gate_sentence, self.found.gates))
+
+    def report(self) -> ShownTable:
+        """Return what the command prints first: tables, groups compared, and where confidences are off."""
+        return ShownTable(views_of(self.found))
+
+    def guard(self, risk: float = GuardRequest.risk, level: float = GuardRequest.level) -> ShownTable:
+        """Return from which confidence on at most a share `risk` of answers is wrong, as `bench guard` does.
+
+        Raises:
+            UserError: a share is out of range, or no question is left on one side.
+        """
+        return ShownTable(self._guard(risk, level).views)
+
+    def views(self) -> list[TableViews]:
+        """Return all tables of the audit and, if a risk was requested, those of its guards."""
+        return [analysis.views for analysis in self._analyses()]
+
+    def write(self, out: Path, say: Say) -> list[Path]:
+        """Write page, tables, reliability diagrams and, if a risk was requested, guards into a folder."""
+        return [*write_files(self._analyses(), out), self.write_page(out / f"{STEM}.html", None, say)]
+
+    def _analyses(self) -> list[Analysis]:
+        risk = self.found.request.risk
+        main = Analysis(STEM, views_of(self.found), self._diagrams, figure_formats=("svg",))
+        return [main, *([] if risk is None else [self._guard(risk)])]
+
+    def _diagrams(self) -> dict[str, Figure | None]:
+        """Return the reliability diagrams of each group and recalibration, by the name of their file."""
+        diagrams: dict[str, Figure | None] = {}
+        for table in self.tables:
+            for part in {line.part for line in table.lines}:
+                names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
+                shown = table.with_lines([line.key for line in table.lines if line.part == part])
+                diagrams[SEPARATOR.join(map(safe_name, names))] = reliability([shown], self.found.records_of)
+        return diagrams
+
+    def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
+        request = GuardRequest(risk=risk, level=level)
+        return guard.build_analysis(guard.guards_of(self.tables, request, records=self.found.records_of))

@@ -1,0 +1,140 @@
+"""Files with confidences: what is read of each kind, and a sentence for every way in which one can be wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import bench
+from bench.api import UserError
+from bench.data.confidence_files import MOST_BYTES, read_sheet
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def test_sheet_of_an_inspect_log_has_scores_and_metadata() -> None:
+    sheet = read_sheet([FIXTURES / "confidences/inspect.eval"])
+    row = {name: values[0] for name, values in sheet.columns.items()}
+    assert (sheet.name, len(sheet.where)) == ("quiz", 120)
+    assert row == {
+        "file": "inspect", "correct": "C", "model": "mockllm/model", "task": "quiz", "id": "q0", "epoch": 1,
+        "score_verbal": "C", "score_verbal_confidence": 100, "metadata_topic": "law",
+    }  # fmt: skip
+
+
+def test_sheet_of_lm_eval_has_the_softmax_over_options() -> None:
+    sheet = read_sheet([FIXTURES / "logs/lm-eval-choice.jsonl"])
+    assert sheet.columns["correct"] == [True, True, True, False]
+    assert sheet.columns["softmax"][0] == pytest.approx(0.7758, abs=1e-4)
+    assert sheet.columns["id"][0] == "lm-eval-choice/0"
+    with pytest.raises(UserError, match="texts have no confidence"):
+        read_sheet([FIXTURES / "logs/lm-eval-oe.jsonl"])
+
+
+def test_sheet_of_several_files_knows_the_file_of_each_row(tmp_path: Path) -> None:
+    for name in ("big", "small"):
+        (tmp_path / f"{name}.csv").write_text("id,correct,p\n1,1,0.5\n2,0,0.4\n", encoding="utf-8")
+    audit = bench.audit([tmp_path / "big.csv", tmp_path / "small.csv"], group="file")
+    assert [table.model for table in audit.tables] == ["big", "small"]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_sheet_with_a_byte_order_mark_is_read(mark: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{mark}correct,p\n1,0.5\n0,0.4\n", encoding="utf-8")
+    (tmp_path / "a.json").write_text(f'{mark}[{{"correct": true, "p": 0.5}}]', encoding="utf-8")
+    assert set(read_sheet([tmp_path / "a.csv"]).columns) == {"file", "correct", "p"}
+    assert read_sheet([tmp_path / "a.json"]).columns["p"] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"", "expected at least one row"),
+        ("a.csv", b"correct,p\n", "expected at least one row"),
+        ("a.csv", b"correct;p\n1;0,7\n", "expected cells separated by commas, got semicolons"),
+        ("a.csv", b"correct\tp\n1\t0.7\n", "expected cells separated by commas, got tabs"),
+        ("a.csv", "correct,p\n1,0.5\n".encode("utf-16"), r"expected text in UTF-8.*UTF-16"),
+        ("a.csv", "correct,é\n1,0.5\n".encode("latin-1"), "expected text in UTF-8, got the byte 0xe9"),
+        ("a.csv", b"PAR1\x00\x01", "expected text in UTF-8"),
+        ("a.csv", b"correct,p\n1,0.5,3\n", "expected 2 cells"),
+        ("a.parquet", b"correct,p\n1,0.5\n", "expected a whole Parquet file"),
+        ("a.jsonl", b"correct,p\n1,0.5\n", "expected a JSON object"),
+        ("a.json", b'{"a": 1}', "expected a list of objects, or a log of Inspect"),
+        ("a.json", b"[]", "expected at least one row"),
+        ("a.json", b"[", "expected JSON, but it can't be read"),
+        ("a.eval", b"no zip", "expected a whole log of Inspect"),
+        ("a.xlsx", b"x", r"ends in .csv, .jsonl, .json, .parquet, .eval, got '.xlsx'; save the sheet as CSV"),
+        ("a.man", b"x", "pickles of any kind may hold code"),
+        ("a", b"x", "got 'no ending'"),
+    ],
+)
+def test_sheet_that_cannot_be_read_is_refused(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        read_sheet([tmp_path / name])
+
+
+def test_sheet_that_is_missing_or_huge_is_refused_unread(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Expected a file with confidences at .*none.csv: No such file"):
+        read_sheet([tmp_path / "none.csv"])
+    (tmp_path / "huge.csv").touch()
+    os.truncate(tmp_path / "huge.csv", 10 * 2**30)
+    with pytest.raises(UserError, match=f"it has 10.7 GB, and at most {MOST_BYTES / 1e9:g} GB is read; draw"):
+        read_sheet([tmp_path / "huge.csv"])
+
+
+ROWS = {"id": ["a", "b"], "correct": [True, False], "p": [0.5, 0.7]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({}, {"correct": "rigth"}, r"expected a column 'rigth', found only correct, id, p; name .* with --correct"),
+        ({}, {"confidences": "q"}, "expected a column 'q', found only correct, id, p"),
+        ({"p": ["0.5", "85%"]}, {}, "row 1: expected a number from 0 to 1 in column 'p', got '85%'; write numbers"),
+        ({"p": ["0.5", "0,85"]}, {}, "got '0,85'; write numbers with a point"),
+        ({"p": [0.5, float("nan")]}, {}, "row 1: .* got nan; 1 of 2 rows have none"),
+        ({"p": ["0.5", "NaN"]}, {}, "1 of 2 rows have none"),
+        ({"p": [0.5, None]}, {}, "1 of 2 rows have none"),
+        ({"p": [0.5, 1.7]}, {}, "row 1: .* got 1.7; if this column goes up to 100, say --scale p=100"),
+        ({"p": [0.5, -0.2]}, {}, "row 1: .* got -0.2; correct it"),
+        ({"p": [0.5, float("inf")]}, {}, "got inf"),
+        ({"p": [True, False]}, {}, "got True"),
+        ({"p": ["high", "low"]}, {}, r"give words numbers \(--words high=...,low=...\)"),
+        ({"p": ["high", "low"]}, {"words": "high=0.9"}, r"row 1: .*\(--words low=...\)"),
+        ({}, {"words": "high"}, "--words: expected a name and a number from 0 to 1, e.g. high=0.9, got 'high'"),
+        ({}, {"words": "high=90"}, "--words: expected"),
+        ({}, {"scale": "100"}, "none is above 1; leave out --scale"),
+        ({}, {"scale": "50"}, "--scale: expected 100"),
+        ({}, {"scale": "q=100"}, "--scale: expected 100"),
+        ({"correct": [1, 0.5]}, {}, "row 1: expected true or false, 1 or 0, C or I in column 'correct', got 0.5"),
+        ({"correct": [1, None]}, {}, "row 1: expected true or false"),
+        ({"note": ["a text", "b"]}, {}, "in column 'note', got 'a text'; .* name the columns of confidences"),
+        ({}, {"recalibrate": "magic"}, "--recalibrate: no recalibration 'magic'"),
+        ({}, {"learn_on": "dev"}, "--learn-on dev: expected splits of which there are rows"),
+        ({"split": ["dev", "dev"]}, {"learn_on": "dev", "recalibrate": "platt"}, "--learn-on dev: .*others to judge"),
+        ({}, {"fail_above": "p"}, "--fail-above: expected a name and a number"),
+        ({}, {"fail_above": "q=0.1"}, "--fail-above: no confidence 'q'; there are p"),
+        ({}, {"risk": 2.0}, "--risk: expected a share of mistakes"),
+        ({}, {"metrics": "foo"}, "--metrics: no metric 'foo'"),
+        ({}, {"by": "zz"}, "expected a column 'zz'"),
+        ({}, {"group": "p"}, "expected a column of confidences, found only correct, id, p; name it with --confidence"),
+    ],
+)
+def test_value_or_option_that_is_unclear_is_refused(
+    changes: dict[str, list[object]], options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        bench.audit(pd.DataFrame({**ROWS, **changes}), **options)
+
+
+def test_values_are_read_as_they_are_named() -> None:
+    table = pd.DataFrame({"right": ["C", "N", "I", "yes"], "p": ["80", "High", "20", " 5 "], "q": [0.1, 0.2, 0.3, 0.4]})
+    audit = bench.audit(table, correct="right", confidences="p,q", scale="p=100", words="high=0.9")
+    values = audit.questions().pivot(index="id", columns="method", values="confidence")
+    assert values["p"].tolist() == [0.8, 0.9, 0.2, 0.05]
+    assert values["q"].tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert audit.tables[0].rows[0].llm_accuracy == 0.5

@@ -1,0 +1,281 @@
+"""Audits of confidences that somebody already has: the first line, what data can't show, groups, gaps, limits."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bench
+from bench.api import UserError
+from bench.data.confidence_files import INSPECT, Sheet
+from bench.report.notebook.audit import Audit
+from bench.report.selection import AuditRequest
+from bench.stats import overconfidence_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def frame(n: int = 600, *, skill: float = 0.66, seed: int = 0) -> pd.DataFrame:
+    """Answers with a calibrated confidence `logprob`."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(6 * skill, 6 * (1 - skill), n)
+    return pd.DataFrame({"id": [f"q{k}" for k in range(n)], "correct": rng.random(n) < p, "logprob": p})
+
+
+def surer(table: pd.DataFrame, by: float = 0.2) -> pd.DataFrame:
+    return table.assign(verbal=np.clip(table.logprob + by, 0, 1).round(3))
+
+
+def models(n: int = 400) -> pd.DataFrame:
+    """Two models on the same questions; `small` is overconfident."""
+    good, bad = frame(n).assign(group="big"), surer(frame(n, skill=0.4, seed=1)).assign(group="small")
+    return pd.concat([good.assign(confidence=good.logprob), bad.assign(confidence=bad.verbal)], ignore_index=True)
+
+
+def csv(table: pd.DataFrame) -> Callable[[Path], Path]:
+    return lambda folder: _saved(folder / "scores.csv", lambda path: table.to_csv(path, index=False))
+
+
+def jsonl(table: pd.DataFrame) -> Callable[[Path], Path]:
+    return lambda folder: _saved(folder / "judge.jsonl", lambda path: table.to_json(path, orient="records", lines=True))
+
+
+def parquet(table: pd.DataFrame) -> Callable[[Path], Path]:
+    return lambda folder: _saved(folder / "models.parquet", table.to_parquet)
+
+
+def _saved(path: Path, save: Callable[[Path], object]) -> Path:
+    save(path)
+    return path
+
+
+def percent(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(verbal=(100 * table.verbal).round().astype(int))
+
+
+FILES: Mapping[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
+    "log of Inspect": (
+        lambda _: FIXTURES / "confidences/inspect.eval", {"scale": "100"},
+        r"score_verbal_confidence is overconfident by 1\d\.\d points \(.*\): \S+ % sure on average, \S+ % right\.",
+    ),
+    "CSV of DSPy, in words": (
+        lambda _: FIXTURES / "confidences/dspy.csv", {"correct": "exact", "words": "high=0.9,medium=0.6,low=0.3"},
+        r"confidence is overconfident by 9\.[45] points \(2\.7 to 16\.2\): 68\.0 % sure on average, 58\.5 % right\.",
+    ),
+    "samples of lm-eval": (
+        lambda _: FIXTURES / "logs/lm-eval-choice.jsonl", {},
+        r"Too few to judge by: .*4 questions of the 100 that are needed\.",
+    ),
+    "uncertainties as LM-Polygraph computes them": (
+        csv(frame().assign(MeanTokenEntropy=lambda t: -np.log(t.logprob))),
+        {"uncertainties": "MeanTokenEntropy", "confidences": "logprob"},
+        r"logprob is not shown to be over- or underconfident on average: .* \(off by .* points .*\)\.",
+    ),
+    "spreadsheet in percent": (
+        csv(percent(surer(frame()))), {"confidences": "verbal", "scale": "100"},
+        r"verbal is overconfident by 1[5-9]\.\d points .*",
+    ),
+    "two confidences": (
+        jsonl(surer(frame())), {}, r"Overconfident: verbal by .* points .*; not shown to be off on average: logprob\.",
+    ),
+    "judge that says 0.95 of all": (
+        jsonl(frame()[["correct"]].assign(judge=0.95)), {},
+        r"The same confidence in every answer, so it tells none from another: judge \(95\.0 %\)\.",
+    ),
+    "several models": (parquet(models()), {"confidences": "confidence"}, r"confidence is (not shown|over).*"),
+    "all right": (
+        csv(frame().assign(correct=True)), {},
+        r"All 600 answers are right, so no confidence can be judged: .*",
+    ),
+    "thirty rows": (csv(frame(30)), {}, r"Too few to judge by: .*30 questions of the 100 that are needed\."),
+    "hedging": (
+        csv(frame(skill=0.9).assign(confidence=lambda t: t.logprob - 0.2).query("confidence > 0")),
+        {"confidences": "confidence"}, r"confidence is underconfident by 2\d\.\d points .*",
+    ),
+    "the wrong way round": (
+        csv(frame().assign(confidence=lambda t: 1 - t.logprob)), {"confidences": "confidence"},
+        r"confidence is underconfident by .*",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_audit_first_line_says_what_a_file_shows(kind: str, tmp_path: Path) -> None:
+    make, options, expected = FILES[kind]
+    audit = bench.audit(make(tmp_path), **options)
+    first = audit.table().views.grids[0].verdict[0]
+    assert re.fullmatch(expected, first), first
+    advice = audit.table().render("terminal", width=100).partition("\n\n")[0].splitlines()[1:]
+    assert len([line for line in advice if not line.startswith("n = ")]) <= 6
+    text = audit.report().render("md")
+    assert not re.search(r"(?i)\blabels?\b|\btokens?\b|preset|dtype|without labels|plain probability", text), text
+
+
+def test_audit_is_that_of_a_frame_and_of_its_file(tmp_path: Path) -> None:
+    table = surer(frame())
+    paths = csv(table)(tmp_path), jsonl(table)(tmp_path), parquet(table)(tmp_path)
+    wide = [bench.audit(each, headline="rmsce").wide().reset_index() for each in (table, *paths)]
+    named = ["answers_source", "task"]
+    for other in wide[1:]:
+        pd.testing.assert_frame_equal(wide[0].drop(columns=named), other.drop(columns=named), rtol=1e-6)
+
+
+def test_audit_numbers_are_those_of_metrics_and_stats() -> None:
+    table = surer(frame())
+    audit = bench.audit(table, confidences="verbal")
+    line = audit.tables[0].lines[0]
+    assert line.estimate("brier").mean == pytest.approx(((table.verbal - table.correct) ** 2).mean())
+    assert line.standing is not None
+    assert line.standing.constant == pytest.approx(table.correct.mean() * (1 - table.correct.mean()))
+    off = audit.tables[0].overconfidence[line.key]
+    assert off.value == pytest.approx(table.verbal.mean() - table.correct.mean())
+    low, high = off.interval.ends or (0, 0)
+    assert low < 0.2 < high + 0.1
+    assert audit.questions().confidence.tolist() == table.sort_values("id").verbal.tolist()
+
+
+def test_overconfidence_interval_covers_the_true_gap() -> None:
+    rng, ends = np.random.default_rng(0), []
+    for _ in range(400):
+        p = rng.beta(4, 2, 200)
+        ends.append(overconfidence_of(np.clip(p + 0.1, 0, 1), rng.random(200) < p, [""] * 200).interval.ends or (0, 0))
+    truth = float((np.clip((p := rng.beta(4, 2, 1_000_000)) + 0.1, 0, 1) - p).mean())
+    assert 0.92 <= np.mean([low < truth < high for low, high in ends]) <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.9] * 200, "every confidence is 0.9: it tells no answer from another"),
+        ([0.2, 0.8] * 100, "it has two values only, 0.2 and 0.8"),
+        ([0.95] * 120 + np.linspace(0.1234, 0.9, 80).tolist(), "60.0 % of its confidences are 0.95"),
+        (np.tile([0.1, 0.3, 0.5, 0.7], 50).tolist(), "its confidences are rounded to 0.1: 4 values"),
+        (np.tile([0.15, 0.35, 0.5, 0.7], 50).tolist(), "its confidences are rounded to 0.05: 4 values"),
+        (np.linspace(0.1234, 0.9, 200).tolist(), ""),
+    ],
+)
+def test_audit_says_what_values_cannot_show(values: list[float], said: str) -> None:
+    right = np.random.default_rng(0).random(200) < 0.6
+    notes = bench.audit(pd.DataFrame({"correct": right, "p": values})).tables[0].lines[0].notes
+    assert any(note.startswith(said) for note in notes) if said else not notes
+
+
+def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
+    table = frame()
+    audit = bench.audit(pd.concat([table, table[:50]]).assign(subject=["one"] + ["many"] * 649))
+    assert audit.tables[0].lines[0].n == 600
+    facts = " ".join(audit.tables[0].facts)
+    assert "rows with the id of an earlier row, left out: 50." in facts
+    assert "subjects of one row, of which nothing can be said: 1." in facts
+    with pytest.raises(UserError, match=r"597 of 600 rows repeat the id of an earlier one.*--group"):
+        bench.audit(table.assign(id=[f"q{k % 3}" for k in range(600)]))
+
+
+def test_audit_of_an_inspect_log_judges_the_first_epoch() -> None:
+    table = {name: column.tolist() * 4 for name, column in frame(200).items()}
+    sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, frozenset({INSPECT}))
+    audit = Audit.of(sheet, AuditRequest(confidences=("logprob",)))
+    assert (audit.tables[0].model, audit.tables[0].lines[0].n) == ("m", 200)
+
+
+def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
+    table = surer(frame(900)).assign(split=["dev", "test", "test"] * 300)
+    audit = bench.audit(table, confidences="verbal", recalibrate="isotonic", learn_on="dev")
+    raw, learned = audit.tables[0].lines
+    assert (raw.n, learned.n, learned.method) == (600, 600, "verbal+isotonic")
+    assert learned.notes == ("recalibrated on 300 rows of dev",)
+    assert (learned.estimate("rmsce").mean or 0) < (raw.estimate("rmsce").mean or 0) / 2
+    assert any("Best when recalibrated, by Brier score: verbal+isotonic" in text for text in audit.verdict())
+    crossed = bench.audit(table, confidences="verbal", recalibrate="platt").tables[0].lines[1]
+    assert crossed.notes == ("recalibrated by cross-fitting, in five parts",)
+    assert crossed.n == 900
+
+
+def test_audit_recalibration_never_sees_the_answer_it_maps() -> None:
+    noise = pd.DataFrame({"correct": np.random.default_rng(0).random(400) < 0.5, "p": np.linspace(0.001, 0.999, 400)})
+    line = bench.audit(noise, recalibrate="isotonic").tables[0].lines[1]
+    assert (line.estimate("brier").mean or 0) > 0.24  # fitted in place, isotonic regression would be far below
+
+
+def test_audit_uncertainty_gives_its_order_alone() -> None:
+    table = frame().assign(entropy=lambda t: 1_000 - 7 * t.logprob)
+    audit = bench.audit(table, confidences="logprob", uncertainties="entropy")
+    lines = {line.method: line for line in audit.tables[0].lines}
+    assert lines["entropy"].estimate("auroc").mean == pytest.approx(lines["logprob"].estimate("auroc").mean)
+    assert lines["entropy"].key not in audit.tables[0].overconfidence
+    reverse = bench.audit(frame().assign(p=lambda t: 1 - t.logprob), confidences="p")
+    assert any("Wrong answers are the surer ones: p." in text for text in reverse.verdict())
+
+
+def test_audit_compares_groups_on_the_questions_they_share() -> None:
+    table = models()
+    audit = bench.audit(table[~((table.group == "big") & table.id.isin(["q0", "q1"]))], confidences="confidence")
+    assert [each.model for each in audit.tables] == ["big", "small"]
+    (compared,) = audit.found.compared
+    assert compared.facts == ("confidence in frame", "n = 398 questions that all groups share, by id.")
+    brier = next(pair for pair in compared.standings.pairs if pair.metric == "brier")  # type: ignore[union-attr]
+    both = table.pivot(index="id", columns="group", values=["confidence", "correct"]).dropna().drop(["q0", "q1"])
+    loss = {g: ((both["confidence"][g] - both["correct"][g].astype(float)) ** 2).mean() for g in ("big", "small")}
+    assert brier.difference == pytest.approx(loss["big"] - loss["small"])
+    assert (brier.p_corrected or 1) < 0.001
+    assert "big is better" in audit.report().render("md")
+    alone = bench.audit(table.assign(id=range(len(table))), confidences="confidence")
+    assert len(alone.notes) == 1
+    assert alone.notes[0].startswith("groups share no question (by id), so they are not compared")
+
+
+def test_audit_by_finds_where_confidences_are_off_worst_first() -> None:
+    table = frame(1500).assign(topic=["law", "maths", "art"] * 500)
+    table["confidence"] = np.clip(table.logprob + table.topic.map({"law": 0.2, "maths": -0.2, "art": 0.0}), 0, 1)
+    audit = bench.audit(table, confidences="confidence", by="topic")
+    gaps = {gap.value: gap.off for gap in audit.found.gaps}
+    assert [gaps[name].word for name in ("law", "maths", "art")] == ["overconfident", "underconfident", "not shown"]
+    assert list(gaps)[2] == "art"
+    alone = overconfidence_of(*(table[table.topic == "law"][name].to_numpy() for name in ("confidence", "correct")),
+                              [""] * 500)  # fmt: skip
+    wide, narrow = (off.interval.high - off.interval.low for off in (gaps["law"], alone))  # type: ignore[operator]
+    assert wide / narrow == pytest.approx(2.401 / 1.965, rel=0.01)  # Bonferroni for three
+    few = bench.audit(table.assign(topic=["one"] * 3 + ["rest"] * 1497), confidences="confidence", by="topic")
+    assert [gap.off.word for gap in few.found.gaps if gap.value == "one"] == ["too few to tell"]
+
+
+def test_audit_limit_fails_above_the_lower_end_of_the_interval() -> None:
+    table = surer(frame())
+    audit = bench.audit(table, confidences="verbal", fail_above="verbal=0.05")
+    assert audit.failed
+    assert re.fullmatch(r"failed: verbal \(all answers\) has a calibration error of .*, above 5.0 beyond chance",
+                        audit.limits[0])  # fmt: skip
+    (gate,) = audit.found.gates
+    low, high = gate.ends or (0.0, 0.0)
+    off = audit.tables[0].overconfidence[audit.tables[0].lines[0].key]
+    assert off.least <= low < (gate.error or 0.0) < high  # RMSCE is no smaller than overconfidence
+    between = (low + (gate.error or 0.0)) / 2
+    assert not bench.audit(table, confidences="verbal", fail_above=f"verbal={between}").failed
+    few = bench.audit(table[:40], confidences="verbal", fail_above="verbal=0")
+    assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
+
+
+def test_audit_guards_and_files(tmp_path: Path) -> None:
+    audit = bench.audit(surer(frame(1200)), out=tmp_path / "out", risk=0.3, recalibrate="platt")
+    names = {path.name for path in audit.paths}
+    assert names == {
+        "audit.md", "audit.csv", "audit.json", "audit.html", "audit--reliability.svg", "audit--platt--reliability.svg",
+        "guard.csv", "guard.json",
+        *(path.name for path in audit.paths if path.suffix == ".svg"),
+    }  # fmt: skip
+    page = (tmp_path / "out/audit.html").read_text(encoding="utf-8")
+    shown = re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
+    assert "Overconfident: verbal by" in shown
+    assert not re.search(r"(?i)>(labels|tokens read|generated)<|preset audit|told to be right or wrong", shown)
+    data = json.loads((tmp_path / "out/audit.json").read_text(encoding="utf-8"))
+    assert set(data) == {"tables", "overconfidence", "groups", "by", "fail_above"}
+    assert "1,200 answers choose the thresholds" in audit.guard(0.3).render("md")
+    assert isinstance(audit, Audit)
+    assert audit.figures.reliability() is not None
