@@ -2,7 +2,9 @@
 
 const TABLE = document.querySelector("#leaderboard-table table");
 const NEEDS = ["logits", "states", "samples", "labels", "adapter"];
-const CHOICES = ["model", "task", "query", "headline", "columns", "cost", ...NEEDS];
+/** Whether anything is known of what methods need: of an audit's confidences, and of plugins, nothing is. */
+const KNOWN = DATA.methods.some(({ needs }) => needs.length);
+const CHOICES = ["model", "task", "query", "headline", "columns", "cost", ...(KNOWN ? NEEDS : [])];
 const FEW_BLOCKS = 4;
 
 /** Choices of the leaderboard that the address may hold, with what stands there where it holds none. */
@@ -26,12 +28,12 @@ function matches(line, query) {
 /** Whether a method can be had with what is at hand, by what it reads of a model and the labels that it was told. */
 function canBeHad(line) {
   const needed = [...DATA.methods[line.method].needs, ...(line.labels?.some((count) => count > 0) ? ["labels"] : [])];
-  return needed.every((name) => byId(name).checked);
+  return needed.every((name) => byId(name)?.checked ?? true);
 }
 
 function startLeaderboard() {
   if (!TABLE) return;
-  byId("needs").append("Show what needs", ...NEEDS.map((name) =>
+  if (KNOWN) byId("needs").append("Show what needs", ...NEEDS.map((name) =>
     el("label", { class: "check" }, el("input", { id: name, type: "checkbox", checked: "" }), ` ${name}`)));
   const names = (key) => [...new Set(DATA.blocks.map((block) => block[key]))];
   for (const [id, all] of [["model", "All models"], ["task", "All benchmarks"]]) {
