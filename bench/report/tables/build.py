@@ -63,7 +63,7 @@ def build(
     """Build tables sorted by model and task; partial and tuned runs, among others, get separate tables.
 
     `bench.report.grouping.group_rows` says which rows get a table of their own. If a method ran with several settings,
-    each of them is a line of the table, with a footnote.
+    each of them is a line of the table, with a footnote. The caption has what is noted of every method.
 
     Args:
         rows: rows from `bench.results.cells.read_all`.
@@ -85,6 +85,11 @@ def build(
         runs, first = rows_by_line(group.rows, styles), group.rows[0]
         standings, origins = standings_of(runs) if standings_of else None, Origins(runs)
         plain_lines = [_build_line(key, seeds, average, standings, origins, styles) for key, seeds in runs.items()]
+        shared = set.intersection(*(set(line.notes) for line in plain_lines)) if len(plain_lines) > 1 else set()
+        facts = [f"{note[0].upper()}{note[1:]}." for note in plain_lines[0].notes if note in shared]
+        plain_lines = [
+            replace(line, notes=tuple(note for note in line.notes if note not in shared)) for line in plain_lines
+        ]
         best, lines = find_best(plain_lines, standings), []
         for line in plain_lines:
             notes = line.notes
@@ -100,7 +105,8 @@ def build(
             lines.append(replace(line, notes=notes, estimates=estimates))
         table = Table(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
-            task_version=first.task_version, facts=build_facts(group, origins), lines=tuple(lines), standings=standings,
+            task_version=first.task_version, facts=(*build_facts(group, origins), *facts), lines=tuple(lines),
+            standings=standings,
             average=average, too_few=too_few(group.rows), unjudgeable=unjudgeable(group.rows),
             at_chance=at_chance(group.rows),
         )  # fmt: skip

@@ -144,6 +144,8 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "undefined metrics of subjects", undefined, {"average": "subjects"}
     yield "seeds that differ", [scored(), scored(seed=7, ece=0.1), scored("ptrue")], {}
     yield "a note of a run", [scored(notes=("batch halved after running out of memory",))], {}
+    notes = "its weights are quantised", "batch halved"
+    yield "a note of all runs", [scored(notes=notes), scored("ptrue", notes=notes[:1])], {}
     yield "all that a caption says", [
         scored(judge="openai", n_shots_dropped=12, answers_source="released", n_undecided=4, counts={"a": 7}),
         scored("ptrue", train_on=None, judge="openai", answers_source="released"),
@@ -282,7 +284,7 @@ def test_long_table_names_each_method_once_a_grid(n: int) -> None:
         assert rows == [3] * 9  # main, calibration, losses
         assert "no room for: " in drawn
     assert formats.render(views, "md").count("std between seeds") == 3 * n
-    assert drawn.count("as it is") == 1
+    assert drawn.count("As it is.") == 1
 
 
 def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
