@@ -1,0 +1,328 @@
+"""The numbers of docs/findings.md, from the committed results and claims alone: `python -m benchmarks.findings`.
+
+Tables stand between comments of the page that name them; figures are `docs/pictures/findings-*.svg`. Claims are in
+`results/claims.toml`. Each was written down before the hold-out task of its task was run, is tested on both, and stands
+on the page whatever comes of it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import FloatArray
+from bench.metrics import METRICS
+from bench.registry import resources_of
+from bench.report import style
+from bench.report.figures.drawing import new_figure, save, use_style
+from bench.report.text import MINUS
+from bench.results import cells, files
+from bench.results.row import ResultRow
+from bench.stats.comparison import Comparison
+from bench.stats.holm import holm
+from bench.stats.summary import Summary, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
+PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
+CLAIMS = RESULTS / "claims.toml"
+MODEL = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf-cc324af0"
+TASKS = {"mmlu-1k-choice": "MMLU", "mmlu-pro-1k-choice": "MMLU-Pro", "medmcqa-1k-choice": "MedMCQA"}
+SOURCES = {"home": "labels from home", "elsewhere": "labels from elsewhere"}
+ELSEWHERE = "ct-local-choice"
+PLAIN = "sequence-probability"
+TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
+"""`--train-limit` with which methods learn from 1,250 labels; results of other numbers are not in these tables."""
+LEVEL = 0.05
+FAMILIES = {
+    "probability of the answer": (
+        "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
+        "none (250 scale all but the first)",
+        "nothing",
+        "always first: it comes with the answer",
+    ),
+    "asking the model": (
+        "ptrue lts verbalised",
+        "none (250 for `lts`)",
+        "a turn after the answer",
+        "the model is larger; measure it before",
+    ),
+    "sampling": (
+        "self-consistency semantic-entropy degree-matrix eccentricity eigenvalues sentence-sar cocoa eigenscore",
+        "none (250 scale all but the first)",
+        "ten sampled answers",
+        "answers can be worded in many ways, or there are no logits",
+    ),
+    "probes of hidden states": (
+        "pik saplma-f saplma-m saplma-um logistic-probe relative-mahalanobis semantic-entropy-probe",
+        "yes",
+        "nothing",
+        "you have labels, and the probability is not enough",
+    ),
+    "states under perturbation": ("ccps litcab", "yes", "products with the output head", "the same"),
+    "combined": ("combined", "yes", "a turn after the answer", "you have labels of your own questions"),
+    "fine-tuned adapters": ("it ct", "yes", "a pass with the adapter", "you have a GPU and thousands of labels"),
+}  # fmt: skip
+"""Family -> its methods, their labels, what they cost beyond the answer, and when to use them."""
+
+
+def holdout(task: str) -> str:
+    """Return the name of a task's hold-out task."""
+    return task.replace("-1k-", "-1k-holdout-")
+
+
+def source_of(row: ResultRow) -> str | None:
+    """Return where a method learned: `home`, `elsewhere`, or `any` if it learns nothing; None for other settings."""
+    if row.train_on is None:
+        return "any"
+    corpus = row.train_on.partition("/")[0]
+    home = corpus == row.task.replace("-1k-holdout-", "-1k-")
+    return "home" if home else "elsewhere" if corpus == ELSEWHERE else None
+
+
+class Cells:
+    """Confidences of one task whose methods learned at one source: method -> confidences of all seeds."""
+
+    def __init__(self, rows: Iterable[ResultRow]) -> None:
+        """Read the records of all seeds of all methods, in the order of question ids."""
+        by_method = defaultdict[str, list[Any]](list)
+        for row in sorted(rows, key=lambda row: row.seed):
+            by_method[row.method].append(files.read_records(files.stored_path(row, RESULTS)).by_id())
+        first = next(iter(by_method.values()))[0]
+        self.correct, self.subjects = first.correct, list(first.subject)
+        self.confidence = {name: np.stack([run.confidence for run in runs]) for name, runs in by_method.items()}
+        self.order = {name: np.stack([run.ranking_values for run in runs]) for name, runs in by_method.items()}
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Metrics of all methods, with intervals and paired tests of all pairs."""
+        return summary(self.confidence, self.correct, self.subjects, score=self.order)
+
+    @property
+    def constant(self) -> float:
+        """Brier score of the best constant confidence, the share of right answers."""
+        return float(self.correct.mean() * (1 - self.correct.mean()))
+
+
+def read() -> dict[tuple[str, str], Cells]:
+    """Read the results of the model: (task, source of labels) -> confidences."""
+    grouped = defaultdict[tuple[str, str], list[ResultRow]](list)
+    for row in cells.read_all(RESULTS):
+        source = source_of(row) if row.model == MODEL and row.status == "ok" else None
+        if source and row.config.get("train_limit") == TRAIN_LIMIT[source]:
+            for each in SOURCES if source == "any" else [source]:
+                grouped[row.task, each].append(row)
+    return {key: Cells(rows) for key, rows in grouped.items() if any(source_of(row) == key[1] for row in rows)}
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That one method is better than another by one metric, on each of several tasks."""
+
+    says: str
+    metric: str
+    better: str
+    """Method, or METHOD@SOURCE."""
+    worse: str
+    tasks: Sequence[str]
+
+    def test(self, task: str, data: Mapping[tuple[str, str], Cells]) -> Comparison[str] | None:
+        """Compare both methods on one task; None if there is no result of one of them."""
+        confidence, order, first = dict[str, FloatArray](), dict[str, FloatArray](), data.get((task, "home"))
+        for side in (self.better, self.worse):
+            method, _, source = side.partition("@")
+            cell = data.get((task, source or "home"))
+            if first is None or cell is None or method not in cell.confidence:
+                return None
+            confidence[side], order[side] = cell.confidence[method], cell.order[method]
+        assert first is not None
+        (comparison,) = summary(confidence, first.correct, first.subjects, score=order).comparisons[self.metric]
+        return comparison
+
+
+def read_claims() -> list[Claim]:
+    """Read the claims from their file."""
+    return [Claim(**each) for each in tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["claim"]]
+
+
+def claims_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
+    """Return the rows of the table of claims, p values corrected by Holm's rule over all tests of a column."""
+    claims = read_claims()
+    places = [(claim, task) for claim in claims for task in claim.tasks]
+    columns = []
+    for name in (str, holdout):
+        tests = [claim.test(name(task), data) for claim, task in places]
+        corrected = iter(holm([test.p for test in tests if test is not None and test.p is not None]))
+        columns.append(
+            [
+                _outcome(claim, test, None if test is None or test.p is None else next(corrected))
+                for (claim, _), test in zip(places, tests, strict=True)
+            ]
+        )
+    lines = ["| | claim | on | test questions | hold-out questions |", "|--:|:--|:--|:--|:--|"]
+    for (claim, task), *outcomes in zip(places, *columns, strict=True):
+        number, says = (f"{claims.index(claim) + 1}", claim.says) if task == claim.tasks[0] else ("", "")
+        lines.append(f"| {number} | {says} | {TASKS[task]} | {' | '.join(outcomes)} |")
+    return lines
+
+
+def _outcome(claim: Claim, test: Comparison[str] | None, p: float | None) -> str:
+    if test is None or p is None:
+        return "not run"
+    gain = 100 * (test.difference if METRICS[claim.metric].higher_is_better else -test.difference)
+    word = "holds" if gain > 0 and p < LEVEL else "**reversed**" if gain < 0 and p < LEVEL else "**not shown**"
+    low, high = test.fixed.ends or (test.difference, test.difference)
+    half = 100 * (high - low) / 2
+    return f"{word}: {gain:+.1f} ±{half:.1f}, p {'< 0.001' if p < 0.001 else f'{p:.3f}'}".replace("-", MINUS)
+
+
+# --- tables and figures -----------------------------------------------------------------------------------------------
+
+
+def methods_by_score(data: Mapping[tuple[str, str], Cells]) -> list[str]:
+    """Return all methods by their mean Brier score over tasks and sources, the best first."""
+    names = {name for cell in data.values() for name in cell.confidence}
+    return sorted(names, key=lambda name: np.mean([value(cell, name, "brier") for cell in data.values()]))
+
+
+def value(cell: Cells, method: str, metric: str) -> float:
+    """Return a method's metric, mean over seeds; NaN if there is no result."""
+    if method not in cell.summary.methods:
+        return float("nan")
+    found = cell.summary.methods[method].estimates[metric].value
+    return float("nan") if found is None else found
+
+
+def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str]:
+    """Return a table of one metric: methods by Brier score, a column for each task and source of labels.
+
+    A plus or a minus marks methods that are significantly better or worse than the column's plain probability.
+    """
+    places = [(task, source) for task in TASKS for source in SOURCES if (task, source) in data]
+    lines = ["| method | " + " | ".join(f"{TASKS[task]}, {source}" for task, source in places) + " |",
+             "|:--|" + "--:|" * len(places)]  # fmt: skip
+    for method in methods_by_score({place: data[place] for place in places}):
+        texts = []
+        for place in places:
+            number = 100 * value(data[place], method, metric)
+            mark = ""
+            for pair in data[place].summary.comparisons[metric]:
+                if {pair.first, pair.second} == {method, PLAIN}:
+                    winner = pair.winner(LEVEL)
+                    mark = "" if winner is None else "+" if winner == method else MINUS
+            texts.append("" if np.isnan(number) else f"{number:.1f}{mark}")
+        lines.append(f"| {method} | " + " | ".join(texts) + " |")
+    if metric == "brier":
+        lines.append(
+            "| *a constant confidence* | " + " | ".join(f"{100 * data[p].constant:.1f}" for p in places) + " |"
+        )
+    return lines
+
+
+def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
+    """Return a table of families of methods: what they need and cost, and the range of their Brier scores."""
+    places = [(task, source) for task in TASKS for source in SOURCES if (task, source) in data]
+    heads = [f"Brier score on {TASKS[task]}, {SOURCES[source]}" for task, source in places]
+    lines = ["| family | reads | labels | beyond the answer | use it when | " + " | ".join(heads) + " |"]
+    lines.append("|:--|:--|:--|:--|:--|" + "--:|" * len(places))
+    for family, (names, *told) in FAMILIES.items():
+        methods, ranges = names.split(), []
+        for place in places:
+            scores = [value(data[place], name, "brier") for name in methods]
+            known = [100 * score for score in scores if not np.isnan(score)]
+            ends = [f"{end:.1f}" for end in (min(known), max(known))] if known else ["not run"]
+            ranges.append(" to ".join(dict.fromkeys(ends)))
+        reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name)))
+        listed = ", ".join(f"`{name}`" for name in methods)
+        lines.append(f"| **{family}**: {listed} | " + " | ".join([reads, *told, *ranges]) + " |")
+    return lines
+
+
+@use_style()
+def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
+    """Draw one metric of each method at both sources, beside the plain probability and a constant confidence.
+
+    Methods are in the order of the Brier score. What lies far off stands as a number at the edge.
+    """
+    tasks = [task for task in TASKS if any(key[0] == task for key in data)]
+    names, label = methods_by_score(data), METRICS[metric].label
+    better = "higher" if METRICS[metric].higher_is_better else "lower"
+    note = (
+        "Filled: learned on 1,250 labels of the same benchmark, or on none; hollow: on 1,250 of other corpora. Bars:"
+        " 95 % intervals. Grey: the plain probability of the answer; dashed: a constant confidence."
+    )
+    figure, axes = new_figure(
+        (1, len(tasks)), (style.PANEL_WIDTH if len(tasks) == 1 else style.TEXT_WIDTH, 0.13 * len(names) + 0.5),
+        title=f"{label}, {MODEL.partition('-q4')[0]}, {better} is better", note=note,
+    )  # fmt: skip
+    for k, task in enumerate(tasks):
+        here, constants = axes[0, k], list[float]()
+        here.set_title(TASKS[task])
+        here.set_yticks(range(len(names)), names if not k else [])
+        here.invert_yaxis()
+        scores = sorted(value(cell, name, metric) for key, cell in data.items() for name in names if key[0] == task)
+        edge = 1.1 * scores[int(0.9 * len(scores))]  # a tenth of the methods at most lies beyond
+        for source, fill, shift in (("home", style.INK, -0.15), ("elsewhere", "white", 0.15)):
+            if (cell := data.get((task, source))) is None:
+                continue
+            constants.append(cell.constant if metric == "brier" else 0.5)
+            here.axvline(100 * value(cell, PLAIN, metric), color=style.FAINT, linewidth=1.2, zorder=0)
+            for row, name in enumerate(names):
+                score = value(cell, name, metric)
+                if np.isnan(score):
+                    continue
+                if score > edge:
+                    here.text(
+                        1, row, f"{100 * score:.0f} →", ha="right", va="center", transform=here.get_yaxis_transform()
+                    )
+                    continue
+                low, high = cell.summary.methods[name].estimates[metric].fixed.ends or (score, score)
+                here.plot([100 * low, 100 * high], [row + shift] * 2, color=style.MUTED, linewidth=0.6)
+                here.plot(100 * score, row + shift, "o", markersize=2.6, markerfacecolor=fill,
+                          markeredgecolor=style.INK, markeredgewidth=0.5)  # fmt: skip
+        here.axvline(100 * constants[0], color=style.MUTED, linewidth=0.6, linestyle=(0, (4, 2)))
+    return figure
+
+
+def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
+    """Return a page with its generated blocks replaced: the lines between `<!-- NAME -->` and `<!-- end -->`."""
+    for name, lines in blocks.items():
+        before, begin, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        assert end, f"expected a block {name} in the page, found none"
+        text = "\n".join([before + begin, *lines, "", end + after])
+    return text
+
+
+def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
+    """Return the pages with their generated blocks as the results give them: path -> text."""
+    tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
+    blocks = {PAGE: {"claims": claims_table(data), **tables}, README: {"families": families_table(data)}}
+    return {path: page(path.read_text(encoding="utf-8"), of) for path, of in blocks.items()}
+
+
+def main() -> None:
+    """Write the tables into the pages, and the figures."""
+    data = read()
+    for path, text in pages(data).items():
+        path.write_text(text, encoding="utf-8")
+    tested = {key: cell for key, cell in data.items() if key[0] in TASKS}
+    for metric in ("brier", "auroc"):
+        save(dot_plot(tested, metric), PICTURES / f"findings-{metric}.svg")
+
+
+if __name__ == "__main__":
+    main()
