@@ -167,8 +167,8 @@ tiny: install  ## train the embedded model from nothing, about an hour on one co
 	$(BIN)/python -m benchmarks.tiny.atlas --corpus build/atlas.jsonl
 	$(BIN)/python -m benchmarks.tiny.train build/atlas.jsonl
 
-pictures: install  ## the pictures of the README, from results/
-	$(BIN)/python -m tests.pictures
+pictures: install  ## tables and figures of README and docs/findings.md, from the committed results
+	$(BIN)/python -m benchmarks.findings
 
 docs: install  ## the documentation as a site, in build/site; its search needs a server: .venv/bin/mkdocs serve
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

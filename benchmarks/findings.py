@@ -44,6 +44,8 @@ PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
 """`--train-limit` with which methods learn from 1,250 labels; results of other numbers are not in these tables."""
 LEVEL = 0.05
+DRAWN = ("brier", "auroc")
+"""Metrics that have a figure."""
 FAMILIES = {
     "probability of the answer": (
         "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
@@ -297,6 +299,11 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
     return figure
 
 
+def tested(data: Mapping[tuple[str, str], Cells]) -> dict[tuple[str, str], Cells]:
+    """Return the results on test questions alone, without those that are held out."""
+    return {key: cell for key, cell in data.items() if key[0] in TASKS}
+
+
 def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
     """Return a page with its generated blocks replaced: the lines between `<!-- NAME -->` and `<!-- end -->`."""
     for name, lines in blocks.items():
@@ -319,9 +326,8 @@ def main() -> None:
     data = read()
     for path, text in pages(data).items():
         path.write_text(text, encoding="utf-8")
-    tested = {key: cell for key, cell in data.items() if key[0] in TASKS}
-    for metric in ("brier", "auroc"):
-        save(dot_plot(tested, metric), PICTURES / f"findings-{metric}.svg")
+    for metric in DRAWN:
+        save(dot_plot(tested(data), metric), PICTURES / f"findings-{metric}.svg")
 
 
 if __name__ == "__main__":

@@ -97,9 +97,16 @@ def test_demo_leads_to_a_table_with_a_new_method(typed: Type, place: Path) -> No
     typed(run, *SMALL)
     beside = typed(table, "--partial")
     assert all(has_numbers(row_of(name, beside)) for name in ("ccps", "ptrue", "my-method")), beside
-    assert [line.partition(" --method")[0] for line in lines("sh", "README.md") if "my" in line] == [
-        command.partition(" --method")[0] for command in (new, check, run)
-    ]
+
+
+@pytest.mark.slow
+def test_method_of_the_readme_is_compared(typed: Type, place: Path) -> None:
+    (code,) = blocks("python", TEXTS["README.md"])
+    check, run = [line for line in lines("text", "README.md") if "my_margin.py" in line]
+    (place / "my_margin.py").write_text(code, encoding="utf-8")
+    assert "checks passed" in typed(check)
+    told = typed(run, "--limit", "60", "--train-limit", "64", "--set", "ccps.classifier_steps=20")
+    assert has_numbers(row_of("my-margin", told)), told
 
 
 def test_commands_of_bench_new_lead_to_a_row(typed: Type, place: Path) -> None:

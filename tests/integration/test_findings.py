@@ -1,0 +1,34 @@
+"""Tables and figures of docs/findings.md and the README are those of the results; `make pictures` writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import findings
+
+
+@pytest.mark.slow
+def test_findings_are_those_of_the_committed_results(tmp_path: Path) -> None:
+    data = findings.read()
+    for path, text in findings.pages(data).items():
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} is old, run: make pictures"
+    for metric in findings.DRAWN:
+        drawn = findings.save(findings.dot_plot(findings.tested(data), metric), tmp_path / f"findings-{metric}.svg")
+        assert drawn.read_bytes() == (findings.PICTURES / drawn.name).read_bytes(), f"{drawn.name}, run: make pictures"
+
+
+def test_claims_name_what_there_is() -> None:
+    """A claim that names a method, task or metric that is not there could never be tested."""
+    from bench import registry
+    from bench.metrics import METRICS
+
+    for claim in findings.read_claims():
+        for side in (claim.better, claim.worse):
+            method, _, source = side.partition("@")
+            assert method in registry.built_in()[0].names()
+            assert source in {"", *findings.SOURCES}
+        assert claim.metric in METRICS
+        tasks = [name for task in claim.tasks for name in (task, findings.holdout(task))]
+        assert set(tasks) <= set(registry.built_in()[1].names())
