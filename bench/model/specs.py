@@ -24,6 +24,9 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 
 FileStats = tuple[str, int, int]
 _MAGIC = b"GGUF"
+_PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
+"""Matches the start of a file path. A server's model may be named by the path of a folder, which results must not
+show."""
 DIGITS = 8
 """Number of hex digits of a GGUF file's SHA-256 in its name in results."""
 
@@ -177,6 +180,15 @@ def model_label(model: str) -> str:
     stem = "-".join(words)[:60].strip("._-") or "model"
     digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}-{digest[:8]}"
+
+
+def public_model(name: str) -> str:
+    """Return a server's model name as results may show it; the path of a folder becomes the folder's name and a digest.
+
+    >>> public_model("gpt-4o-mini"), public_model("/home/me/models/tiny")[:-8]
+    ('gpt-4o-mini', 'tiny-')
+    """
+    return model_label(name) if _PATH.match(name) else " ".join(name.split())
 
 
 def label_of(spec: ModelSpec) -> str:
