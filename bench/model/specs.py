@@ -16,6 +16,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
+from bench.servers.address import MODEL, Address
 from bench.store.disk_cache import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
@@ -51,6 +52,8 @@ class ModelSpec:
     """Default tasks of runs with this model."""
     note: str = ""
     """Note shown to the user before a download."""
+    is_server: bool = False
+    """Whether the source is the URL of a server that has the model."""
     released: str = ""
     """Folder of this model in the data that the paper's authors released; empty if they released none for it."""
 
@@ -79,6 +82,8 @@ def resolve(name: str) -> ModelSpec:
     """
     if name in aliases():
         return aliases()[name]
+    if name.lower().startswith(("http://", "https://")):
+        return ModelSpec(Address.of(name, MODEL).public, name, local=False, is_server=True)
     if is_gguf(name):
         return ModelSpec(Path(name).name, name, local=True)  # a link's own name: the Hub's cache links to digests
     if name and Path(name).is_dir():

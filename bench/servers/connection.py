@@ -6,7 +6,6 @@ Redirects are not followed: questions, answers and keys go only to the server th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,11 +61,10 @@ class Connection:
             UserError: the key is missing, can't be sent, or would be sent unencrypted.
         """
         self.address = address
-        self.sent = 0
-        """Number of requests sent, each try counted."""
+        self.links: list[object] = []
+        """The network connections that gave answers; kept, so that none is taken for another one."""
         self._tries = retries + 1
         self._timeout_s = timeout_s
-        hooks = [self._count] if address.is_openai else [self._count, _drop_other_headers]
         self.client = AsyncOpenAI(
             api_key=address.key(),
             base_url=address.base,
@@ -76,31 +74,41 @@ class Connection:
             http_client=DefaultAsyncHttpxClient(
                 follow_redirects=False,
                 trust_env=not address.is_loopback,  # no proxy for the loopback address
-                event_hooks={"request": hooks, "response": [] if address.words is JUDGE else [_fail_at_once]},
+                event_hooks={
+                    "request": [] if address.is_openai else [_drop_other_headers],
+                    "response": [] if address.words is JUDGE else [_fail_at_once, self._note_link],
+                },
             ),
         )
 
-    async def _count(self, _request: httpx2.Request) -> None:
-        self.sent += 1
+    async def _note_link(self, response: httpx2.Response) -> None:
+        link = response.extensions.get("network_stream")
+        if not any(link is known for known in self.links):
+            self.links.append(link)
 
-    async def request(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def request(self, path: str, body: Mapping[str, Any] | None = None, kind: Any = Any) -> Any:
         """Return the JSON that the server answers; the request is a POST with a body, or a GET without one.
 
         Args:
             path: path below the base URL, or a whole URL.
             body: what is sent as JSON.
+            kind: type of the answer.
 
         Raises:
-            UserError: the call failed, or the answer is no JSON.
+            UserError: the call failed, or the answer is no JSON, or of another type.
         """
         import httpx2
+        import msgspec
 
         call = self.client.get(path, cast_to=httpx2.Response) if body is None else None
-        text = (await self.call(call or self.client.post(path, body=dict(body or {}), cast_to=httpx2.Response))).text
+        reply = await self.call(call or self.client.post(path, body=dict(body or {}), cast_to=httpx2.Response))
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise self.error(f"answered no JSON ({self.one_line(text)})", "Correct {url} (most end in /v1)") from error
+            return msgspec.json.decode(reply.content, type=kind)
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors; NaN is no JSON
+            why = f"{error}: {self.one_line(reply.text[:1000])}"
+            raise self.error(
+                f"answered {path.rpartition('/')[2]} otherwise than expected ({why})", "Correct {url} (most end in /v1)"
+            ) from error
 
     async def call(self, call: Awaitable[T]) -> T:
         """Return the result of a call of the client.
