@@ -69,7 +69,7 @@ class ServerModel(LanguageModel):
         self.client, self.dialect = open_server(spec.source, served, cached=parallel is not None)
         if parallel is not None and parallel > self.dialect.slots:
             raise UserError(
-                f"--parallel {parallel}: this server takes {self.dialect.slots} requests at once; name that number, or"
+                f"--parallel {parallel}: this server takes at most {self.dialect.slots} at once; name no more, or"
                 " start it with more slots."
             )
         self.parallel, self.options = parallel, options
@@ -159,10 +159,11 @@ class ServerModel(LanguageModel):
             UserError: it is another model.
         """
         with self._lock:
-            if self.client.links != self._links:
-                self._links = self.client.links
+            links = self.client.links
+            if links != self._links:
                 found = self.dialect.quick_probe()
                 self._compare(self._probed[: len(found)], found, "during the run")
+                self._links = links
 
     def _compare(self, before: list[float], now: list[float], when: str) -> None:
         difference = np.abs(np.asarray(before) - np.asarray(now)).max() if len(before) == len(now) else np.inf

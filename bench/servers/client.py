@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from bench.api import UserError
@@ -31,7 +33,8 @@ class Client:
         self.root = self.address.base.rstrip("/").removesuffix("/v1")
         """The base URL without `/v1`, beside which servers have endpoints of their own."""
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        threading.Thread(target=_run, args=(self._loop,), daemon=True).start()
+        weakref.finalize(self, _close, self.connection, self._loop)
 
     @property
     def links(self) -> int:
@@ -52,3 +55,19 @@ class Client:
     def error(self, what: str, advice: str) -> UserError:
         """Return an error for the user about this server."""
         return self.connection.error(what, advice)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _close(connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the network connections, then the event loop in its thread."""
+
+    async def close() -> None:
+        await connection.client.close()
+        loop.stop()
+
+    with suppress(Exception):  # the interpreter may be ending
+        asyncio.run_coroutine_threadsafe(close(), loop)

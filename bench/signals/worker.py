@@ -26,7 +26,6 @@ from bench.signals.files import write_bundle
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
-from bench.store.usage import SERVERS
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel, LoadOptions
@@ -209,7 +208,7 @@ class Worker:
             items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
         journal: Path | None = None
         if isinstance(self.lm, ServerModel):
-            journal = self.store.root / SERVERS / f"{key_of({'shard': task.kind})[:32]}.jsonl"
+            journal = self.store.root / "asked" / f"{key_of({'shard': task.kind})[:32]}.jsonl"
             specs = pass_definitions(task.names)
             measured = ServerExtractor(self.lm, task.settings, specs, task.seed).extract(items, journal)
         else:

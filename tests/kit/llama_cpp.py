@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
-import math
 import socket
 import threading
 import time
@@ -76,10 +76,8 @@ class LlamaServer:
         self.server.shutdown()
         self.server.server_close()
         for connection in self.open:
-            try:
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
         self.open = set()
 
     def handle(self, handler: http.server.BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
@@ -91,7 +89,8 @@ class LlamaServer:
         time.sleep(reply.seconds if reply else 0)
         if reply is not None and reply.raw is not None:
             handler.close_connection = True
-            return reply.raw(handler.connection)
+            reply.raw(handler.connection)
+            return
         if reply is None or (reply.status == 200 and reply.body is None):
             answer = self.answer(call)
             reply = Reply(body=json.dumps(answer).encode()) if answer is not None else Reply(None, 404, body=b"{}")
@@ -123,7 +122,8 @@ class LlamaServer:
             case "/apply-template":
                 messages = [Message(m["role"], m["content"]) for m in body["messages"]]
                 text = self.lm.chat.render(messages, answering=body["add_generation_prompt"])
-                return {"prompt": text.removeprefix(tokenizer.bos_token or "\0")}
+                adds_bos = tokenizer("x")["input_ids"][:1] == [tokenizer.bos_token_id]  # else the template writes it
+                return {"prompt": text.removeprefix(tokenizer.bos_token) if adds_bos else text}
             case "/completion":
                 answer = self.complete(body)
                 self.change(answer)
@@ -165,16 +165,7 @@ class LlamaServer:
         }  # fmt: skip
 
 
-def broken(reply: Reply | None = None) -> Reply:
-    """An answer of which half arrives before the connection breaks."""
-
-    def half(connection: socket.socket) -> None:
-        connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 400\r\nContent-Type: application/json\r\n\r\n{"tokens": [1')
-        connection.shutdown(socket.SHUT_RDWR)
-
-    return reply or Reply(raw=half)
-
-
-def not_a_number(answer: dict[str, Any]) -> None:
-    """Put NaN where a log-probability belongs."""
-    answer["completion_probabilities"][0]["logprob"] = math.nan
+def half_a_body(connection: socket.socket) -> None:
+    """Send half of an answer, then break the connection."""
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 400\r\nContent-Type: application/json\r\n\r\n{"tokens": [1')
+    connection.shutdown(socket.SHUT_RDWR)
