@@ -9,6 +9,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
+from bench.api.question import Message
 from bench.model import server_model, token_sampling
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.server_model import ServerModel
@@ -122,9 +124,9 @@ def test_server_signals_are_those_of_the_model(
             if name == "entropy" and isinstance(signal, TokenScores) and signal.of is Of.SAMPLES:
                 continue
             np.testing.assert_allclose(got.values[name], expected.values[name], 1e-5, 1e-5, err_msg=f"{signal} {name}")
-    prompts = [body for body in server.completions if "grammar" in body]
-    assert bool(prompts) == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
-    asked = [json.dumps(body, sort_keys=True) for body in server.completions[6 + 5 :]]
+    asked = requests(server)
+    forced = any('"grammar"' in body for body in asked)
+    assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
     assert len(asked) == len(set(asked)), "nothing is asked twice"
 
 
@@ -404,3 +406,40 @@ def test_options_of_servers_need_one(tmp_path: Path) -> None:
     assert said == "--served x: expected the URL of a server as --model, got 'tiny'."
     closed = Place(tmp_path).refused("params", "--model", "http://me:secret@127.0.0.1:9/v1")
     assert closed.startswith("Model 'http://127.0.0.1:9/v1': expected an alias, Hub id, folder or GGUF file here")
+
+
+# --- the real one -----------------------------------------------------------------------------------------------------
+
+W3 = (
+    "1 9690 198 21350 351 582 4386 30 2 198 1 4093 198 14413 314 253 4354 47 198 24 81 727 1076 198 24 82 727 11977 198"
+    " 24 83 727 5692 198 24 84 727 6376 198 21350 42 2 198 1 520 9531 198"
+)
+W5 = "1 9690 198 21350 13099 30 2 198 1 4093 198 5820 260 3575 282 4617 30 2 198 1 520 9531 198"
+
+
+@pytest.mark.slow
+def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
+    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+    file = Path(os.environ.get("CONFBENCH_GGUF", "")) / "smollm2-135m-instruct-q4_1.gguf"
+    if not os.environ.get("CONFBENCH_GGUF") or not file.is_file():
+        pytest.skip(f"CONFBENCH_GGUF names no folder with {file.name}")
+    xllamacpp = pytest.importorskip("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 4096, 1, False
+    running = xllamacpp.Server(params)
+    lm = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
+    assert lm.label.startswith("smollm2-135m-instruct-q4_1.served-")
+    turns = [Message("system", "Answer briefly."), Message("user", "Name the capital of Australia.")]
+    question, asked = (np.asarray(list(map(int, text.split())), dtype=np.int32) for text in (W3, W5))
+    assert lm.chat.encode([lm.chat.render(turns)])[0].tolist() == asked.tolist()
+    letters = lm.dialect.chosen(question, np.asarray([81, 82, 83, 84], dtype=np.int32))
+    np.testing.assert_allclose(np.exp(letters), [0.2391, 0.1154, 0.3791, 0.2664], atol=0.04)
+    whole = lm.dialect.complete(question, 1, whole=True).first
+    assert whole is not None
+    np.testing.assert_allclose(shares(whole[81:85]), np.exp(letters), atol=1e-4)
+    text = np.asarray([7306, 38024, 314, 260, 3575, 282, 4617, 30], dtype=np.int32)
+    assert lm.dialect.given(asked, text).log_probability.sum() == pytest.approx(-8.97, abs=0.6)
+    answer = lm.dialect.complete(asked, 20)
+    assert lm.chat.decode(answer.ids.tolist()) == "The capital of Australia is Canberra."
+    forced = lm.dialect.given(asked, answer.ids, whole=True)
+    np.testing.assert_allclose(forced.log_probability, answer.log_probability, atol=2e-3)
