@@ -143,7 +143,7 @@ def test_server_methods_have_the_confidences_of_the_model(
     for name in ("pik", "ccps", "it"):
         assert "hidden states, output head or gradients, which llama.cpp's server doesn't give" in there[name]["reason"]
     records = {
-        out: {path.name.split("--")[0]: read_records(path)[1] for path in (tmp_path / out).rglob("*.json")
+        out: {path.name.split("--")[0]: read_records(path) for path in (tmp_path / out).rglob("*.json")
               if not path.name.endswith(".failed.json") and path.parent.name == task}
         for out in ("served", "local")
     }  # fmt: skip
@@ -152,6 +152,8 @@ def test_server_methods_have_the_confidences_of_the_model(
         got, expected = records["served"][name], records["local"][name]
         assert (got.answer, got.correct.tolist()) == (expected.answer, expected.correct.tolist())
         np.testing.assert_allclose(got.confidence, expected.confidence, atol=1e-5, err_msg=name)
+        if expected.score is not None:
+            np.testing.assert_allclose(got.score, expected.score, atol=1e-5, err_msg=name)
     assert "llama.cpp's server, tier 4; requests one at a time, each read anew" in done.stdout + done.stderr
     assert there["ptrue"]["model"].startswith("tiny.served-")
     assert "127.0.0.1" not in (next((tmp_path / "served").rglob("ptrue*.json"))).read_text()
