@@ -140,7 +140,8 @@ class Connection:
         body = error.body if isinstance(error.body, dict) else {}
         advice = _TOO_LONG if body.get("type") == "exceed_context_size_error" else advice
         response = f"{status}: {self.one_line(str(body.get('message') or error.response.text or 'no reason given'))}"
-        return self.error(f"{what.format(tries=tries)} ({response})", advice)
+        tries = "" if error.response.headers.get("x-should-retry") == "false" else tries
+        return self.error(f"{what.format(tries=tries).rstrip()} ({response})", advice)
 
     def error(self, what: str, advice: str) -> UserError:
         """Return an error for the user; `{url}` and `{model}` in the advice stand for the options' names."""

@@ -226,7 +226,7 @@ def test_server_that_fails_for_a_while_is_asked_again(
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (Reply("out of memory", 500), r"failed in 5 tries \(500: out of memory\)\. Wait, or see whether it is well"),
+        (Reply("out of memory", 500), r"failed \(500: out of memory\)\. Wait, or see whether it is well"),
         (
             Reply(body=b'{"tokens": [1], "completion_probabilities": [{"id": 1, "logprob": NaN'),
             "otherwise than expected",
