@@ -1,5 +1,7 @@
 """`bench doctor --model X --task Y`: what a model is and needs. No weights are loaded, and none are fetched.
 
+A server is asked what it has, how its model can be read, and so which methods run.
+
 Of a model on the Hub the small files (configuration, tokenizer) are fetched if the cache lacks them.
 """
 
@@ -14,6 +16,7 @@ from bench.store.usage import format_size
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
+    from bench.model.server_model import ServerModel
     from bench.model.specs import ModelSpec
 
 _HUB_S = 5.0
@@ -22,23 +25,26 @@ _TOKENS = 1024
 """Tokens of the forward pass whose memory is computed."""
 
 
-def check_model(name: str, tokenizer: str | None, tasks: Sequence[str]) -> Iterator[Finding]:
+def check_model(name: str, tokenizer: str | None, tasks: Sequence[str], served: str | None = None) -> Iterator[Finding]:
     """Yield findings on a model: origin, architecture, memory, tokenizer, template; and whether it can answer tasks.
 
     Args:
-        name: alias, Hub id, folder or GGUF file.
+        name: alias, Hub id, folder, GGUF file or URL.
         tokenizer: value of `--tokenizer`.
         tasks: names of tasks.
+        served: value of `--served`.
     """
-    from bench.model.language_model import LanguageModel, LoadOptions
+    from bench.model.language_model import LoadOptions
+    from bench.model.server_model import ServerModel, open_model
     from bench.model.specs import resolve
 
     try:
         spec = resolve(name)
-        if not spec.local:
+        if not spec.local and not spec.is_server:
             yield _check_hub_files(spec)
-        lm = LanguageModel(spec, LoadOptions(tokenizer=tokenizer, weights=False))
-        yield from _describe(lm)
+        lm = open_model(spec, LoadOptions(tokenizer=tokenizer, weights=False), served)
+        yield from _describe_server(lm, tasks) if isinstance(lm, ServerModel) else _describe(lm)
+        yield from _describe_texts(lm)
         for task in tasks:
             yield _check_task(lm, task)
     except UserError as error:
@@ -101,7 +107,44 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
         "" if fits else f"only {format_size(free or 0)} are free; --dtype bfloat16, a smaller model, or another machine"
     )
     yield Finding("dtype, memory", State.OK if fits else State.NOTE, what, fix)
-    origin = "named by --tokenizer" if lm.files.given_tokenizer else "the model's own"
+
+
+def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Finding]:
+    """Say what a server has, how its model can be read, and which methods run."""
+    from bench import registry
+    from bench.servers.readings import WORDS, tier
+    from bench.signals.definition import definition
+
+    dialect = server.dialect
+    what = (
+        f"{dialect.name} with {server.label}, {server.dtype_name}, context {server.context:,}, {dialect.slots} at once"
+    )
+    yield Finding("server", State.OK, what)
+    offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]
+    state = State.NOTE if dialect.notes else State.OK
+    yield Finding("read by", state, f"tier {tier(dialect.abilities)}: {', '.join(offered)}", "; ".join(dialect.notes))
+    formats = {registry.tasks().get(name).format for name in tasks} or set(Format)
+    methods = registry.methods()
+    for fmt in sorted(formats, key=str):
+        named: dict[str | None, list[str]] = {None: []}
+        for cls in map(methods.get, methods.names()):
+            reads = cls(**cls.presets.get("fixed", {})).reads()
+            needs = (definition(signal).needs(fmt) for signal in sorted(reads.fit | reads.predict, key=repr))
+            named.setdefault(next(filter(None, map(server.missing, needs)), None), []).append(cls.name)
+        runs = named.pop(None)
+        skipped = "".join(f"; not {', '.join(names)}, as {why}" for why, names in named.items())
+        yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs) + skipped)
+
+
+def _describe_texts(lm: LanguageModel) -> Iterator[Finding]:
+    """Say what tokenizer and template a model has."""
+    origin = (
+        "the server's"
+        if lm.spec.is_server
+        else "named by --tokenizer"
+        if lm.files.given_tokenizer
+        else "the model's own"
+    )
     yield Finding("tokenizer", State.OK, f"{len(lm.chat.tokenizer):,} tokens, {origin}")
     notes = lm.chat.notes
     yield Finding("template", State.NOTE if notes else State.OK, "; ".join(notes) or "the model's own, without a trace")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.grading.address import Address, public_model, public_url
 from bench.grading.grade import Judge, MatchJudge
 from bench.grading.hf import LocalJudge
 from bench.grading.openai import MODEL, OpenAIJudge
 from bench.model import specs
-from bench.model.specs import model_label
+from bench.model.specs import model_label, public_model
+from bench.servers.address import Address, public_url
 
 KINDS = ("match", "openai", "hf")
 _MAX_SHOWN_LENGTH = 60

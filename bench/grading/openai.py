@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.grading import prompt
-from bench.grading.address import Address, public_model
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, VerdictCollector, cases_to_judge, judge_all
+from bench.model.specs import public_model
 from bench.progress import Progress
+from bench.servers.address import Address
 from bench.store.disk_cache import key_of
 
 if TYPE_CHECKING:
-    from bench.grading.connection import Connection
+    from bench.grading.connection import JudgeConnection
 
 MODEL = "gpt-4o-mini"
 """Default model, the judge of arXiv:2505.21772 (docs/methods.md §1.7)."""
@@ -178,13 +179,15 @@ class OpenAIJudge:
         """
         from anyio.from_thread import start_blocking_portal
 
-        from bench.grading.connection import Connection
+        from bench.grading.connection import JudgeConnection
 
         stop = threading.Event()
 
         async def calls() -> None:
             options = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS}
-            connection = Connection(self.address, self.model, options, retries=self.retries, timeout_s=self.timeout_s)
+            connection = JudgeConnection(
+                self.address, self.model, options, retries=self.retries, timeout_s=self.timeout_s
+            )
             stored_model, queue = self.cached.reported, deque(todo)
             failures: list[UserError] = []
 
@@ -218,7 +221,7 @@ class OpenAIJudge:
                 raise
 
     async def _request_verdict(
-        self, case: JudgeCase, connection: Connection, collector: VerdictCollector, stop: threading.Event
+        self, case: JudgeCase, connection: JudgeConnection, collector: VerdictCollector, stop: threading.Event
     ) -> None:
         """Ask the server for the verdict on a case, and store it at once."""
         for _ in range(_MAX_ATTEMPTS):

@@ -9,8 +9,6 @@ runs wait for the lock, and then read the verdicts that this run wrote.
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,8 +18,8 @@ from pathlib import Path
 from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
-from bench.store.disk_cache import key_of, with_digest
-from bench.store.files import fsync_path
+from bench.store.disk_cache import key_of
+from bench.store.lines import append_line, read_lines
 from bench.store.locks import file_lock, judge_claim
 
 FOLDER = "verdicts"
@@ -63,21 +61,16 @@ class VerdictCache:
             UserError: the file exists and can't be read.
         """
         try:
-            lines = self.path.read_bytes().split(b"\n")
-        except FileNotFoundError:
-            return
+            lines = list(read_lines(self.path))
         except OSError as error:
             raise self._io_error("read", error) from error
         reported, self.damaged = None, 0
-        for line in filter(None, lines):
-            try:
-                entry = json.loads(line)
-                if entry != with_digest(entry) or entry["judge"] != self.judge:
-                    raise ValueError
-                self._by_key[entry["key"]] = entry["verdict"]
-                reported = entry["reported"]
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        for entry in lines:
+            if entry is None or entry.get("judge") != self.judge or not {"key", "verdict", "reported"} <= entry.keys():
                 self.damaged += 1
+                continue
+            self._by_key[entry["key"]] = entry["verdict"]
+            reported = entry["reported"]
         self.reported = self.reported or reported
 
     def __len__(self) -> int:
@@ -95,19 +88,8 @@ class VerdictCache:
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
-        line = json.dumps(with_digest(fields)).encode() + b"\n"
-        new = not self.path.exists()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+", buffering=0) as file:
-                file.seek(max(0, file.tell() - 1))
-                data = line if file.read() in {b"", b"\n"} else b"\n" + line  # ends a truncated line
-                # one write, so that lines of several processes don't mix
-                if os.write(file.fileno(), data) != len(data):
-                    raise OSError(None, "no space left for a whole line")
-                os.fsync(file.fileno())
-            if new:
-                fsync_path(self.path.parent)
+            append_line(self.path, fields)
         except OSError as error:
             raise self._io_error("written", error) from error
         self._by_key[key] = verdict

@@ -122,13 +122,7 @@ class Extractor:
             for group, text in zip(groups, texts, strict=True):
                 for i in group:
                     answers[i] = text
-        columns: dict[Signal, Arrays] = {}
-        for signal, spec in self.specs.items():
-            names, join = values[signal][0], torch.cat if spec.ragged else torch.stack
-            columns[signal] = {name: join([value[name] for value in values[signal]]) for name in names}
-            if spec.ragged:
-                sizes = torch.tensor([0, *(len(next(iter(value.values()))) for value in values[signal])])
-                columns[signal]["offsets"] = sizes.cumsum(0)
+        columns = {signal: join_values(values[signal], ragged=spec.ragged) for signal, spec in self.specs.items()}
         return ShardOutput(answers, columns, self.costs, self.halvings, self.lm.session.bytes_per_token)
 
     # --- packs --------------------------------------------------------------------------------------------------------
@@ -369,6 +363,15 @@ class Extractor:
         finally:
             cost.forward_tokens += session.tokens - before
             cost.seconds += time.perf_counter() - start
+
+
+def join_values(values: Sequence[Arrays], *, ragged: bool) -> Arrays:
+    """Return a signal's tensors of a shard from those of its questions; with `offsets` if `ragged`."""
+    join = torch.cat if ragged else torch.stack
+    columns = {name: join([value[name] for value in values]) for name in values[0]}
+    if ragged:
+        columns["offsets"] = torch.tensor([0, *(len(next(iter(value.values()))) for value in values)]).cumsum(0)
+    return columns
 
 
 def gather_to_host(specs: Mapping[Signal, SignalSpec], batch: DecodeBatch) -> Values:

@@ -16,7 +16,7 @@ import transformers
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm, has_native_bfloat16
 from bench.model import linear_layers
-from bench.model.devices import device_kind
+from bench.model.devices import device_kind, shard_divisor
 from bench.model.folder import ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, first_line
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
@@ -27,6 +27,7 @@ from bench.model.speed import Speed, cached_speed
 from bench.model.training_memory import config_from_settings
 from bench.progress import DECISIONS
 from bench.prompts.chat import Chat
+from bench.servers.readings import Ability
 from bench.store.disk_cache import Store, cache_folder
 
 _DEVICES = ("cuda", "mps", "cpu")
@@ -63,6 +64,9 @@ class LoadOptions:
 
 class LanguageModel:
     """A frozen model: loads tokenizer and configuration at once, weights at first use."""
+
+    parallel: int | None = None
+    """Requests at once to the model's server that may share what it has read; None for one at a time, or no server."""
 
     def __init__(self, spec: ModelSpec, options: LoadOptions) -> None:
         self.spec = spec
@@ -291,6 +295,19 @@ class LanguageModel:
             )  # fmt: skip
         return "each question is to be read alone" if self.options.plain else packs_reason
 
+    @property
+    def shard_divisor(self) -> int:
+        """How many times smaller shards are than usual, so that a killed run loses minutes of a slow model's work."""
+        return shard_divisor(self.device, sum(each.inputs * each.outputs for each in self.facts.projections))
+
+    def missing(self, needs: Ability) -> str | None:
+        """Return why the model can't give what a signal needs; None, since a model that is loaded gives all."""
+        del needs
+        return None
+
+    def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
+        """Check that the model is the one that it was before; a fingerprint of files needs no check."""
+
     def block_of(self, depth: float) -> int:
         """Return the number of the block at a fraction of the model's depth; signals `Hidden` read this block's output.
 
@@ -312,6 +329,10 @@ def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
     Raises:
         UserError: they can't be found or used; or `--tokenizer` is given for a folder, which has its own.
     """
+    if spec.is_server:
+        raise UserError(
+            f"Model {spec.name!r}: expected an alias, Hub id, folder or GGUF file here, got a server's URL."
+        )
     if spec.local and is_gguf(spec.source):
         from bench.model.gguf import open_gguf
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
+from bench.servers.address import MODEL, Address
 from bench.store.disk_cache import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
@@ -24,6 +25,9 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za
 
 FileStats = tuple[str, int, int]
 _MAGIC = b"GGUF"
+_PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
+"""Matches the start of a file path. A server's model may be named by the path of a folder, which results must not
+show."""
 DIGITS = 8
 """Number of hex digits of a GGUF file's SHA-256 in its name in results."""
 
@@ -48,6 +52,8 @@ class ModelSpec:
     """Default tasks of runs with this model."""
     note: str = ""
     """Note shown to the user before a download."""
+    is_server: bool = False
+    """Whether the source is the URL of a server that has the model."""
     released: str = ""
     """Folder of this model in the data that the paper's authors released; empty if they released none for it."""
 
@@ -76,6 +82,8 @@ def resolve(name: str) -> ModelSpec:
     """
     if name in aliases():
         return aliases()[name]
+    if name.lower().startswith(("http://", "https://")):
+        return ModelSpec(Address.of(name, MODEL).public, name, local=False, is_server=True)
     if is_gguf(name):
         return ModelSpec(Path(name).name, name, local=True)  # a link's own name: the Hub's cache links to digests
     if name and Path(name).is_dir():
@@ -177,6 +185,15 @@ def model_label(model: str) -> str:
     stem = "-".join(words)[:60].strip("._-") or "model"
     digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{stem}-{digest[:8]}"
+
+
+def public_model(name: str) -> str:
+    """Return a server's model name as results may show it; the path of a folder becomes the folder's name and a digest.
+
+    >>> public_model("gpt-4o-mini"), public_model("/home/me/models/tiny")[:-8]
+    ('gpt-4o-mini', 'tiny-')
+    """
+    return model_label(name) if _PATH.match(name) else " ".join(name.split())
 
 
 def label_of(spec: ModelSpec) -> str:

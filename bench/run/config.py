@@ -16,7 +16,7 @@ class RunConfig:
     methods: Annotated[Names, Heading("What is compared")]
     """Methods and groups, separated by commas; groups are paper, untrained, trained and all."""
     model: str
-    """Alias (bench list models), Hub id, folder, or GGUF file."""
+    """Alias (bench list models), Hub id, folder, GGUF file, or URL of a server."""
     tasks: Names = ()
     """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
@@ -73,6 +73,11 @@ class RunConfig:
     and the CPU multiplies it natively."""
     tokenizer: str | None = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    served: str | None = None
+    """Name of the model on the server that --model names. Default: its only one."""
+    parallel: int | None = None
+    """Requests to the server at once, which then may reuse what it has read; quantised models give other last digits
+    in each run. Default: one at a time, each read anew."""
     token_budget: int | None = None
     """Tokens of one forward pass. Default: 1,024; on cards 2,048, or 8,192 if they have at least 40 GB."""
     training_budget: int | None = None

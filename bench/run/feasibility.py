@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
 from bench.data.splits import TaskSplit
 from bench.run.plan import TrainOn, uses_trained_adapter
+from bench.servers.readings import Ability
 from bench.signals.definition import definition
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def reason_infeasible(
     train_on: TrainOn,
     prompts: PromptTokeniser,
     facts: Callable[[], ModelFacts],
+    missing: Callable[[Ability], str | None] = lambda _: None,
 ) -> str | None:
     """Return why a method can't run on a test split; None if it can.
 
@@ -32,6 +34,7 @@ def reason_infeasible(
         train_on: task and split that methods learn on for this test.
         prompts: prompt tokeniser of the model; a signal may need tokens that the model's vocabulary lacks.
         facts: function that returns the model's shapes; it is slow, so it is called only if needed.
+        missing: returns why the model's server can't give what a signal needs; None if it can, or if there is none.
 
     Raises:
         UserError: the method's `target_modules` has a name that is no linear layer of the model.
@@ -39,7 +42,8 @@ def reason_infeasible(
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
     for signal in sorted(signals, key=repr):
-        reason = definition(signal).unsupported_reason(task, prompts)
+        needs = definition(signal).needs(task.format)
+        reason = definition(signal).unsupported_reason(task, prompts) or missing(needs)
         if reason is not None:
             return reason
     no_labels = reason_untrainable(method, train_on, tasks)

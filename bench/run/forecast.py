@@ -136,7 +136,7 @@ class Forecast:
         )
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         total += f"; all that while the machine is as busy as now (load {load:.1f}, {cores} cores)" * (load > cores)
-        with suppress(*ARCHITECTURE_ERRORS, ImportError):
+        with suppress(*ARCHITECTURE_ERRORS, ImportError):  # AttributeError: a server's model has no configuration here
             footprint = reading_footprint(reader.lm.config, reader.lm.dtype, reader.budget)
             total += f"; at least {format_size(footprint.total + _PROCESS)} of memory"
         long = {step: time for step, time in self.times.items() if not isinstance(time, str) and time > _LONG}
@@ -242,8 +242,7 @@ class Forecast:
         once: float | str | None = fit_times.recorded_seconds(self._stored_fits, required, rows + validation)
         if once is None:
             tokens = self._forecast(split_data).answer_tokens, self._forecast(split_data).option_tokens
-            text = lm.config.get_text_config()
-            widths = Widths(int(text.hidden_size), int(text.vocab_size), lm.device, lm.dtype)
+            widths = Widths(lm.facts.hidden_size, lm.facts.vocab_size, lm.device, lm.dtype)
             fit_time = fit_times.measure_fit(method, split_data.task.format, tokens, widths, self.resolved.protocol)
             if isinstance(fit_time, AdapterTraining):
                 once = self._training_time(fit_time, split_data, rows, validation)

@@ -155,6 +155,7 @@ def open_run(
             resources = open_resources(config, resolved, progress, opened)
             isolation.lm = resources.reader.lm
             resources.reader.store.reads = reads
+            reads(resources.reader.lm.label)  # a server's model has its name from the server
             with closing(resources.reader.active_engine):
                 yield OpenRun(resolved, resources, log)
 
@@ -178,7 +179,8 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
     heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
     notes = [*prepared.notes, *left_out, *reader.lm.notes, *(reader.store.notes if config.dry_run else ())]
     report = RunReport([*forecast.lines(), *heads.plan()], notes=[*resolved.notes, *notes])
-    named = f"{', '.join(methods)} on {config.model} over {', '.join(resolved.tests)}"
+    model = reader.lm.label if resolved.model.is_server else config.model  # a URL may have a password
+    named = f"{', '.join(methods)} on {model} over {', '.join(resolved.tests)}"
     progress.say(f"Plan: {named}, preset {resolved.preset}, seed {config.seed}")
     for line in (*report.plan, *notes):
         progress.say("  " + line)

@@ -104,8 +104,11 @@ def open_resources(
         UserError: model, task, judge or folder is invalid.
     """
     from bench.model.devices import default_budget
-    from bench.model.language_model import LanguageModel, LoadOptions
+    from bench.model.language_model import LoadOptions
+    from bench.model.server_model import open_model
 
+    if resolved.model.is_server:
+        _refuse_with_server(config)
     request = engines.EngineOptions(config.engine, config.workers, config.address, split=bool(config.devices))
     if not config.dry_run:
         for folder in filter(None, (config.out, config.save_heads)):
@@ -120,7 +123,9 @@ def open_resources(
         tokenizer=config.tokenizer, cache=str(resolved.cache),
     )  # fmt: skip
     opened = opened or ModelHandle()
-    lm = opened.lm = opened.lm or LanguageModel(resolved.model, options)
+    if opened.lm is None:
+        opened.lm = open_model(resolved.model, options, config.served, config.parallel)
+    lm = opened.lm
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
         raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
@@ -128,6 +133,7 @@ def open_resources(
     judge = open_judge(judge_options(config), resolved.cache)
     if not config.dry_run:
         store.prepare()
+    lm.check_identity(store, dry_run=config.dry_run)
     sample = _SAMPLE if config.dry_run else None
     budget = config.token_budget or default_budget(*lm.devices)
     relating = open_pair_models(config, lm.device)
@@ -136,12 +142,44 @@ def open_resources(
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
+def _refuse_with_server(config: RunConfig) -> None:
+    """Refuse options that say how a model is loaded or run here.
+
+    Raises:
+        UserError: one of them is used.
+    """
+    defaults = RunConfig((), "")
+    names = (
+        "devices",
+        "dtype",
+        "tokenizer",
+        "token_budget",
+        "engine",
+        "workers",
+        "address",
+        "trust_remote_code",
+        "save_heads",
+    )
+    used = [name for name in names if getattr(config, name) != getattr(defaults, name)]
+    if used:
+        raise UserError(
+            f"--{used[0].replace('_', '-')}: expected a model that is loaded here, got a server's as --model, which"
+            " loads it itself; leave the option out."
+        )
+
+
 def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[str, TaskSplit], str]:
     """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
         (name, test): reason_infeasible(
-            method, test, tasks, resolved.learn_on[test.task], reader.prompts, lambda: reader.lm.facts
+            method,
+            test,
+            tasks,
+            resolved.learn_on[test.task],
+            reader.prompts,
+            lambda: reader.lm.facts,
+            reader.lm.missing,
         )
         for name, method in resolved.methods.items()
         for test in resolved.test_splits

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import ChoiceLogits, FloatArray, Format
-from bench.model.continuation_specs import Continuations, PendingArray, PendingArrays
+from bench.model.continuation_specs import Arrays, Continuations, PendingArray, PendingArrays
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import digest_arrays
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.server_extractor import Asked
     from bench.signals.synthetic import SyntheticQuestions
 
 
@@ -45,6 +47,20 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
             [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
             for row, group in zip(logits, batch.items, strict=True)
         ]
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: the log-probabilities of chosen tokens."""
+        return Ability.CHOSEN
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return `values` `(k,)`: log-probabilities of the letters less a constant; -inf beyond the options."""
+        import torch
+
+        letters = asked.settings.letter_ids
+        values = torch.full((len(letters),), float("-inf"))
+        n = asked.item.options
+        values[:n] = torch.from_numpy(asked.shares(asked.item.prompt, letters[:n]))
+        return {"values": values}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return synthetic logits of the letters: those of the synthetic output head at the prompt's end."""

@@ -20,11 +20,13 @@ from bench import signals as package
 from bench.api import ContractError, FloatArray, Format, Ragged, Signal, Task
 from bench.api.batch import Column
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
+from bench.servers.readings import Ability
 
 if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
+    from bench.signals.server_extractor import Asked
     from bench.signals.split_data import Agreement, CompareSamples, RelateTexts, SplitData, StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -56,6 +58,10 @@ class SignalDefinition(ABC, Generic[S]):
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the signal depends on the model's answer."""
         return True
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a model's server has to give for the signal; hidden states, which none gives, if not said."""
+        return Ability.STATES
 
     @property
     def needs_adapter(self) -> bool:
@@ -147,6 +153,14 @@ class PassDefinition(SignalDefinition[S]):
 
         The outer list has an item for each distinct prompt, the inner one for each question with that prompt.
         """
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return the arrays of one question, as `take` does, from a model's server.
+
+        Raises:
+            NotImplementedError: no server gives the signal, as `needs` says.
+        """
+        raise NotImplementedError(repr(self.signal))
 
     def column(self, split: StoredSplit) -> Column:
         """Return the stored values of the split's selected questions, in the order of `split.rows`."""

@@ -12,6 +12,7 @@ from bench.api import Followup, Format, QueryLogits, Task, UserError
 from bench.api.batch import Column
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
 from bench.prompts.front_coding import Ids
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
 from bench.store.disk_cache import digest_arrays
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
+    from bench.signals.server_extractor import Asked
     from bench.signals.split_data import SplitData, StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -110,6 +112,19 @@ class FollowupDefinition(PassDefinition[Followup]):
         empty = np.zeros(0, dtype=np.int32)
         texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
         return batch.repeat_per_question({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: text for a reply, else the log-probabilities of chosen tokens."""
+        return Ability.TEXT if self.signal.say else Ability.CHOSEN
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return `values`: log-probabilities of the words less a constant `(words,)`, or the reply's ids `(t,)`."""
+        import torch
+
+        prompt = asked.conversation(self.turn)
+        if self.signal.say:
+            return {"values": torch.as_tensor(asked.complete(prompt, self.signal.say).ids.astype(np.int64))}
+        return {"values": torch.from_numpy(asked.shares(prompt, asked.settings.words[self.signal.words]))}
 
     def generated_reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""

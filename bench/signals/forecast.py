@@ -147,7 +147,7 @@ def generate_texts(
     from bench.model.forward_checks import ARCHITECTURE_ERRORS
     from bench.model.token_sampling import uniform_numbers
 
-    if sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
+    if lm.spec.is_server or sum(file.stat().st_size for file in lm.folder.glob("*.safetensors")) > _SMALL_MODEL_BYTES:
         return []
     n, count = max((sampling.n for sampling in samplings), default=0), min(_PROMPTS, len(prompts))
     draws = (uniform_numbers(0, str(i), n, settings.max_new_tokens) if n else None for i in range(count))

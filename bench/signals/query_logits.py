@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import Adapter, FloatArray, QueryLogits, Task
+from bench.api import Adapter, FloatArray, Format, QueryLogits, Task
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import digest_arrays
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
+    from bench.signals.server_extractor import Asked
     from bench.signals.synthetic import SyntheticQuestions
 
 
@@ -52,6 +54,16 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Return the array `values` `(2,)` of each question: the logits of no and yes."""
         logits, missing = batch.word_logits(UserTurn(), batch.settings.verdict_ids), self.unanswered["values"]
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: the log-probabilities of chosen tokens, and none with an adapter."""
+        return Ability.STATES if self.needs_adapter else Ability.CHOSEN
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return `values` `(2,)`: log-probabilities of no and yes, less a constant."""
+        import torch
+
+        return {"values": torch.from_numpy(asked.shares(asked.conversation(UserTurn()), asked.settings.verdict_ids))}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return synthetic logits that favour yes for right answers, the same with and without an adapter."""

@@ -16,7 +16,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
-from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class, shard_divisor
+from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
@@ -89,11 +89,14 @@ class Reader:
     def nondefault_settings(self) -> dict[str, object]:
         """Settings of the model that are not the usual ones.
 
-        They are `enable_thinking`, off where the chat template takes it; a tokenizer that the user named; the dtype
+        They are `enable_thinking`, off where the chat template takes it; `parallel` of a server's model; a tokenizer
+        that the user named; the dtype
         unless it is float32; and the token budget of a forward pass unless it is the device's default. In float32,
         where answers don't depend on the budget, it is left out.
         """
         settings: dict[str, object] = {"enable_thinking": False} if self.lm.chat.takes_thinking else {}
+        if self.lm.parallel is not None:
+            settings["parallel"] = self.lm.parallel
         if self.lm.files.given_tokenizer:
             settings["tokenizer"] = self.lm.files.given_tokenizer
         if self.arithmetic:
@@ -105,8 +108,7 @@ class Reader:
     @cached_property
     def prompts(self) -> PromptTokeniser:
         """Tokeniser of the prompts."""
-        divisor = shard_divisor(self.lm.device, sum(each.inputs * each.outputs for each in self.lm.facts.projections))
-        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample, divisor)
+        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample, self.lm.shard_divisor)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import FloatArray, Format, IntArray, Of, Related
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import decode_samples, sample_sources
+from bench.signals.samples import decode_samples, sample_sources, sampling_needs
 from bench.signals.split_data import raise_if_failed
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ class RelatedDefinition(SignalDefinition[Related]):
     """Definition of `Related`, computed from the stored samples when answers are graded."""
 
     declares = Related
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: samples as texts."""
+        return sampling_needs(fmt)
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals that have the samples' token ids."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from bench.api import BoolArray, Format, SampleAgreement
 from bench.grading.grade import normalise_text
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import decode_samples, sample_sources
+from bench.signals.samples import decode_samples, sample_sources, sampling_needs
 from bench.signals.split_data import Agreement, raise_if_failed
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
     """Definition of `SampleAgreement`, computed from the stored samples when answers are graded."""
 
     declares = SampleAgreement
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: samples as texts."""
+        return sampling_needs(fmt)
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals that have the samples' token ids."""

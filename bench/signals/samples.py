@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
-from bench.model.continuation_specs import Continuations, PendingArrays
+from bench.model.continuation_specs import Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, definition
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.server_extractor import Asked
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -66,6 +68,16 @@ class SamplesDefinition(PassDefinition[Samples]):
             for i, group in enumerate(batch.items)
         ]
 
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: log-probabilities of its own tokens; of letters, whole distributions."""
+        return Ability.WHOLE if fmt is Format.CHOICE else Ability.TOP | Ability.GIVEN
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return `values`: the token ids of the samples, with -1 after each sample."""
+        import torch
+
+        return {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in asked.drawn(self.signal)]))}
+
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` has each token's sample."""
         ids = list(sampled_ids(split, self.signal))
@@ -93,6 +105,11 @@ class SamplesDefinition(PassDefinition[Samples]):
         lengths = [len(sample) for sampled in ids for sample in sampled]
         records["ended"] = np.repeat([limit is None or length < limit for length in lengths], lengths)
         return Ragged(records, joined.offsets, joined.owner)
+
+
+def sampling_needs(fmt: Format) -> Ability:
+    """Return what a server has to give for samples as texts: letters are drawn from the whole distribution."""
+    return Ability.WHOLE if fmt is Format.CHOICE else Ability.TEXT
 
 
 def sample_sources(samples: Samples, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:

@@ -12,8 +12,9 @@ from bench.api import Format, Of, Ragged, Text
 from bench.api.batch import Column
 from bench.api.errors import plugin_errors
 from bench.prompts.templates import context
+from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import decode_samples, sample_sources
+from bench.signals.samples import decode_samples, sample_sources, sampling_needs
 
 if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
@@ -28,6 +29,10 @@ class TextDefinition(SignalDefinition[Text]):
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the text is the model's answer; questions, options and samples don't depend on it."""
         return self.signal.of is Of.ANSWER
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: text."""
+        return sampling_needs(fmt) if self.signal.of is Of.SAMPLES else Ability.TEXT
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals that have the samples' token ids; none without samples."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Format, Of, Ragged, Task, TokenIds, UserError
+from bench.servers.readings import Ability
 from bench.signals.definition import SignalDefinition
 from bench.signals.samples import join_texts
 
@@ -23,6 +24,10 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
     """Definition of `TokenIds`, computed from the questions, the prompts and the stored answers."""
 
     declares = TokenIds
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: nothing but the answer."""
+        return Ability.TEXT
 
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the token ids include those of the answer."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
+from bench.servers.readings import Ability, Scored
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
 from bench.store.disk_cache import digest_arrays
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.server_extractor import Asked
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -129,6 +131,41 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             return batch.repeat_per_question(values)
         ends = np.cumsum([0, *map(len, batch.items)])
         return [values[start:stop] for start, stop in pairwise(ends)]
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: whole distributions, for the entropy, of given texts too.
+
+        Scores of samples have no entropy, so they serve the signal `Samples` alone; those of letters have it.
+        """
+        if self.signal.of is Of.SAMPLES:
+            return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
+        return Ability.WHOLE | Ability.GIVEN
+
+    def ask(self, asked: Asked) -> Arrays:
+        """Return the scores of a question's texts, an array `(t_i, ...)` per field of `TokenScores.dtype`."""
+        import torch
+
+        of, item = self.signal.of, asked.item
+        if of is Of.OPTIONS:  # letters, of one token each
+            ids = torch.as_tensor(asked.settings.letter_ids[: item.options], dtype=torch.long)
+            return _scores(torch.tensor(asked.beginning.first)[None], ids, self.signal, [0] * len(ids))
+        samples = self.signal.samples if of is Of.SAMPLES else None
+        texts: Sequence[Ids] = asked.drawn(samples) if samples else item.wrong
+        if of in {Of.ANSWER, Of.GOLD}:
+            texts = [asked.answer if of is Of.ANSWER else item.gold]
+        parts = [self._empty_scores(), *(self._arrays(asked.scores(ids, samples)) for ids in texts if len(ids))]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _arrays(self, scored: Scored) -> Arrays:
+        import torch
+
+        top = self.signal.top
+        if top > scored.top_ids.shape[1]:
+            raise UserError(f"{self.signal!r}: expected at most {scored.top_ids.shape[1]} tokens from a server")
+        tops = {"top_ids": scored.top_ids[:, :top], "top_log_probabilities": scored.top_log_probabilities[:, :top]}
+        fields = {**vars(scored), **tops}
+        missing = np.full(len(scored.ids), np.nan, dtype=np.float32)
+        return {n: torch.as_tensor(missing if fields[n] is None else fields[n]) for n in self._empty_scores()}
 
     def _empty_scores(self) -> Arrays:
         import torch

@@ -190,7 +190,9 @@ class Worker:
 
     def _compute(self, task: ShardTask) -> TaskResult:
         from bench.model.extractor import Extractor
+        from bench.model.server_model import ServerModel
         from bench.model.token_sampling import uniform_numbers
+        from bench.signals.server_extractor import ServerExtractor
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
             return TaskResult()
@@ -204,7 +206,13 @@ class Worker:
         items, limit = task.items, task.settings.max_new_tokens
         if n := max((sampling.n for sampling in continuations_of(task.names).samples), default=0):
             items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
-        measured = Extractor(self.lm, task.settings, pass_definitions(task.names), task.stage).extract(items)
+        journal: Path | None = None
+        if isinstance(self.lm, ServerModel):
+            journal = self.store.root / "asked" / f"{key_of({'shard': task.kind})[:32]}.jsonl"
+            specs = pass_definitions(task.names)
+            measured = ServerExtractor(self.lm, task.settings, specs, task.seed).extract(items, journal)
+        else:
+            measured = Extractor(self.lm, task.settings, pass_definitions(task.names), task.stage).extract(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}
         # One folder for the whole pass: a killed run has stored all of it or nothing, and so repeats the same pass.
         entry = self.store.put(
@@ -221,6 +229,8 @@ class Worker:
             bytes_per_token=measured.bytes_per_token,
             hindrance=self.lm.no_packs_reason,
         )
+        if journal is not None:
+            journal.unlink(missing_ok=True)
         return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from bench.store.disk_cache import MANIFEST
 
 READINGS, FITS, ADAPTERS, MODELS, ESTIMATES = "readings", "fits", "adapters", "models", "estimates"
-ENTRIES = (READINGS, FITS, ADAPTERS, MODELS, ESTIMATES)
+SERVERS = "servers"
+ENTRIES = (READINGS, FITS, ADAPTERS, MODELS, ESTIMATES, SERVERS)
 """Top-level folders of the store whose entries can be computed again; `readings` has answers and signals, `models`
-converted GGUF files, `estimates` seconds by which --max-time decided."""
+converted GGUF files, `estimates` seconds by which --max-time decided, `servers` what tells their models apart."""
 _ANSWERS = "answers.safetensors"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1000.0

@@ -9,7 +9,7 @@ import pytest
 
 from bench.engine import engines
 from bench.grading.judges import JudgeOptions
-from bench.model import language_model, text_pairs
+from bench.model import language_model, server_model, text_pairs
 from bench.progress import Silent
 from bench.run import pipeline
 from bench.run.config import RunConfig
@@ -54,14 +54,14 @@ def test_models_that_relate_samples_get_the_device_and_the_right_to_run_code(
 
 
 def test_the_model_gets_its_options_and_the_cluster_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    options = config(dtype="bfloat16", device="cpu", trust_remote_code=True, cache=tmp_path)
+    options = config(dtype="bfloat16", device="cpu", trust_remote_code=True, cache=tmp_path, served="b", parallel=2)
     resolved = resolve(options)
-    reach(monkeypatch, language_model, "LanguageModel")
-    with pytest.raises(ReachedError) as found:
-        open_resources(options, resolved, Silent())
-    assert found.value.args[0][1] == language_model.LoadOptions(
-        "cpu", "bfloat16", trust_remote_code=True, cache=str(tmp_path)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        reach(patch, server_model, "open_model")
+        with pytest.raises(ReachedError) as found:
+            open_resources(options, resolved, Silent())
+    loading = language_model.LoadOptions("cpu", "bfloat16", trust_remote_code=True, cache=str(tmp_path))
+    assert found.value.args[0][1:] == (loading, "b", 2)
     reach(monkeypatch, engines, "EngineOptions")
     with pytest.raises(ReachedError) as found:
         open_resources(config(engine="ray", workers=3, address="10.0.0.1:6379"), resolved, Silent())

@@ -12,7 +12,6 @@ from unittest import mock
 
 from bench.data.released import requested_revision
 from bench.grading import prompt
-from bench.grading.address import Address
 from bench.grading.grade import JudgeCase, normalise_text, parse_letter, same_text, substring_rule
 from bench.grading.openai import OpenAIJudge
 from bench.model.specs import model_label, resolve
@@ -21,6 +20,7 @@ from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of
 from bench.run.method_factory import convert, parse_overrides, protocol_with
+from bench.servers.address import Address
 from tests.fuzz.inputs import EDITS, RAW, Target, document, edited, simple, text
 from tests.kit.world import result_row
 

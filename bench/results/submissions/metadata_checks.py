@@ -26,7 +26,7 @@ from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "train_on", "train_limit", "tune", LEAVE_OUT,
+    "parallel", "train_on", "train_limit", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Keys of `ResultRow.config` that are options of the run; the other keys are constants that deviate from the preset."""
 _ROUNDING = 1e-4

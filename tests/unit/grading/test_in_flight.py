@@ -29,7 +29,7 @@ RUN = """
 import sys
 from pathlib import Path
 from bench.grading import openai
-from bench.grading.address import Address
+from bench.servers.address import Address
 from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAIJudge
 from bench.progress import Lines

@@ -14,11 +14,11 @@ import pytest
 
 from bench.api import UserError
 from bench.grading import prompt
-from bench.grading.address import Address
 from bench.grading.grade import JudgeCase
 from bench.grading.openai import OpenAIJudge
 from bench.grading.verdicts import MAX_UNDECIDED
 from bench.progress import Progress, Silent
+from bench.servers.address import Address
 from tests.kit.servers import Call, JudgeServer, Reply
 
 RIVERS = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]

@@ -1,16 +1,14 @@
-"""Address of a judge's server: the URL that is called, with its secrets, and the URL that results and messages show."""
+"""Address of a server: the URL that is called, with its secrets, and the URL that results and messages show."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from bench.api import UserError
-from bench.model.specs import model_label
 
 _OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
@@ -25,14 +23,32 @@ _MAX_URL_LENGTH = 2_000
 _MAX_HOST_LENGTH = 253
 """Largest length in characters of a name in the domain name system."""
 
-_PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""Matches the start of a file path. A server's model may be named by the path of a folder, which results must not
-show."""
+
+@dataclass(frozen=True)
+class Words:
+    """Words of messages about a server."""
+
+    server: str
+    """Subject of sentences about it, e.g. `The judge's server`."""
+    url: str
+    """Option that names its URL."""
+    model: str
+    """Option that names its model."""
+    keyless: str
+    """Option with which OpenAI's server is chosen, whose key is missing."""
+    remedy: str
+    """What to do if OpenAI's key is missing, after `Set it, or `."""
+
+
+JUDGE = Words(
+    "The judge's server", "--judge-url", "--judge-model", "--judge openai", "name a server of your own with --judge-url"
+)
+MODEL = Words("The server", "--model", "--served", "--model https://api.openai.com", "name a server of your own")
 
 
 @dataclass(frozen=True)
 class Address:
-    """Parsed base URL of a judge's server."""
+    """Parsed base URL of a server."""
 
     base: str = field(repr=False)
     """Base URL for calls, with user and password if it has them; never shown."""
@@ -40,19 +56,20 @@ class Address:
     """Query parameters sent with every call; never shown."""
     public: str
     """The base URL without user, password and query; shown in results and messages."""
+    words: Words = JUDGE
 
     @classmethod
-    def of(cls, url: str | None) -> Address:
-        """Parse the value of `--judge-url`; None means OpenAI.
+    def of(cls, url: str | None, words: Words = JUDGE) -> Address:
+        """Parse the URL of a server; None means OpenAI.
 
         Raises:
             UserError: the value is no URL of a server. The message does not repeat the value, which may hold a
                 password.
         """
-        parts = _split(_OPENAI if url is None else url.strip())
+        parts = _split(_OPENAI if url is None else url.strip(), words.url)
         bare = parts._replace(query="", fragment="")
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        return cls(bare.geturl(), query, public_url(bare.geturl()))
+        return cls(bare.geturl(), query, public_url(bare.geturl()), words)
 
     @property
     def is_openai(self) -> bool:
@@ -77,19 +94,22 @@ class Address:
         key = os.environ.get(KEY, "").strip()
         if not key and self.is_openai:
             raise UserError(
-                f"--judge openai: expected a key in the environment variable {KEY}, found none. Set it, or name a"
-                " server of your own with --judge-url."
+                f"{self.words.keyless}: expected a key in the environment variable {KEY}, found none. Set it, or"
+                f" {self.words.remedy}."
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise UserError(f"{KEY}: expected one word of plain letters and digits, got something else; copy it again.")
         parts = _split(self.base)
-        secrets = {f"the key in {KEY}": key, "the user and password in --judge-url": parts.username or parts.password}
+        secrets = {
+            f"the key in {KEY}": key,
+            f"the user and password in {self.words.url}": parts.username or parts.password,
+        }
         exposed = [name for name, secret in secrets.items() if secret]
         if exposed and parts.scheme != "https" and not self.is_loopback:
             remedy = f"unset {KEY}" if key else "leave them out of it"
             raise UserError(
-                f"The judge's server {self.public} would get {' and '.join(exposed)} over http, which everyone on the"
-                f" way can read. Name an https address with --judge-url, or {remedy} if it wants none; a tunnel"
+                f"{self.words.server} {self.public} would get {' and '.join(exposed)} over http, which everyone on the"
+                f" way can read. Name an https address with {self.words.url}, or {remedy} if it wants none; a tunnel"
                 " (ssh -L) makes it http://127.0.0.1:PORT, which is safe."
             )
         return key or _NO_KEY
@@ -115,18 +135,9 @@ def public_url(url: str) -> str:
     return parts._replace(netloc=host, query="", fragment="").geturl().rstrip("/")
 
 
-def public_model(name: str) -> str:
-    """Return a server's model name as results may show it; the path of a folder becomes the folder's name and a digest.
-
-    >>> public_model("gpt-4o-mini"), public_model("/home/me/models/tiny")[:-8]
-    ('gpt-4o-mini', 'tiny-')
-    """
-    return model_label(name) if _PATH.match(name) else " ".join(name.split())
-
-
-def _split(url: str) -> SplitResult:
+def _split(url: str, option: str = JUDGE.url) -> SplitResult:
     not_a_url = UserError(
-        "--judge-url: expected the base URL of a server, like http://127.0.0.1:8000/v1, got something else; correct it."
+        f"{option}: expected the base URL of a server, like http://127.0.0.1:8000/v1, got something else; correct it."
     )
     try:
         parts = urlsplit(url)

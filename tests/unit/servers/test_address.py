@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.api import UserError
-from bench.grading.address import Address, public_model, public_url
+from bench.model.specs import public_model
+from bench.servers.address import Address, public_url
 
 SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789", min_size=8, max_size=20)
 

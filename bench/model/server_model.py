@@ -1,0 +1,191 @@
+"""`ServerModel`: a model behind a server, in the place of a loaded one.
+
+It has what prompts, keys and results need: tokenizer and template, a fingerprint, shapes. It has no weights: what
+methods read is asked of the server (`bench.signals.server_extractor`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.api import ModelFacts, OutputHead, UserError
+from bench.model.folder import ModelFolder
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.specs import DIGITS, ModelSpec
+from bench.prompts.chat import Chat
+from bench.servers.readings import WORDS, Ability, tier
+from bench.servers.recognise import open_server
+from bench.store.disk_cache import Store, key_of
+from bench.store.usage import SERVERS
+
+_TOLERANCE = 0.02
+"""Largest difference in nats between two probes of a server that has the same model; uncached they are bit-identical,
+and other weights of one model, or another tokenizer, move them by more."""
+
+
+@dataclass(frozen=True)
+class ServedFiles(ModelFolder):
+    """Stands for the files of a model, which are the server's."""
+
+    identity: str = ""
+
+    @cached_property
+    def weights(self) -> str:
+        """Digest of all that the server says of its model."""
+        return self.identity
+
+
+class LogProbabilities(OutputHead):
+    """Output head of a server's model: a state is the log-probabilities of all tokens, which are taken as logits."""
+
+    def logits(self, hidden: Any, rows: Any = None) -> Any:
+        """Return the values themselves, those of all tokens or of `rows`."""
+        return hidden if rows is None else hidden[..., rows]
+
+
+class ServerModel(LanguageModel):
+    """A model behind a server."""
+
+    def __init__(self, spec: ModelSpec, options: LoadOptions, served: str | None, parallel: int | None) -> None:
+        """Ask the server what it is, and probe what it can do.
+
+        Args:
+            spec: the model, with the server's URL as source.
+            options: the device is that of fits; the others don't concern a server.
+            served: name of the model on the server; None for its only one.
+            parallel: requests at once, which let the server reuse what it has read; None for one at a time, each anew.
+
+        Raises:
+            UserError: the server can't be reached or used, or doesn't have the model.
+        """
+        self.client, self.dialect = open_server(spec.source, served, cached=parallel is not None)
+        if parallel is not None and parallel > self.dialect.slots:
+            raise UserError(
+                f"--parallel {parallel}: this server takes at most {self.dialect.slots} at once; name no more, or"
+                " start it with more slots."
+            )
+        self.parallel, self.options = parallel, options
+        self.devices = (options.device or "cpu",)
+        self.identity = key_of(dict(self.dialect.identity))
+        stem = "-".join(re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", self.dialect.model)[-1].removesuffix(".gguf")))
+        self.label = f"{stem[:60].strip('._-') or 'model'}.served-{self.identity[:DIGITS]}"
+        self.spec = replace(spec, name=self.label)
+        self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
+        self.folder, self.blocks, self.context = Path(), 1, self.dialect.context
+        self.chat = Chat(self.dialect.tokenizer)
+        self.chat.check()
+        self._probed: list[float] = []
+        self._links, self._lock = self.client.links, threading.Lock()
+        facts = ModelFacts(self.label, self.dialect.width, self.dialect.vocabulary, 1)
+        vars(self).update(
+            dtype=torch.float32, facts=facts, no_packs_reason=None, head=LogProbabilities(torch.zeros(0)), norm=None,
+            speed="the server doesn't tell how fast it is",
+            stops=frozenset({self.chat.tokenizer.eos_token_id} - {None}),
+        )  # fmt: skip
+        self._fingerprint = self.identity if parallel is None else key_of({"identity": self.identity, "cached": True})
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of all that answers depend on: what the server says of its model, and whether it reuses prompts."""
+        return self._fingerprint
+
+    @property
+    def dtype_name(self) -> str:
+        """Kind of the server's weights as it names them, e.g. `Q4_1`."""
+        meta = self.dialect.identity.get("meta") or {}
+        return str(meta.get("ftype") or "served")
+
+    @property
+    def attention(self) -> str:
+        """`server`: how it attends is not known."""
+        return "server"
+
+    @property
+    def shard_divisor(self) -> int:
+        """How many times smaller shards are than usual, so that progress shows."""
+        return 8
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for readers of results: what was asked, in which tier, and what reading many at once costs."""
+        way = (
+            f"{self.parallel} at a time, which may reuse what they have read: a quantised model then gives other last"
+            " digits in each run"
+            if self.parallel
+            else "one at a time, each read anew"
+        )
+        tier_number = tier(self.dialect.abilities)
+        what = f"answers and log-probabilities are those of {self.dialect.name}'s server, tier {tier_number}; requests"
+        return [f"{what} {way}", *self.dialect.notes, *self.chat.notes]
+
+    def missing(self, needs: Ability) -> str | None:
+        """Return why the server can't give what a signal needs; None if it can."""
+        lacking = [words for ability, words in WORDS.items() if ability in needs & ~self.dialect.abilities]
+        return f"it reads {lacking[0]}, which {self.dialect.name}'s server doesn't give" if lacking else None
+
+    def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
+        """Compare the model with the one that had this identity before, by log-probabilities after fixed prompts.
+
+        Args:
+            store: has the log-probabilities from then; those of a new model are put there.
+            dry_run: whether nothing may be stored.
+
+        Raises:
+            UserError: they differ: it is another model, or served otherwise.
+        """
+        self._probed = self.dialect.probe()
+        fields = {"identity": self.identity}
+        entry = store.get(SERVERS, self.identity)
+        if entry is None and not dry_run:
+            store.put(
+                SERVERS, self.identity, fields, lambda _: None,
+                model=self.label, probe=self._probed, said=dict(self.dialect.identity),
+            )  # fmt: skip
+        elif entry is not None:
+            self._compare(entry.manifest["probe"], self._probed, "since it was first read")
+
+    def check_link(self) -> None:
+        """Compare the model with the one at the start of the run, if the server is reached by a new connection.
+
+        Raises:
+            UserError: it is another model.
+        """
+        with self._lock:
+            links = self.client.links
+            if links != self._links:
+                found = self.dialect.quick_probe()
+                self._compare(self._probed[: len(found)], found, "during the run")
+                self._links = links
+
+    def _compare(self, before: list[float], now: list[float], when: str) -> None:
+        difference = np.abs(np.asarray(before) - np.asarray(now)).max() if len(before) == len(now) else np.inf
+        if not difference <= _TOLERANCE:
+            raise self.client.error(
+                f"answers otherwise than before: {when} log-probabilities of {self.dialect.model!r} after fixed prompts"
+                f" differ by up to {difference:.3g}; it has another model, or other settings",
+                "Start it as it was, or serve the other model by another name (llama-server --alias NAME)",
+            )
+
+
+def open_model(
+    spec: ModelSpec, options: LoadOptions, served: str | None = None, parallel: int | None = None
+) -> LanguageModel:
+    """Open a model: its files, or the server that has it.
+
+    Raises:
+        UserError: it can't be opened; or `--served` or `--parallel` is given for a model that no server has.
+    """
+    if spec.is_server:
+        return ServerModel(spec, options, served, parallel)
+    for option, value in (("--served", served), ("--parallel", parallel)):
+        if value is not None:
+            raise UserError(f"{option} {value}: expected the URL of a server as --model, got {spec.name!r}.")
+    return LanguageModel(spec, options)

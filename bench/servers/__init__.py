@@ -1,0 +1,1 @@
+"""Servers that answer over HTTP: addresses, the client that judges and models share, dialects of model servers."""

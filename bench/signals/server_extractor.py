@@ -1,0 +1,204 @@
+"""`ServerExtractor`: answers and signals of a shard from a model's server, in the local extractor's arrays.
+
+Each signal says in `PassDefinition.ask` what it asks about one question. Every answer of the server is kept at once, so
+that a run which is killed asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import Format, Samples, Signal, UserError
+from bench.model.continuation_specs import Arrays, ModelInput, UserTurn
+from bench.model.extractor import Cost, ShardOutput, join_values
+from bench.prompts.front_coding import Ids
+from bench.prompts.prompt_settings import PromptSettings
+from bench.servers.readings import Ability, Draw, Floats, Scored
+from bench.signals.definition import PassDefinition
+from bench.store.disk_cache import key_of
+from bench.store.lines import append_line, read_lines
+
+if TYPE_CHECKING:
+    from bench.model.server_model import ServerModel
+
+
+class Asked:
+    """One question on a server: what its signals ask, each thing once."""
+
+    def __init__(
+        self,
+        server: ServerModel,
+        journal: Journal,
+        item: ModelInput,
+        settings: PromptSettings,
+        seed: int,
+        *,
+        whole: bool,
+    ) -> None:
+        self._server, self._journal, self._seed, self._whole = server, journal, seed, whole
+        self.item, self.settings = item, settings
+        self.tokens = 0
+        """Tokens of all requests and answers."""
+        self._drawn: dict[Samples, list[Scored]] = {}
+
+    @property
+    def answer(self) -> Ids:
+        """Token ids of the answer, which is generated unless it is stored."""
+        return self._generated.ids if self.item.answer is None else self.item.answer
+
+    @cached_property
+    def _generated(self) -> Scored:
+        return self.complete(self.item.prompt, self.settings.max_new_tokens, whole=self._whole)
+
+    @cached_property
+    def beginning(self) -> Scored:
+        """The first token that the model would answer, with the whole distribution."""
+        is_read = self._whole and self.item.answer is None and self.settings.max_new_tokens == 1
+        return self._generated if is_read else self.complete(self.item.prompt, 1, whole=True)
+
+    def scores(self, text: Ids, samples: Samples | None = None) -> Scored:
+        """Return the log-probabilities of a text after the prompt; with whole distributions unless it is a sample.
+
+        `samples` are those to which the text belongs, if it is a sample.
+        """
+        known = self._drawn.get(samples, []) if samples is not None else []
+        if self.item.answer is None and samples is None and self._whole:
+            known = [self._generated]
+        for scored in known:
+            if np.array_equal(scored.ids, text):
+                return scored
+        return self._read("given", self.item.prompt, text=text, whole=samples is None)
+
+    def shares(self, prompt: Ids, ids: Ids) -> Floats:
+        """Return the log-probabilities of tokens after a prompt, less a constant."""
+        if self.item.answer is None and prompt is self.item.prompt and self._whole and self.beginning.first is not None:
+            return self.beginning.first[ids]
+        key = {"chosen": ids.tolist(), "prompt": prompt.tolist()}
+        return np.asarray(self._journal.get(key, lambda: self._chosen(prompt, ids)), dtype=np.float32)
+
+    def _chosen(self, prompt: Ids, ids: Ids) -> list[float]:
+        self.tokens += len(prompt) + 1
+        shares: list[float] = self._server.dialect.chosen(prompt, ids).tolist()
+        return shares
+
+    def conversation(self, turn: UserTurn) -> Ids:
+        """Return the token ids of prompt, answer and a user turn."""
+        prompt = self.item.prompt if self.item.query_prompt is None else self.item.query_prompt
+        return np.concatenate([prompt, self.answer, self.settings.turns[turn.wording]])
+
+    def drawn(self, samples: Samples) -> list[Ids]:
+        """Return the token ids of the question's samples, which are drawn unless they are stored."""
+        if samples in self.item.samples:
+            return list(self.item.samples[samples])
+        if samples not in self._drawn:
+            names = (f"{self._seed}\0{self.item.id}\0{j}".encode() for j in range(samples.n))
+            seeds = [int.from_bytes(sha256(name).digest()[:4], "big") & 0x7FFFFFFF for name in names]
+            draws = [Draw(samples.temperature, samples.top_p, seed) for seed in seeds]
+            limit = self.settings.max_new_tokens
+            self._drawn[samples] = [self.complete(self.item.prompt, limit, draw) for draw in draws]
+        return [scored.ids for scored in self._drawn[samples]]
+
+    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+        """Return the model's continuation of a prompt (see `Dialect.complete`)."""
+        return self._read("complete", prompt, limit=limit, draw=draw, whole=whole)
+
+    def _read(self, what: str, prompt: Ids, **arguments: Any) -> Scored:
+        shown = {name: repr(np.asarray(v).tolist() if name == "text" else v) for name, v in arguments.items()}
+
+        def read() -> dict[str, Any]:
+            scored: Scored = getattr(self._server.dialect, what)(prompt, **arguments)
+            self.tokens += len(prompt) + len(scored.ids)
+            return scored.to_json()
+
+        return Scored.from_json(self._journal.get({what: shown, "prompt": prompt.tolist()}, read))
+
+
+class Journal:
+    """What a server answered for one shard, in a file that is removed once the shard is stored."""
+
+    def __init__(self, path: Path, check: Callable[[], None]) -> None:
+        """Read what an earlier run kept.
+
+        Args:
+            path: the file.
+            check: raises an error if the server has another model than before; called before an answer is kept.
+        """
+        self.path, self._check, self._lock = path, check, threading.Lock()
+        lines = (line for line in self._guarded("read", lambda: list(read_lines(path))) if line is not None)
+        self._values = {line["key"]: line["value"] for line in lines}
+
+    def get(self, fields: Mapping[str, Any], ask: Callable[[], Any]) -> Any:
+        """Return the answer to a request, and ask for it if it is not kept."""
+        key = key_of(fields)
+        if key not in self._values:
+            value = ask()
+            self._check()
+            with self._lock:
+                self._guarded("written", lambda: append_line(self.path, {"key": key, "value": value}))
+                self._values[key] = value
+        return self._values[key]
+
+    def _guarded(self, what: str, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except OSError as error:
+            raise UserError(
+                f"The cache's {self.path.name} can't be {what}: {error.strerror or error}. Free some disk space, or set"
+                " CONFBENCH_CACHE to another folder."
+            ) from error
+
+
+class ServerExtractor:
+    """Reads shards of questions from a model's server."""
+
+    def __init__(
+        self, server: ServerModel, settings: PromptSettings, specs: Mapping[Signal, PassDefinition[Any]], seed: int
+    ) -> None:
+        self.server, self.settings, self.specs, self.seed = server, settings, specs, seed
+
+    def extract(self, items: Sequence[ModelInput], journal: Path) -> ShardOutput:
+        """Return the answers and signals of a shard's questions.
+
+        Args:
+            items: the questions.
+            journal: file in which each of the server's answers is kept.
+        """
+        started, kept = perf_counter(), Journal(journal, self.server.check_link)
+
+        def ask(item: ModelInput) -> tuple[Ids, dict[Signal, Arrays], int]:
+            fmt = Format.CHOICE if item.options else Format.OPEN
+            whole = any(
+                spec.depths or (Ability.WHOLE in spec.needs(fmt) and not spec.continuations.samples)
+                for spec in self.specs.values()
+            )
+            asked = Asked(self.server, kept, item, self.settings, self.seed, whole=whole)
+            empty = not len(asked.answer)
+            values = {
+                signal: spec.unanswered if empty and spec.unanswered is not None else spec.ask(asked)
+                for signal, spec in self.specs.items()
+            }
+            return asked.answer, values, asked.tokens
+
+        with ThreadPoolExecutor(self.server.parallel or 1) as pool:
+            waiting = [pool.submit(ask, item) for item in items]
+            try:
+                asked = [each.result() for each in waiting]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        stage = "answers" if any(item.answer is None for item in items) else "continuations"
+        columns = {
+            signal: join_values([values[signal] for _, values, _ in asked], ragged=spec.ragged)
+            for signal, spec in self.specs.items()
+        }
+        cost = Cost(sum(tokens for _, _, tokens in asked), perf_counter() - started)
+        return ShardOutput([answer for answer, _, _ in asked], columns, {stage: cost})

@@ -1,0 +1,447 @@
+"""A model behind a server gives the numbers that the same model gives here; faults of the server cost nothing.
+
+The server has llama.cpp's dialect and our model `tiny`, so equal answers must give equal numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
+from bench.api.protocol import FIXED
+from bench.api.question import Message
+from bench.model import server_model, token_sampling
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.server_model import ServerModel
+from bench.model.specs import resolve
+from bench.progress import Silent
+from bench.results.files import read_records
+from bench.servers import client
+from bench.signals.definition import definition
+from bench.signals.reader import Reader
+from bench.store.disk_cache import Store
+from bench.store.lines import append_line
+from tests.kit import splits
+from tests.kit.llama_cpp import LlamaServer, half_a_body
+from tests.kit.place import Place
+from tests.kit.servers import Reply
+
+HOW = "How sure are you?"
+CHOICE: set[Signal] = {
+    ChoiceLogits(), QueryLogits(), Followup(HOW, words=("a", "b")), Followup(HOW, say=3), Text(Of.SAMPLES),
+    TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS, top=2), Samples(3), TokenIds(Of.ANSWER),
+}  # fmt: skip
+OPEN: set[Signal] = {
+    QueryLogits(), Followup(HOW, say=3), TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS),
+    TokenScores(Of.GOLD), Samples(3, 0.7, 0.9), TokenIds(Of.ANSWER),
+}  # fmt: skip
+FEW: frozenset[Signal] = frozenset({ChoiceLogits(), QueryLogits()})
+TIER = (
+    "sequence-probability,perplexity,token-margin,mean-token-entropy,self-certainty,ptrue,verbalised,self-consistency,"
+    "semantic-entropy,degree-matrix,eccentricity,eigenvalues,cocoa,sentence-sar,lts,combined"
+)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> LanguageModel:
+    return LanguageModel(resolve("tiny"), LoadOptions(device="cpu", dtype="float32"))
+
+
+@pytest.fixture
+def server(tiny: LanguageModel) -> Iterator[LlamaServer]:
+    made = LlamaServer(tiny)
+    yield made
+    made.stop()
+
+
+def seed_of(seed: int, question: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{question}\0{number}".encode()).digest()[:4], "big") & 0x7FFFFFFF
+
+
+@pytest.fixture
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local model draws with the numbers that the server takes from each seed."""
+
+    def numbers(seed: int, question: str, n: int, length: int) -> Any:
+        return np.stack([np.random.default_rng(seed_of(seed, question, j)).random(length) for j in range(n)])
+
+    monkeypatch.setattr(token_sampling, "uniform_numbers", numbers)
+
+
+def reader_of(lm: LanguageModel, cache: Path) -> Reader:
+    store = Store(cache)
+    store.prepare()
+    lm.check_identity(store)
+    reader = Reader(lm, store, FIXED, 256, Silent())
+    vars(reader)["protocol"] = reader.protocol.__class__(**{**vars(FIXED), "max_new_tokens_open": 6})
+    return reader
+
+
+def served(server: LlamaServer, parallel: int | None = None) -> ServerModel:
+    return ServerModel(resolve(server.url), LoadOptions(device="cpu"), None, parallel)
+
+
+def columns(lm: LanguageModel, cache: Path, task: Any, signals: set[Signal]) -> dict[Signal, Any]:
+    """What methods get of the signals, before answers are graded."""
+    reader = reader_of(lm, cache)
+    done = reader.read(splits.opened(reader, task), frozenset(signals))
+    return {signal: definition(signal).column(reader.stored(done)) for signal in signals}
+
+
+def shares(logits: Any) -> Any:
+    weights = np.exp(logits - np.nanmax(logits, axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("task", "signals"), [(splits.FewRivers, CHOICE), (splits.OpenRivers, OPEN)])
+@pytest.mark.parametrize("at_once", [None, 3])
+def test_server_signals_are_those_of_the_model(
+    server: LlamaServer, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], at_once: int | None
+) -> None:
+    server.slots = 3
+    here = columns(server.lm, tmp_path / "here", task, signals)
+    there = columns(served(server, at_once), tmp_path / "there", task, signals)
+    for signal, expected in here.items():
+        got = there[signal]
+        if isinstance(signal, ChoiceLogits | QueryLogits) or (isinstance(signal, Followup) and not signal.say):
+            np.testing.assert_allclose(shares(got), shares(expected), atol=1e-5, equal_nan=True)  # less a constant
+            continue
+        if not hasattr(expected, "offsets"):
+            assert got.tolist() == expected.tolist(), signal
+            continue
+        assert got.offsets.tolist() == expected.offsets.tolist(), signal
+        for name in expected.values.dtype.names or ():
+            if name == "entropy" and isinstance(signal, TokenScores) and signal.of is Of.SAMPLES:
+                continue
+            np.testing.assert_allclose(got.values[name], expected.values[name], 1e-5, 1e-5, err_msg=f"{signal} {name}")
+    asked = requests(server)
+    forced = any('"grammar"' in body for body in asked)
+    assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
+    assert len(asked) == len(set(asked)), "nothing is asked twice"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
+def test_server_methods_have_the_confidences_of_the_model(
+    server: LlamaServer, same_draws: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setattr(server_model.ServedFiles, "weights", server.lm.files.weights)  # seeds of fits follow from it
+    place, words = Place(tmp_path), ("--task", task, "--limit", 8, "--train-limit", 10)
+    done = place.run("--model", server.url, *words, "--method", f"{TIER},pik,ccps,it", out="served")
+    place.run("--model", "tiny", "--dtype", "float32", *words, "--method", TIER, out="local")
+    there, here = place.rows("served"), place.rows("local")
+    for name in ("pik", "ccps", "it"):
+        assert "hidden states, output head or gradients, which llama.cpp's server doesn't give" in there[name]["reason"]
+    records = {
+        out: {path.name.split("--")[0]: read_records(path) for path in (tmp_path / out).rglob("*.json")
+              if not path.name.endswith(".failed.json") and path.parent.name == task}
+        for out in ("served", "local")
+    }  # fmt: skip
+    for name, row in here.items():
+        assert row["status"] == there[name]["status"] == "ok", (name, there[name]["reason"])
+        got, expected = records["served"][name], records["local"][name]
+        assert (got.answer, got.correct.tolist()) == (expected.answer, expected.correct.tolist())
+        np.testing.assert_allclose(got.confidence, expected.confidence, atol=1e-5, err_msg=name)
+        if expected.score is not None:
+            np.testing.assert_allclose(got.score, expected.score, atol=1e-5, err_msg=name)
+    assert "llama.cpp's server, tier 4; requests one at a time, each read anew" in done.stdout + done.stderr
+    assert there["ptrue"]["model"].startswith("tiny.served-")
+    assert "127.0.0.1" not in (next((tmp_path / "served").rglob("ptrue*.json"))).read_text()
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(server: LlamaServer, tmp_path: Path) -> Any:
+    """A function that reads signals from the server into one store, and returns their values."""
+
+    def go(cache: str = "cache") -> list[Any]:
+        found = columns(served(server), tmp_path / cache, splits.FewRivers, set(FEW))
+        return [found[signal].tolist() for signal in sorted(FEW, key=repr)]
+
+    return go
+
+
+def requests(server: LlamaServer) -> list[str]:
+    """Calls for completions that are about questions, not the probe's."""
+    return [json.dumps(b, sort_keys=True) for b in server.completions if len(b["prompt"]) > 20]
+
+
+def test_server_killed_in_mid_run_loses_and_repeats_nothing(
+    server: LlamaServer, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, whole = read("undisturbed"), requests(server)
+    monkeypatch.setattr(client, "RETRIES", 0)
+    server.calls.clear()
+
+    def fault(_call: Any, number: int) -> Reply | None:
+        return Reply(raw=lambda connection: connection.close()) if number > 22 else None
+
+    server.fault = fault
+    with pytest.raises(UserError, match=r"can't be reached in 1 tries \(.*\)\. Start it, or correct --model\.$"):
+        read()
+    answered = [json.dumps(b, sort_keys=True) for b in server.completions[:22] if len(b["prompt"]) > 20]
+    server.stop()
+    server.fault = lambda *_: None
+    server.start()
+    server.calls.clear()
+    assert read() == expected
+    assert len(answered) > 3
+    assert set(answered).isdisjoint(requests(server)), "what was answered is not asked again"
+    assert sorted([*answered, *requests(server)]) == sorted(whole)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply("slow down", 429, {"retry-after-ms": "1"}),
+        Reply("loading model", 503, {"retry-after-ms": "1"}),
+        Reply(raw=half_a_body),
+        Reply(seconds=0.6),
+    ],
+    ids=["429", "503", "half a body", "slow"],
+)
+def test_server_that_fails_for_a_while_is_asked_again(
+    server: LlamaServer, read: Any, monkeypatch: pytest.MonkeyPatch, reply: Reply
+) -> None:
+    expected = read("undisturbed")
+    if reply.seconds:
+        monkeypatch.setattr(client, "TIMEOUT_S", 0.5)
+    server.calls.clear()
+    server.fault = lambda _call, number: reply if number in {14, 15, 19} else None
+    assert read() == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (Reply("out of memory", 500), r"failed \(500: out of memory\)\. Wait, or see whether it is well"),
+        (
+            Reply(body=b'{"tokens": [1], "completion_probabilities": [{"id": 1, "logprob": NaN'),
+            "otherwise than expected",
+        ),
+        (Reply(body=b"<html>"), r"answered completion otherwise than expected \(.*<html>\)\. Correct --model"),
+        (
+            Reply(status=400, body=b'{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}'),
+            r"refused the call \(400: too long\)\. Start the server with the context that it had, or a larger one",
+        ),
+        (Reply("who are you", 401), r"refuses the key \(401: who are you\)\. Set OPENAI_API_KEY to one that it takes"),
+    ],
+    ids=["500", "NaN", "no JSON", "context", "key"],
+)
+def test_server_fault_that_stays_is_one_sentence(server: LlamaServer, read: Any, reply: Reply, says: str) -> None:
+    expected = read("undisturbed")
+    server.calls.clear()
+    server.fault = lambda _call, number: reply if number > 17 and not reply.raw else None
+    Reply.encoded, encoded = (
+        (lambda self: self.body or json.dumps({"error": {"message": self.text}}).encode()),
+        Reply.encoded,
+    )
+    try:
+        with pytest.raises(UserError, match=says):
+            read()
+    finally:
+        Reply.encoded = encoded
+    server.fault = lambda *_: None
+    assert read() == expected
+
+
+def fewer(answer: dict[str, Any]) -> None:
+    for entry in answer["completion_probabilities"]:
+        for name in ("top_logprobs", "top_probs"):
+            entry[name] = entry.get(name, [])[:4]
+
+
+def none(answer: dict[str, Any]) -> None:
+    answer["completion_probabilities"] = []
+
+
+def other_tokens(answer: dict[str, Any]) -> None:
+    answer["tokens"] = [token + 1 for token in answer["tokens"]]
+
+
+def impossible(answer: dict[str, Any]) -> None:
+    for entry in answer["completion_probabilities"]:
+        entry["logprob"] = 0.5
+
+
+def cut(answer: dict[str, Any]) -> None:
+    answer["tokens_evaluated"] -= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (fewer, r"each of the answer with 8192 log-probabilities, got . read, and 1 of 1 with \[4\]"),
+        (none, "got . read, and 0 of 1 with none"),
+        (other_tokens, "answers otherwise than it is asked"),
+        (impossible, r"expected log-probabilities, got \[0\.5\]"),
+        (cut, "expected . tokens read, .* got . read"),
+    ],
+)
+def test_server_without_the_log_probabilities_is_refused_at_once(server: LlamaServer, change: Any, says: str) -> None:
+    server.change = change
+    with pytest.raises(UserError, match=says):
+        served(server)
+
+
+def test_server_that_reports_sampled_probabilities_is_refused(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sampled(body: dict[str, Any]) -> dict[str, Any]:
+        """Log-probabilities at the temperature, as some servers report them."""
+        answer = LlamaServer.complete(server, body)
+        for entry in answer["completion_probabilities"] if body["temperature"] > 0 else ():
+            for each in entry.get("top_logprobs", []):
+                each["logprob"] /= body["temperature"]
+        return answer
+
+    monkeypatch.setattr(server, "complete", sampled)
+    with pytest.raises(UserError, match="log-probabilities of the model itself, got others with another temperature"):
+        served(server)
+
+
+def test_server_of_an_old_kind_lacks_given_texts(server: LlamaServer) -> None:
+    server.fault = lambda call, _n: Reply("failed to parse grammar", 400) if "grammar" in call.body else None
+    model = served(server)
+    assert model.missing(definition(QueryLogits()).needs(splits.FewRivers.format)) is None
+    assert model.missing(definition(TokenScores()).needs(splits.FewRivers.format)) == (
+        "it reads log-probabilities of given texts, which llama.cpp's server doesn't give"
+    )
+    assert any("which needs a newer server" in note for note in model.notes)
+
+
+@pytest.fixture
+def other(tiny: LanguageModel) -> Any:
+    """The same model with other weights."""
+    changed = copy.copy(tiny)
+    head = tiny.head
+    vars(changed)["head"] = copy.copy(head).__class__(head.weight * 1.1, head.bias, head.scale, head.softcap, head.norm)
+    return changed
+
+
+def test_server_with_another_model_after_a_restart_is_noticed(server: LlamaServer, read: Any, other: Any) -> None:
+    tiny, expected = server.lm, read("undisturbed")
+    server.calls.clear()
+
+    def restart(_call: Any, number: int) -> Reply | None:
+        if number == 16:
+            server.stop()
+            server.lm = other
+            server.start()
+            server.fault = lambda *_: None
+            return Reply(raw=lambda connection: connection.close())
+        return None
+
+    server.fault = restart
+    told = r"answers otherwise than before: during the run log-probabilities of '/models/tiny.gguf' after fixed prompts"
+    with pytest.raises(UserError, match=told):
+        read()
+    with pytest.raises(UserError, match=r"since it was first read .* differ by up to .*; it has another model"):
+        read()
+    server.lm = tiny
+    assert read() == expected, "nothing of the other model is kept"
+
+
+def test_server_whose_model_has_another_name_is_another_model(server: LlamaServer, read: Any, other: Any) -> None:
+    first = read()
+    server.lm, server.alias = other, "other"
+    assert read() != first
+
+
+def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
+    from bench.signals.server_extractor import Journal
+
+    path = tmp_path / "asked.jsonl"
+    journal = Journal(path, lambda: None)
+    assert [journal.get({"a": 1}, lambda: 0.1), journal.get({"a": 1}, lambda: math.nan)] == [0.1, 0.1]
+    with path.open("ab") as file:
+        file.write(b'{"key": "half')
+    again = Journal(path, lambda: None)
+    assert again.get({"a": 1}, lambda: 2) == 0.1
+    append_line(path, {"key": "k", "value": 3})
+    assert path.read_bytes().count(b"\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--served", "x"), "doesn't serve the model 'x'; it serves /models/tiny.gguf. Correct --served."),
+        (
+            ("--parallel", 4),
+            "--parallel 4: this server takes at most 1 at once; name no more, or start it with more slots",
+        ),
+        (("--dtype", "float32"), "--dtype: expected a model that is loaded here, got a server's as --model"),
+        (("--save-heads", "heads"), "--save-heads: expected a model that is loaded here"),
+    ],
+)
+def test_server_options_that_do_not_fit_are_refused(
+    server: LlamaServer, tmp_path: Path, words: tuple[Any, ...], says: str
+) -> None:
+    common = ("run", "--model", server.url, "--task", "atlas-choice", "--method", "ptrue")
+    assert says in Place(tmp_path).refused(*common, *words)
+
+
+def test_server_is_described_by_doctor(server: LlamaServer, tmp_path: Path) -> None:
+    said = Place(tmp_path).done("doctor", "--model", server.url, "--task", "atlas-choice").stdout
+    assert "llama.cpp with tiny.served-" in said
+    assert "read by:       tier 4: text, log-probabilities of the likeliest tokens" in said
+    assert "choice tasks:  cocoa, combined," in said
+    assert "; not ccps, ct, eigenscore, it, litcab," in said
+    assert "open tasks" not in said
+    assert "atlas-choice: dev 40" in said
+
+
+def test_options_of_servers_need_one(tmp_path: Path) -> None:
+    said = Place(tmp_path).refused("run", "--model", "tiny", "--method", "ptrue", "--served", "x")
+    assert said == "--served x: expected the URL of a server as --model, got 'tiny'."
+    closed = Place(tmp_path).refused("params", "--model", "http://me:secret@127.0.0.1:9/v1")
+    assert closed.startswith("Model 'http://127.0.0.1:9/v1': expected an alias, Hub id, folder or GGUF file here")
+
+
+# --- the real one -----------------------------------------------------------------------------------------------------
+
+W3 = (
+    "1 9690 198 21350 351 582 4386 30 2 198 1 4093 198 14413 314 253 4354 47 198 24 81 727 1076 198 24 82 727 11977 198"
+    " 24 83 727 5692 198 24 84 727 6376 198 21350 42 2 198 1 520 9531 198"
+)
+W5 = "1 9690 198 21350 13099 30 2 198 1 4093 198 5820 260 3575 282 4617 30 2 198 1 520 9531 198"
+
+
+@pytest.mark.slow
+def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
+    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+    file = Path(os.environ.get("CONFBENCH_GGUF", "")) / "smollm2-135m-instruct-q4_1.gguf"
+    if not os.environ.get("CONFBENCH_GGUF") or not file.is_file():
+        pytest.skip(f"CONFBENCH_GGUF names no folder with {file.name}")
+    xllamacpp = pytest.importorskip("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 4096, 1, False
+    running = xllamacpp.Server(params)
+    lm = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
+    assert lm.label.startswith("smollm2-135m-instruct-q4_1.served-")
+    turns = [Message("system", "Answer briefly."), Message("user", "Name the capital of Australia.")]
+    question, asked = (np.asarray(list(map(int, text.split())), dtype=np.int32) for text in (W3, W5))
+    assert lm.chat.encode([lm.chat.render(turns)])[0].tolist() == asked.tolist()
+    letters = lm.dialect.chosen(question, np.asarray([81, 82, 83, 84], dtype=np.int32))
+    np.testing.assert_allclose(np.exp(letters), [0.2391, 0.1154, 0.3791, 0.2664], atol=0.04)
+    whole = lm.dialect.complete(question, 1, whole=True).first
+    assert whole is not None
+    np.testing.assert_allclose(shares(whole[81:85]), np.exp(letters), atol=1e-4)
+    text = np.asarray([7306, 38024, 314, 260, 3575, 282, 4617, 30], dtype=np.int32)
+    assert lm.dialect.given(asked, text).log_probability.sum() == pytest.approx(-8.97, abs=0.6)
+    answer = lm.dialect.complete(asked, 20)
+    assert lm.chat.decode(answer.ids.tolist()) == "The capital of Australia is Canberra."
+    forced = lm.dialect.given(asked, answer.ids, whole=True)
+    np.testing.assert_allclose(forced.log_probability, answer.log_probability, atol=2e-3)
