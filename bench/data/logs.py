@@ -275,6 +275,7 @@ def inspect_columns(path: Path) -> list[dict[str, Any]]:
         for what in ("metadata", "store"):
             values |= {f"{what}_{key}": part for key, part in _as_mapping(sample.get(what)).items()}
         rows.append({key: value for key, value in values.items() if isinstance(value, bool | int | float | str)})
+    rows.sort(key=lambda row: row["epoch"] if isinstance(row.get("epoch"), int) else 1)
     if not rows:
         raise UserError(f"{path.name}: expected samples with scores in the log, found none; was the run finished?")
     return rows

@@ -132,14 +132,15 @@ class AuditRequest:
     id: str | None = None
     """Name of the question. Default: id, if there is such a column; without one each row is a question."""
     subject: str | None = None
-    """Subject of the question. Default: subject, if there is such a column."""
+    """Subject of the question; intervals speak of other questions of the same subjects. Default: subject, if there is
+    such a column."""
     group: str | None = None
     """Model that answered: a table for each, and paired tests between them. Default: group, if there is such a column;
     in logs of Inspect the model. `file` is the name of the file."""
     split: str | None = None
     """Split of the row, for --learn-on. Default: split, if there is such a column."""
     scale: Annotated[Names, Heading("Values")] = ()
-    """100 for confidences from 0 to 100; or of one column, NAME=100."""
+    """100 for confidences from 0 to 100, or 10; or of one column, NAME=100."""
     words: Annotated[Names, OptionName("--words")] = ()
     """Numbers for words, e.g. high=0.9,medium=0.6,low=0.3."""
     recalibrate: Annotated[Names, Heading("What is computed")] = ()

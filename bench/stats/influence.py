@@ -41,8 +41,8 @@ class Influence(NamedTuple):
     """Variance term of second order, added to the variance from influences in the interval of one method. It is above 0
     for RMSCE only, see `_rmsce`."""
     inputs: FloatArray = np.empty(0)
-    """What the metric is computed from, one number for each question, e.g. its confidence; shape (n,), empty if
-    unknown. Two methods differ on a question if these numbers differ."""
+    """What the metric is computed from, one number for each question, e.g. its confidence p, or -1 - p if the answer
+    is wrong; shape (n,), empty if unknown. Two methods differ on a question if these numbers differ."""
 
 
 def influence(
@@ -64,6 +64,7 @@ def influence(
     """
     values = order if METRICS[metric].is_rank_based else confidence
     compute, inputs = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
+    inputs = np.where(correct, inputs, -1.0 - inputs)  # answers of two models differ, too
     if average == "questions":
         result = compute(values, correct)
         return None if result is None else result._replace(inputs=inputs)

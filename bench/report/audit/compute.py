@@ -18,7 +18,7 @@ from bench import metrics, stats
 from bench.api import BoolArray, FloatArray, UserError
 from bench.api.errors import did_you_mean
 from bench.api.protocol import Protocol
-from bench.data.confidence_files import INSPECT, Sheet
+from bench.data.confidence_files import Sheet
 from bench.metrics.recalibration import RECALIBRATORS, Recalibrator, create_recalibrator, stratified_folds
 from bench.metrics.scaling import Scale
 from bench.metrics.summary import rows_of_subjects
@@ -40,7 +40,7 @@ LEVEL = 0.95
 _NULL_LABELS = 10_000_000
 """Labels that the test of calibration draws at most, all draws together; at least 99 draws are made."""
 _COMPARED = ("brier", "rmsce", "auroc")
-_PILE, _STEPS, _TWO = 0.5, (0.1, 0.05, 0.01), 2
+_PILE, _STEPS, _TWO, _ONE_PERCENT = 0.5, (0.1, 0.05, 0.01), 2, 0.01
 """Share of one value among confidences from which on a footnote says so; steps to which confidences may be rounded."""
 Records = Mapping[tuple[str, str], QuestionRecords]
 """(group, confidence) -> values per question, sorted by id."""
@@ -138,12 +138,20 @@ def _results(
     """Yield the result rows of a group with their records."""
     rows = np.flatnonzero(np.asarray(values.group, dtype=object) == group)
     learned, judged = rows[values.learned[rows]], rows[~values.learned[rows]]
-    first = {values.id[k]: k for k in judged[::-1].tolist()}
-    repeated = judged.size - len(first)
-    if repeated > judged.size / 2 and INSPECT not in sheet.kinds:  # which has epochs
+    first, cells = dict[str, int](), [values.correct, *values.confidences.values()]
+    epoch = sheet.columns.get("epoch") if sheet.is_inspect else None
+    for k in judged.tolist():
+        j = first.setdefault(values.id[k], k)
+        is_copy = all(cell[j] == cell[k] for cell in cells)
+        if not (is_copy or (epoch and epoch[j] != epoch[k])):
+            raise UserError(
+                f"{sheet.where[k]}: it has the id {values.id[k]!r} of {sheet.where[j]}, but another grade or"
+                " confidence; name the column of models with --group (or --group file), or of questions with --id"
+            )
+    if both := {values.id[k] for k in learned.tolist()} & set(first):
         raise UserError(
-            f"{sheet.name}, {group}: {repeated:,} of {judged.size:,} rows repeat the id of an earlier one, so it is"
-            " none of a question; name another column with --id, or split models with --group"
+            f"{sheet.name}: {len(both):,} ids, e.g. {min(both)!r}, are among the rows to learn on and among those to"
+            " judge, which must be other questions; take them out of one, or name another column with --id"
         )
     least = 1 if learned.size or not (request.recalibrate or request.uncertainties) else _TWO
     if judged.size < least or (request.learn_on and not learned.size):
@@ -152,7 +160,7 @@ def _results(
             f" {judged.size:,}; leave these rows out, or --learn-on"
         )
     ids = sorted(first)
-    judged = np.array([first[key] for key in ids])
+    repeated, judged = judged.size - len(ids), np.array([first[key] for key in ids])
     correct, subject = values.correct[judged], [values.subject[k] for k in judged]
     lone = sum(n == 1 for n in Counter(subject).values())
     counts = {
@@ -172,6 +180,9 @@ def _results(
         name, confidence, score = column.replace(RECALIBRATED, "_"), numbers[judged], None
         learn = (numbers[learned], values.correct[learned]) if learned.size else None
         notes = list(_findings(confidence))
+        fractions = np.count_nonzero((confidence > 0) & (confidence < _ONE_PERCENT))
+        if fractions and not {"100", f"{column}=100"}.isdisjoint(request.scale):
+            notes.append(f"with --scale 100 {fractions:,} of its numbers are below 1: were these written from 0 to 1?")
         if column in request.uncertainties:
             score, confidence = confidence, _learned(Scale.fit, confidence, correct, learn)
             learn = learn and (Scale.fit(*learn).apply(learn[0]), learn[1])

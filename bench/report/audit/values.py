@@ -7,6 +7,7 @@ sentence. Example: `read_values(sheet, AuditRequest(confidences=("verbal",))).co
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
@@ -16,7 +17,7 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray, UserError
 from bench.api.errors import did_you_mean
-from bench.data.confidence_files import INSPECT, LM_EVAL, Sheet
+from bench.data.confidence_files import ROLES, Sheet
 from bench.report.selection import AuditRequest
 from bench.report.text import join
 
@@ -26,6 +27,7 @@ _RIGHT: Mapping[str, bool] = {
 }
 """Grades as text; C, I and N (no answer) are those of Inspect."""
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+_NONE = frozenset({"None", "nan", "NaT", "<NA>"})
 ALL = "all answers"
 """Group of all rows, if there is no column of groups."""
 _MOST_GROUPS = 50
@@ -52,8 +54,8 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
     Raises:
         UserError: a column is missing, a value isn't what its column needs, or options contradict each other.
     """
-    name, columns, is_inspect = sheet.name, sheet.columns, INSPECT in sheet.kinds
-    roles = {role: getattr(request, role) or role * (role in columns) for role in ("id", "subject", "group", "split")}
+    name, columns, is_inspect = sheet.name, sheet.columns, sheet.is_inspect
+    roles = {role: getattr(request, role) or role * (role in columns) for role in ROLES}
     roles["group"] = roles["group"] or "model" * is_inspect
     named = [request.correct, *filter(None, roles.values()), *request.by, *request.uncertainties, *request.confidences]
     there = join(column for column in columns if column != "file")
@@ -62,18 +64,21 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
         hint = did_you_mean(column, columns)
         raise UserError(f"{name}: expected a column {column!r}, found only {there}{option}.{hint}")
     others = [column for column in columns if column not in {*named, "file", *["epoch", "task"] * is_inspect}]
-    likely = [x for x in others if "confidence" in x.casefold() or (x == "softmax" and LM_EVAL in sheet.kinds)]
+    likely = [column for column in others if "confidence" in column.casefold()]
     confidences = request.confidences or ([] if request.uncertainties else likely or others * (not is_inspect))
     if not confidences and not request.uncertainties:
         raise UserError(f"{name}: expected a column of confidences, found only {there}; name it with --confidence")
     words = {word.casefold(): value for word, value in (pair_of(x, "--words", "high=0.9") for x in request.words)}
     scales = {x.rpartition("=")[0]: x.rpartition("=")[2] for x in request.scale}
-    if set(scales) - {"", *confidences} or set(scales.values()) - {"1", "100"}:
-        raise UserError(f"--scale: expected 100, or NAME=100 of a column of confidences, got {join(request.scale)}")
+    if set(scales) - {"", *confidences} or set(scales.values()) - {"1", "10", "100"}:
+        raise UserError(f"--scale: expected 100, 10 or NAME=100 of a column of confidences, got {join(request.scale)}")
     most = {column: float(scales.get(column, scales.get("", 1))) for column in confidences}
     values = {column: _confidences(sheet, column, most[column], words) for column in confidences}
     values |= {column: -_numbers(sheet, column, "a number", {}) for column in request.uncertainties}
     texts = {role: _texts(columns[column]) if column else [""] * len(sheet.where) for role, column in roles.items()}
+    if roles["id"] and "" in texts["id"]:
+        k, advice = texts["id"].index(""), "write one into each row, or name another column (--id)"
+        raise _error(sheet, k, roles["id"], "the question's id", advice)
     unknown = [split for split in request.learn_on if split not in texts["split"]]
     learned = np.isin(np.asarray(texts["split"], dtype=object), request.learn_on)
     if unknown or learned.all() or (request.learn_on and not (request.recalibrate or request.uncertainties)):
@@ -88,7 +93,8 @@ def read_values(sheet: Sheet, request: AuditRequest) -> Values:
         )
     return Values(
         id=texts["id"] if roles["id"] else [f"row {k}" for k in range(len(sheet.where))],
-        subject=texts["subject"], group=texts["group"] if roles["group"] else [ALL] * len(sheet.where),
+        subject=texts["subject"],
+        group=[text or "(none)" if roles["group"] else ALL for text in texts["group"]],
         learned=learned, correct=_grades(sheet, request.correct), confidences=values,
         by={column: _texts(columns[column]) for column in request.by},
     )  # fmt: skip
@@ -108,7 +114,8 @@ def pair_of(text: str, option: str, example: str) -> tuple[str, float]:
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
-    return ["" if value is None else str(value) for value in values]
+    """Return values as texts; empty where there is none."""
+    return ["" if str(value) in _NONE and not isinstance(value, str) else str(value) for value in values]
 
 
 def _grades(sheet: Sheet, column: str) -> BoolArray:
@@ -123,12 +130,14 @@ def _confidences(sheet: Sheet, column: str, most: float, words: Mapping[str, flo
     expected, advice = f"a number from 0 to {most:g}", "correct it, or name the columns of confidences (--confidence)"
     numbers = _numbers(sheet, column, expected, words)
     for k in np.flatnonzero((numbers < 0) | (numbers > most)).tolist():
-        hint = f"if this column goes up to 100, say --scale {column}=100; else " * bool(most == 1 < numbers[k])
+        up_to = 10 if numbers.max() <= 10 else 100  # noqa: PLR2004
+        hint = f"if this column goes up to {up_to}, say --scale {column}={up_to}; else " * bool(most == 1 < numbers[k])
+        hint += "of log-probabilities write exp(value); else " * bool(numbers.max() <= 0)
         raise _error(sheet, k, column, expected, hint + advice)
-    if most > 1 and np.nanmax(numbers, initial=0.0) <= 1:
+    if most > 1 and np.nanmax(numbers, initial=0.0) <= most / 10:
         raise UserError(
             f"{sheet.name}: with --scale {most:g} expected numbers up to {most:g} in column {column!r}, but none is"
-            " above 1; leave out --scale, or name the columns that it is for (--scale NAME=100)"
+            f" above {most / 10:g}; leave out --scale, or name another or the columns that it is for (--scale NAME=10)"
         )
     numbers /= most
     for k in np.flatnonzero(np.isnan(numbers)).tolist():
@@ -139,22 +148,25 @@ def _confidences(sheet: Sheet, column: str, most: float, words: Mapping[str, flo
 def _numbers(sheet: Sheet, column: str, expected: str, words: Mapping[str, float]) -> FloatArray:
     """Return the numbers of a column; words that have a number are NaN."""
     values = sheet.columns[column]
-    with suppress(ValueError, TypeError):  # at once, where all are numbers
+    with suppress(ValueError, TypeError, OverflowError):  # at once, where all are numbers
         plain = np.array(values, dtype=np.float64)
-        if np.isfinite(plain).all() and bool not in set(map(type, values)):
+        if plain.ndim == 1 and np.isfinite(plain).all() and not {bool, np.bool_} & set(map(type, values)):
             return plain
-    if missing := [k for k, value in enumerate(values) if str(value).strip().casefold() in _MISSING]:
+    if missing := [k for k, value in enumerate(values) if str(value).strip().casefold() in _MISSING - words.keys()]:
         advice = "take such rows out, or write what your program takes instead"
         raise _error(
             sheet, missing[0], column, expected, f"{len(missing):,} of {len(values):,} rows have none: {advice}"
         )
     numbers = [_number(value, words) for value in values]
     if None in numbers:
-        k, advice = numbers.index(None), "write numbers with a point and without a sign of percent"
-        unknown = {x for x in values if isinstance(x, str) and x.isalpha() and x.casefold() not in words}
-        if values[k] in unknown:
-            advice = f"give words numbers (--words {','.join(f'{word}=...' for word in sorted(unknown)[:5])})"
-        raise _error(sheet, k, column, expected, f"{advice}, or name the columns of confidences (--confidence)")
+        k, name = numbers.index(None), "name the columns of confidences (--confidence)"
+        advice = f"write numbers with a point and without a sign of percent, or {name}"
+        texts = {x.strip() for x in values if isinstance(x, str)}
+        unknown = sorted(x for x in texts if x.replace(" ", "").isalpha() and x.casefold() not in words)
+        if str(values[k]).strip() in unknown:
+            numbered = shlex.quote(",".join(f"{word}=..." for word in unknown[:5]))
+            advice = f"{name}, or give words numbers (--words {numbered})"
+        raise _error(sheet, k, column, expected, advice)
     return np.array(numbers, dtype=np.float64)
 
 
@@ -164,7 +176,7 @@ def _number(value: object, words: Mapping[str, float]) -> float | None:
         return None
     if isinstance(value, str) and value.strip().casefold() in words:
         return math.nan
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         return number if math.isfinite(number := float(value)) else None
     return None
 

@@ -44,7 +44,7 @@ class Audit(Results):
         found = audit(sheet, request)
         rows = tuple(row for table in found.tables for row in table.rows)
         selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
-        alone = "groups share no question (by id), so they are not compared; --id names the column of questions"
+        alone = "no question is in all groups (by id), so they are not compared; --id names the column of questions"
         notes = (alone,) * (len(found.tables) > 1 and not found.compared)
         return cls(selection, rows, notes, whole=found.tables, records=found.records_of, found=found)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import bench
 from bench.api import UserError
@@ -99,20 +104,31 @@ ROWS = {"id": ["a", "b"], "correct": [True, False], "p": [0.5, 0.7]}
         ({"p": [0.5, float("nan")]}, {}, "row 1: .* got nan; 1 of 2 rows have none"),
         ({"p": ["0.5", "NaN"]}, {}, "1 of 2 rows have none"),
         ({"p": [0.5, None]}, {}, "1 of 2 rows have none"),
-        ({"p": [0.5, 1.7]}, {}, "row 1: .* got 1.7; if this column goes up to 100, say --scale p=100"),
+        ({"p": [0.5, 1.7]}, {}, "row 1: .* got 1.7; if this column goes up to 10, say --scale p=10"),
+        ({"p": [7, 85]}, {}, "row 0: .* got 7; if this column goes up to 100, say --scale p=100"),
         ({"p": [0.5, -0.2]}, {}, "row 1: .* got -0.2; correct it"),
+        ({"p": [-0.5, -0.2]}, {}, r"got -0.5; of log-probabilities write exp\(value\)"),
+        ({"p": [[0.5], [0.7]]}, {}, r"row 0: expected a number .* got \[0.5\]"),
+        ({"p": [{"value": 0.5}, {"value": 0.7}]}, {}, "row 0: expected a number"),
+        ({"p": [0.5, 10**400]}, {}, "row 1: expected a number"),
+        ({"p": [0.5, np.bool_(True)]}, {}, "row 1: expected a number"),
+        ({"p": ["very high", "low"]}, {}, "--words 'low=...,very high=...'"),
+        ({"p": [5, 7]}, {"scale": "100"}, "none is above 10; leave out --scale"),
+        ({"id": ["a", None]}, {}, "row 1: expected the question's id in column 'id', got nan"),
+        ({"id": [1, float("nan")]}, {}, "row 1: expected the question's id"),
+        ({"id": ["a", "a"]}, {}, "row 1: it has the id 'a' of row 0, but another grade or confidence; .* --group"),
         ({"p": [0.5, float("inf")]}, {}, "got inf"),
         ({"p": [True, False]}, {}, "got True"),
         ({"p": ["high", "low"]}, {}, r"give words numbers \(--words high=...,low=...\)"),
         ({"p": ["high", "low"]}, {"words": "high=0.9"}, r"row 1: .*\(--words low=...\)"),
         ({}, {"words": "high"}, "--words: expected a name and a number from 0 to 1, e.g. high=0.9, got 'high'"),
         ({}, {"words": "high=90"}, "--words: expected"),
-        ({}, {"scale": "100"}, "none is above 1; leave out --scale"),
+        ({}, {"scale": "100"}, "none is above 10; leave out --scale"),
         ({}, {"scale": "50"}, "--scale: expected 100"),
         ({}, {"scale": "q=100"}, "--scale: expected 100"),
         ({"correct": [1, 0.5]}, {}, "row 1: expected true or false, 1 or 0, C or I in column 'correct', got 0.5"),
         ({"correct": [1, None]}, {}, "row 1: expected true or false"),
-        ({"note": ["a text", "b"]}, {}, "in column 'note', got 'a text'; .* name the columns of confidences"),
+        ({"note": ["a text", "b"]}, {}, "in column 'note', got 'a text'; name the columns of confidences"),
         ({}, {"recalibrate": "magic"}, "--recalibrate: no recalibration 'magic'"),
         ({}, {"learn_on": "dev"}, "--learn-on dev: expected splits of which there are rows"),
         ({"split": ["dev", "dev"]}, {"learn_on": "dev", "recalibrate": "platt"}, "--learn-on dev: .*others to judge"),
@@ -131,6 +147,42 @@ def test_value_or_option_that_is_unclear_is_refused(
         bench.audit(pd.DataFrame({**ROWS, **changes}), **options)
 
 
+def test_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.table([[True, False], [0.5, 0.7], [0.1, 0.2]], names=["correct", "p", "p"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for data in (tmp_path / "a.parquet", pd.DataFrame({"correct": [1, 0], 1: [0.5, 0.7], "1": [0.1, 0.2]})):
+        with pytest.raises(UserError, match="expected each column once, found one twice"):
+            bench.audit(data)
+
+
+def test_index_of_a_frame_that_is_named_like_a_role_has_it() -> None:
+    table = pd.concat([pd.DataFrame({**ROWS, "p": [0.5, p]}) for p in (0.6, 0.7)])
+    with pytest.raises(UserError, match="row 3: it has the id 'b' of row 1"):
+        bench.audit(table.set_index("id"))
+
+
+def inspect_log(path: Path, task: str, samples: Sequence[tuple[int, int, str, float]]) -> Path:
+    """A log of Inspect with (id, epoch, grade, confidence) of each sample."""
+    scored = [
+        {"id": id_, "epoch": epoch, "scores": {"match": {"value": grade, "metadata": {"confidence": p}}}}
+        for id_, epoch, grade, p in samples
+    ]
+    path.write_text(json.dumps({"eval": {"task": task, "model": "m"}, "samples": scored}), encoding="utf-8")
+    return path
+
+
+def test_inspect_logs_of_one_model_are_not_taken_for_repeats(tmp_path: Path) -> None:
+    first = inspect_log(tmp_path / "a.json", "quiz", [(1, 2, "I", 0.3), (2, 1, "C", 0.9), (1, 1, "C", 0.8)])
+    assert bench.audit(first).questions()["confidence"].tolist() == [0.8, 0.9]  # the first epoch, not the first done
+    other = inspect_log(tmp_path / "b.json", "law", [(1, 1, "I", 0.1)])
+    (table,) = bench.audit([first, other]).tables  # whose ids are the same numbers
+    assert (table.task, table.lines[0].n) == ("quiz, law", 3)
+    again = inspect_log(tmp_path / "c.json", "quiz", [(1, 1, "I", 0.5)])
+    with pytest.raises(UserError, match=r"c.json row 0: it has the id '1' of a.json row 1, .*--group file"):
+        bench.audit([first, again])
+    assert len(bench.audit([first, again], group="file").tables) == 2
+
+
 def test_values_are_read_as_they_are_named() -> None:
     table = pd.DataFrame({"right": ["C", "N", "I", "yes"], "p": ["80", "High", "20", " 5 "], "q": [0.1, 0.2, 0.3, 0.4]})
     audit = bench.audit(table, correct="right", confidences="p,q", scale="p=100", words="high=0.9")
@@ -138,3 +190,5 @@ def test_values_are_read_as_they_are_named() -> None:
     assert values["p"].tolist() == [0.8, 0.9, 0.2, 0.05]
     assert values["q"].tolist() == [0.1, 0.2, 0.3, 0.4]
     assert audit.tables[0].rows[0].llm_accuracy == 0.5
+    tens = bench.audit(pd.DataFrame({**ROWS, "p": ["none", 7]}), scale="10", words="none=0.1")
+    assert tens.questions()["confidence"].tolist() == [0.1, 0.7]

@@ -14,7 +14,7 @@ import pytest
 
 import bench
 from bench.api import UserError
-from bench.data.confidence_files import INSPECT, Sheet
+from bench.data.confidence_files import Sheet
 from bench.report.notebook.audit import Audit
 from bench.report.selection import AuditRequest
 from bench.stats import overconfidence_of
@@ -167,6 +167,12 @@ def test_audit_says_what_values_cannot_show(values: list[float], said: str) -> N
     assert any(note.startswith(said) for note in notes) if said else not notes
 
 
+def test_audit_says_which_numbers_from_0_to_100_may_be_fractions() -> None:
+    table = frame(200).assign(verbal=lambda t: np.where(t.index < 150, 100 * t.logprob, t.logprob).round(2))
+    notes = bench.audit(table, confidences="verbal", scale="100").tables[0].lines[0].notes
+    assert notes == ("with --scale 100 50 of its numbers are below 1: were these written from 0 to 1?",)
+
+
 def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
     table = frame()
     audit = bench.audit(pd.concat([table, table[:50]]).assign(subject=["one"] + ["many"] * 649))
@@ -174,13 +180,13 @@ def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
     facts = " ".join(audit.tables[0].facts)
     assert "rows with the id of an earlier row, left out: 50." in facts
     assert "subjects of one row, of which nothing can be said: 1." in facts
-    with pytest.raises(UserError, match=r"597 of 600 rows repeat the id of an earlier one.*--group"):
-        bench.audit(table.assign(id=[f"q{k % 3}" for k in range(600)]))
+    with pytest.raises(UserError, match=r"row 600: it has the id 'q0' of row 0, but another grade.*--group"):
+        bench.audit(pd.concat([table.assign(model="a"), table.assign(model="b", logprob=0.9)]), confidences="logprob")
 
 
 def test_audit_of_an_inspect_log_judges_the_first_epoch() -> None:
     table = {name: column.tolist() * 4 for name, column in frame(200).items()}
-    sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, frozenset({INSPECT}))
+    sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, is_inspect=True)
     audit = Audit.of(sheet, AuditRequest(confidences=("logprob",)))
     assert (audit.tables[0].model, audit.tables[0].lines[0].n) == ("m", 200)
 
@@ -196,6 +202,12 @@ def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
     crossed = bench.audit(table, confidences="verbal", recalibrate="platt").tables[0].lines[1]
     assert crossed.notes == ("recalibrated by cross-fitting, in five parts",)
     assert crossed.n == 900
+
+
+def test_audit_refuses_to_judge_questions_that_were_learned_on() -> None:
+    both = pd.concat([frame().assign(split="dev"), frame()[:9].assign(split="test")])
+    with pytest.raises(UserError, match=r"9 ids, e.g. 'q0', are among the rows to learn on and among those to judge"):
+        bench.audit(both, recalibrate="isotonic", learn_on="dev")
 
 
 def test_audit_recalibration_never_sees_the_answer_it_maps() -> None:
@@ -228,7 +240,17 @@ def test_audit_compares_groups_on_the_questions_they_share() -> None:
     assert "big is better" in audit.report().render("md")
     alone = bench.audit(table.assign(id=range(len(table))), confidences="confidence")
     assert len(alone.notes) == 1
-    assert alone.notes[0].startswith("groups share no question (by id), so they are not compared")
+    assert alone.notes[0].startswith("no question is in all groups (by id), so they are not compared")
+
+
+def test_audit_compares_groups_of_equal_confidences_by_their_answers() -> None:
+    right = np.arange(400) % 10 > 0
+    good = pd.DataFrame({"id": range(400), "correct": right, "judge": 0.9, "group": "good"})
+    bad = good.assign(correct=np.arange(400) % 2 > 0, group="bad")
+    (compared,) = bench.audit(pd.concat([good, bad]), confidences="judge").found.compared
+    for metric in ("brier", "rmsce"):
+        (pair,) = (pair for pair in compared.standings.pairs if pair.metric == metric)  # type: ignore[union-attr]
+        assert (pair.p_corrected or 1) < 0.001, metric
 
 
 def test_audit_by_finds_where_confidences_are_off_worst_first() -> None:
