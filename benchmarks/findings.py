@@ -196,8 +196,9 @@ def _outcome(claim: Claim, test: Comparison[str] | None, p: float | None) -> str
 
 def methods_by_score(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     """Return all methods by their mean Brier score over tasks and sources, the best first."""
-    names = {name for cell in data.values() for name in cell.confidence}
-    return sorted(names, key=lambda name: np.mean([value(cell, name, "brier") for cell in data.values()]))
+    names = sorted({name for cell in data.values() for name in cell.confidence})
+    means = {name: np.nanmean([value(cell, name, "brier") for cell in data.values()]) for name in names}
+    return sorted(names, key=lambda name: round(float(means[name]), 9))  # equal ones stay in the order of names
 
 
 def value(cell: Cells, method: str, metric: str) -> float:

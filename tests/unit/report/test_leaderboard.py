@@ -32,7 +32,9 @@ def cell(tmp_path: Path) -> Path:
     (tmp_path / "tiny/atlas-oe").mkdir(parents=True)
     for file in RESULTS.glob("tiny/atlas-oe/ptrue--demo--s0.*"):
         shutil.copy(file, tmp_path / "tiny/atlas-oe" / file.name)
-    shutil.copytree(RESULTS / "questions", tmp_path / "questions")
+    (tmp_path / "questions").mkdir()
+    for file in RESULTS.glob("questions/atlas-*"):
+        shutil.copy(file, tmp_path / "questions" / file.name)
     return tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
 
 

@@ -303,7 +303,8 @@ def test_page_is_the_same_for_any_order_of_files():
 def test_page_explains_groups_metrics_and_colours():
     built, grouped = comparison().page(), parts().page()
     assert built["methods"] == [
-        {"name": name, "colour": built_in().of(name).colour, "group": "paper", "part": 0} for name in ("ptrue", "ccps")
+        {"name": name, "colour": built_in().of(name).colour, "group": "paper", "part": 0, "needs": needs}
+        for name, needs in {"ptrue": ("logits",), "ccps": ("states",)}.items()
     ]
     better = {metric["name"]: metric["better"] for metric in built["metrics"]}
     assert (better["ece"], better["auroc"], better["ece_floor"]) == (-1, 1, 0)

@@ -92,8 +92,9 @@ SETTINGS: list[dict[str, Any]] = [
 NOT_KEPT = {
     "plugins", "task_files", "data_dir", "out", "overwrite", "save_heads", "cache", "dry_run", "max_time",
     "method_timeout", "debug", "device", "devices", "tokenizer", "engine", "workers", "address", "trust_remote_code",
+    "served", "parallel",
 }  # fmt: skip
-"""Files, machines and what changes no number; where a tokenizer is, the result doesn't say."""
+"""Files, machines, servers and what changes no number; where a tokenizer is, the result doesn't say."""
 
 
 @pytest.mark.parametrize("own", SETTINGS, ids=",".join)
