@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.metrics import METRICS
 from bench.report import page as report
+from bench.report import write
+from bench.report.selection import ReportRequest
 from tests.browser.conftest import MARKUP, SCRIPT, TEXTS
 
 pytestmark = pytest.mark.browser
@@ -462,3 +466,15 @@ def test_policy_stops_what_is_not_the_page(chromium, file):
     page.evaluate("() => fetch('https://example.invalid/').catch(() => null)")
     assert failures == [("https://example.invalid/x.png", "csp")]
     context.close()
+
+
+def test_page_of_real_questions_fits_its_width(visit, tmp_path):
+    """Those of MMLU have long options, which stand in one line where two methods disagree."""
+    committed = Path(__file__).parents[2] / "results"
+    request = ReportRequest(
+        committed, methods=("ccps", "sequence-probability"), preset="fixed", out=tmp_path / "r.html"
+    )
+    write.write(request, None)
+    for width in (400, 1280):
+        page = visit(request.out.as_uri(), width)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
