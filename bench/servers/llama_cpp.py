@@ -108,7 +108,7 @@ class LlamaCpp:
         self.tokenizer.all_special_ids = [i for i, text in enumerate(self._bytes) if not text]
         whole = self.complete(prompt, 1, whole=True).first
         if whole is None or not np.isfinite(whole).any():
-            raise self._not_as_asked("whole distributions", "none")
+            raise self._unexpected_reply("whole distributions", "none")
         likeliest = np.argsort(-whole)[:4].astype(np.int32)
         for what, setting in (
             ("temperature", {"temperature": 0.25}),
@@ -117,7 +117,7 @@ class LlamaCpp:
             reply = self._ask(prompt, n_predict=1, n_probs=4, **setting).completion_probabilities[0]
             values = [entry.logprob for entry in reply.top_logprobs]
             if not np.allclose(values, whole[likeliest], atol=_TOLERANCE):
-                raise self._not_as_asked("log-probabilities of the model itself", f"others with another {what}")
+                raise self._unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         abilities = Ability.TEXT | Ability.TOP | Ability.WHOLE
         shares = np.exp(self.chosen(prompt, likeliest))
         if np.allclose(shares, np.exp(whole[likeliest]) / np.exp(whole[likeliest]).sum(), atol=_TOLERANCE):
@@ -159,7 +159,7 @@ class LlamaCpp:
         ids = np.asarray(reply.tokens, dtype=np.int32)
         ended = reply.stop_type == "eos"
         if len(ids) < limit and not ended:
-            raise self._not_as_asked(f"{limit} tokens or an end", f"{len(ids)} ({reply['stop_type']})")
+            raise self._unexpected_reply(f"{limit} tokens or an end", f"{len(ids)} ({reply['stop_type']})")
         return self._scored(reply, ids[:-1] if ended else ids, whole=whole, first=limit == 1)
 
     def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
@@ -172,7 +172,7 @@ class LlamaCpp:
         n_probs = self.vocabulary if whole else 1
         reply = self._ask(prompt, n_predict=len(text), n_probs=n_probs, temperature=0, grammar=grammar)
         if reply.tokens[: len(text)] != text.tolist():
-            raise self._not_as_asked(f"the tokens {text.tolist()[:8]}", f"{reply['tokens'][:8]}")
+            raise self._unexpected_reply(f"the tokens {text.tolist()[:8]}", f"{reply['tokens'][:8]}")
         return self._scored(reply, text, whole=whole)
 
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:
@@ -185,7 +185,7 @@ class LlamaCpp:
         reply = self._ask(prompt, n_predict=1, n_probs=len(ids), logit_bias=bias, post_sampling_probs=True)
         shares = {entry.id: entry.prob for entry in reply.completion_probabilities[0].top_probs}
         if sorted(shares) != sorted(ids.tolist()) or not np.isclose(sum(shares.values()), 1, atol=_TOLERANCE):
-            raise self._not_as_asked(f"shares of the tokens {ids.tolist()[:8]}", f"{str(shares)[:80]}")
+            raise self._unexpected_reply(f"shares of the tokens {ids.tolist()[:8]}", f"{str(shares)[:80]}")
         tiny = float(np.finfo(np.float32).tiny)
         return np.log(np.asarray([max(shares[token], tiny) for token in ids.tolist()], dtype=np.float32))
 
@@ -209,7 +209,7 @@ class LlamaCpp:
         if (reply.tokens_evaluated, sizes, [entry.id for entry in entries]) != (len(prompt), [n_probs], reply.tokens):
             asked = f"{len(prompt)} tokens read, and each of the answer with {n_probs} log-probabilities"
             got = f"{reply.tokens_evaluated} read, and {len(entries)} of {len(reply.tokens)} with {sizes or 'none'}"
-            raise self._not_as_asked(asked, got)
+            raise self._unexpected_reply(asked, got)
         return reply
 
     def _scored(self, reply: Any, ids: Ids, *, whole: bool, first: bool = False) -> Scored:
@@ -218,7 +218,7 @@ class LlamaCpp:
         top_ids = np.asarray([[each.id for each in entry.top_logprobs] for entry in entries], dtype=np.int64)
         tops = np.asarray([[each.logprob for each in entry.top_logprobs] for entry in entries], dtype=np.float64)
         if not (own <= _TOLERANCE).all() or not (tops <= _TOLERANCE).all():  # false for NaN
-            raise self._not_as_asked("log-probabilities", f"{own.tolist()[:4]}, {tops[:, :4].tolist()[:4]}")
+            raise self._unexpected_reply("log-probabilities", f"{own.tolist()[:4]}, {tops[:, :4].tolist()[:4]}")
         entropy = divergence = distribution = None
         if whole:
             tops = np.where(tops < _IMPOSSIBLE, -np.inf, tops)
@@ -236,7 +236,7 @@ class LlamaCpp:
             None if entropy is None else entropy[:n], None if divergence is None else divergence[:n], distribution,
         )  # fmt: skip
 
-    def _not_as_asked(self, asked: str, got: str) -> UserError:
+    def _unexpected_reply(self, asked: str, got: str) -> UserError:
         return self.client.error(f"answers otherwise than it is asked: expected {asked}, got {got}", "Update it")
 
     def text(self, ids: Sequence[int]) -> str:

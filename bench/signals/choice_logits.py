@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.synthetic import SyntheticQuestions
 
 
@@ -52,14 +52,14 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         """Return what a server has to give: the log-probabilities of chosen tokens."""
         return Ability.CHOSEN
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(k,)`: log-probabilities of the letters less a constant; -inf beyond the options."""
         import torch
 
-        letters = asked.settings.letter_ids
+        letters = requests.settings.letter_ids
         values = torch.full((len(letters),), float("-inf"))
-        n = asked.item.options
-        values[:n] = torch.from_numpy(asked.shares(asked.item.prompt, letters[:n]))
+        n = requests.item.options
+        values[:n] = torch.from_numpy(requests.shares(requests.item.prompt, letters[:n]))
         return {"values": values}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:

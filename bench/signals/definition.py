@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import Agreement, CompareSamples, RelateTexts, SplitData, StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -154,7 +154,7 @@ class PassDefinition(SignalDefinition[S]):
         The outer list has an item for each distinct prompt, the inner one for each question with that prompt.
         """
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return the arrays of one question, as `take` does, from a model's server.
 
         Raises:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import SplitData, StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -117,14 +117,14 @@ class FollowupDefinition(PassDefinition[Followup]):
         """Return what a server has to give: text for a reply, else the log-probabilities of chosen tokens."""
         return Ability.TEXT if self.signal.say else Ability.CHOSEN
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values`: log-probabilities of the words less a constant `(words,)`, or the reply's ids `(t,)`."""
         import torch
 
-        prompt = asked.conversation(self.turn)
+        prompt = requests.conversation(self.turn)
         if self.signal.say:
-            return {"values": torch.as_tensor(asked.complete(prompt, self.signal.say).ids.astype(np.int64))}
-        return {"values": torch.from_numpy(asked.shares(prompt, asked.settings.words[self.signal.words]))}
+            return {"values": torch.as_tensor(requests.complete(prompt, self.signal.say).ids.astype(np.int64))}
+        return {"values": torch.from_numpy(requests.shares(prompt, requests.settings.words[self.signal.words]))}
 
     def generated_reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -104,16 +104,16 @@ class HiddenDefinition(PassDefinition[Hidden]):
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([settings.suffix])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(v,)` at the prompt's end: log-probabilities of all tokens, from which letters are drawn.
 
         A server gives no states, and its model's output head takes these for logits.
         """
         import torch
 
-        if self.signal != Hidden(1.0, At.PROMPT_END) or asked.beginning.first is None:
-            return super().ask(asked)
-        return {"values": torch.tensor(asked.beginning.first)}
+        if self.signal != Hidden(1.0, At.PROMPT_END) or requests.beginning.first is None:
+            return super().ask(requests)
+        return {"values": torch.tensor(requests.beginning.first)}
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return `values` for each question: one state `(d,)`, one per token `(t_i, d)`, or one per sample `(N, d)`."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
     from bench.prompts.shards import PromptTokeniser
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.synthetic import SyntheticQuestions
 
 
@@ -59,11 +59,15 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Return what a server has to give: the log-probabilities of chosen tokens, and none with an adapter."""
         return Ability.STATES if self.needs_adapter else Ability.CHOSEN
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(2,)`: log-probabilities of no and yes, less a constant."""
         import torch
 
-        return {"values": torch.from_numpy(asked.shares(asked.conversation(UserTurn()), asked.settings.verdict_ids))}
+        return {
+            "values": torch.from_numpy(
+                requests.shares(requests.conversation(UserTurn()), requests.settings.verdict_ids)
+            )
+        }
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return synthetic logits that favour yes for right answers, the same with and without an adapter."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -72,11 +72,11 @@ class SamplesDefinition(PassDefinition[Samples]):
         """Return what a server has to give: log-probabilities of its own tokens; of letters, whole distributions."""
         return Ability.WHOLE if fmt is Format.CHOICE else Ability.TOP | Ability.GIVEN
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values`: the token ids of the samples, with -1 after each sample."""
         import torch
 
-        return {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in asked.drawn(self.signal)]))}
+        return {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in requests.sampled_ids(self.signal)]))}
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` has each token's sample."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.model.server_model import ServerModel
 
 
-class Asked:
+class QuestionRequests:
     """One question on a server: what its signals ask, each thing once."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Asked:
         prompt = self.item.prompt if self.item.query_prompt is None else self.item.query_prompt
         return np.concatenate([prompt, self.answer, self.settings.turns[turn.wording]])
 
-    def drawn(self, samples: Samples) -> list[Ids]:
+    def sampled_ids(self, samples: Samples) -> list[Ids]:
         """Return the token ids of the question's samples, which are drawn unless they are stored."""
         if samples in self.item.samples:
             return list(self.item.samples[samples])
@@ -180,13 +180,13 @@ class ServerExtractor:
                 spec.depths or (Ability.WHOLE in spec.needs(fmt) and not spec.continuations.samples)
                 for spec in self.specs.values()
             )
-            asked = Asked(self.server, kept, item, self.settings, self.seed, whole=whole)
-            empty = not len(asked.answer)
+            requests = QuestionRequests(self.server, kept, item, self.settings, self.seed, whole=whole)
+            empty = not len(requests.answer)
             values = {
-                signal: spec.unanswered if empty and spec.unanswered is not None else spec.ask(asked)
+                signal: spec.unanswered if empty and spec.unanswered is not None else spec.ask(requests)
                 for signal, spec in self.specs.items()
             }
-            return asked.answer, values, asked.tokens
+            return requests.answer, values, requests.tokens
 
         with ThreadPoolExecutor(self.server.parallel or 1) as pool:
             waiting = [pool.submit(ask, item) for item in items]

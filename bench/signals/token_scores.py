@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
-    from bench.signals.server_extractor import Asked
+    from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
@@ -141,19 +141,19 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
         return Ability.WHOLE | Ability.GIVEN
 
-    def ask(self, asked: Asked) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Arrays:
         """Return the scores of a question's texts, an array `(t_i, ...)` per field of `TokenScores.dtype`."""
         import torch
 
-        of, item = self.signal.of, asked.item
+        of, item = self.signal.of, requests.item
         if of is Of.OPTIONS:  # letters, of one token each
-            ids = torch.as_tensor(asked.settings.letter_ids[: item.options], dtype=torch.long)
-            return _scores(torch.tensor(asked.beginning.first)[None], ids, self.signal, [0] * len(ids))
+            ids = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
+            return _scores(torch.tensor(requests.beginning.first)[None], ids, self.signal, [0] * len(ids))
         samples = self.signal.samples if of is Of.SAMPLES else None
-        texts: Sequence[Ids] = asked.drawn(samples) if samples else item.wrong
+        texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:
-            texts = [asked.answer if of is Of.ANSWER else item.gold]
-        parts = [self._empty_scores(), *(self._arrays(asked.scores(ids, samples)) for ids in texts if len(ids))]
+            texts = [requests.answer if of is Of.ANSWER else item.gold]
+        parts = [self._empty_scores(), *(self._arrays(requests.scores(ids, samples)) for ids in texts if len(ids))]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _arrays(self, scored: Scored) -> Arrays:
