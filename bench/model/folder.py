@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ _WEIGHTS = "*.safetensors"
 _TEXT_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "additional_chat_templates/*.jinja")
 """Files besides the weights that change prompts or answers: tokenizer, chat template, stop tokens."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+LOADING = threading.RLock()
+"""Held while transformers builds or loads a model: meanwhile it replaces `PreTrainedModel.tie_weights` and torch's
+default dtype in the whole process, and the later of two threads would restore what the earlier had replaced."""
 
 _LAYERS = frozenset({"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
 _HEADS = frozenset({"num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"})

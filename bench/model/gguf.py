@@ -27,7 +27,7 @@ import transformers
 from safetensors.torch import save_model
 
 from bench.api import UserError
-from bench.model.folder import ModelFolder
+from bench.model.folder import LOADING, ModelFolder
 from bench.model.specs import FileStats, file_label, file_metadata, file_sha256, file_stats
 from bench.progress import DECISIONS
 from bench.store.disk_cache import Store, cache_folder, key_of
@@ -137,6 +137,7 @@ class GGUFFile(ModelFolder):
                 self.wrap_errors("its weights can't be dequantised"),
                 contextlib.redirect_stderr(io.StringIO()),
                 _alone(self.file) as where,
+                LOADING,
             ):
                 model = transformers.AutoModelForCausalLM.from_pretrained(**where, config=self.config(), dtype=dtype)
                 _check_complete(model, tensors)

@@ -17,7 +17,14 @@ from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm, has_native_bfloat16
 from bench.model import linear_layers
 from bench.model.devices import device_kind, shard_divisor
-from bench.model.folder import ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, first_line
+from bench.model.folder import (
+    LOADING,
+    ModelFolder,
+    download_texts,
+    find_model_folder,
+    find_tokenizer_folder,
+    first_line,
+)
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
@@ -175,23 +182,19 @@ class LanguageModel:
             {} if device_kind(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
         )
         if place and len(self.devices) > 1:
-            with torch.device("meta"):
+            with LOADING, torch.device("meta"):
                 model = transformers.AutoModelForCausalLM.from_config(
                     self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
                 )
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
             device_map = build_device_map(model, self.devices, sizes)
             place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}
+        asked = place | {"dtype": self.dtype, "attn_implementation": attention, "use_safetensors": True}
+        asked |= {"trust_remote_code": self.options.trust_remote_code, "output_loading_info": True}
+        folder = self.files.weights_folder(self.dtype)
         try:
-            model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
-                self.files.weights_folder(self.dtype),
-                **place,
-                dtype=self.dtype,
-                attn_implementation=attention,
-                use_safetensors=True,
-                trust_remote_code=self.options.trust_remote_code,
-                output_loading_info=True,
-            )
+            with LOADING:
+                model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(folder, **asked)
         except ValueError as error:
             if attention == "eager" or "scaled_dot_product_attention" not in str(error):
                 raise

@@ -18,6 +18,7 @@ from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
 from bench.model.devices import default_budget, device_kind
+from bench.model.folder import LOADING
 from bench.model.session import Session, blocks
 from bench.model.token_sampling import sample_tokens
 from bench.model.training_memory import with_n_blocks
@@ -121,7 +122,7 @@ def _stand_in(
     text.vocab_size = _VOCABULARY
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         setattr(text, name, None)
-    with torch.device("meta"):
+    with LOADING, torch.device("meta"):
         one = transformers.AutoModelForCausalLM.from_config(small, trust_remote_code=trust_remote_code)
     weights = sum(parameter.numel() for parameter in blocks(one).parameters())
     count = min(whole, max(1, _WEIGHTS.get(device_kind(device), _MANY_WEIGHTS) // weights))
@@ -129,7 +130,7 @@ def _stand_in(
     text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
     if kinds:
         text.layer_types = kinds
-    with torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # initialising takes longest
+    with LOADING, torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # they take longest
         model = transformers.AutoModelForCausalLM.from_config(
             small, attn_implementation=attention, dtype=dtype, trust_remote_code=trust_remote_code
         )

@@ -14,7 +14,7 @@ import transformers
 
 from bench.api import FloatArray, UserError
 from bench.model import specs
-from bench.model.folder import ModelFolder, find_model_folder
+from bench.model.folder import LOADING, ModelFolder, find_model_folder
 
 _AT_ONCE = 32
 """Largest number of pairs of a batch. All pairs of a batch have the same length, so that none is padded."""
@@ -95,10 +95,11 @@ class PairModel:
         with self.files.wrap_errors("it can't be loaded"):
             self.files.check_weights()
             transformers.utils.logging.disable_progress_bar()  # a run shows its own
-            model, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
-                self.files.path, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                trust_remote_code=self.trust_remote_code,
-            )  # fmt: skip
+            with LOADING:
+                model, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
+                    self.files.path, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                    trust_remote_code=self.trust_remote_code,
+                )  # fmt: skip
             missing = sorted(loading_info["missing_keys"])
             if missing:  # they would be initialised at random
                 raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}")

@@ -22,6 +22,7 @@ from bench.api import OutputHead, UserError
 from bench.model import linear_layers
 from bench.model.adapter import with_lora
 from bench.model.devices import device_kind
+from bench.model.folder import LOADING
 from bench.model.session import Session, checkpoint_blocks, run_blocks
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def with_n_blocks(config: Any, blocks: int) -> Any:
 
 def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
     """Build a model on the meta device, frozen and in eval mode, from its configuration."""
-    with torch.device("meta"):
+    with LOADING, torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
             config, attn_implementation="sdpa", trust_remote_code=False
         )
@@ -176,7 +177,7 @@ def training_footprint(
     """
 
     def wrap(model: Any) -> Any:
-        with torch.device("meta"):
+        with LOADING, torch.device("meta"):
             wrapped = with_lora(
                 model, linear_layers.target_paths(linear_layers.find_linear_layers(model), named), rank=rank
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -241,12 +242,20 @@ def test_judge_is_converted_into_the_cache_of_the_run(
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
-def test_conversions_at_once_make_one_model(file: Path, tmp_path: Path) -> None:
+def test_conversions_at_once_make_one_model(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tie, build, seconds = transformers.PreTrainedModel.tie_weights, transformers.LlamaForCausalLM.__init__, [0.6, 0.3]
+
+    def slowly(model: Any, config: Any) -> None:
+        time.sleep(seconds.pop())  # whoever begins last ends last
+        build(model, config)
+
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "__init__", slowly)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: opened(file, tmp_path, dtype="float32"), range(2))
         weights = list(pool.map(lambda lm: lm.files.weights_folder(torch.float32), (one, other)))
     assert one.folder == other.folder
     assert weights[0] == weights[1]
+    assert transformers.PreTrainedModel.tie_weights is tie, "transformers replaces it while it loads a model"
     assert len(Store(tmp_path).entries(MODELS)) == 2
     assert not list(tmp_path.glob("tmp-*"))
 
