@@ -1,7 +1,7 @@
 """Build the payload: all data that the HTML page shows of tables of results, as one JSON-ready dict.
 
     {
-      "preset": "demo",                                     empty in an audit ("audit": true)
+      "preset": "demo",                                     empty if several, or in an audit ("audit": true)
       "count": {"results": 22, "ok": 21, "dirty": 0},
       "metrics": [{"name", "label", "note", "better": 1 | -1 | 0, "judged_by", "percent", "about", "source"}, ...],
       "sets": [{"label": "Main", "metrics": [index, ...]}, ...],
@@ -46,7 +46,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench import registry
-from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
 from bench.report.page import disagreements, pairs, questions, transfer, verdict
@@ -109,17 +108,12 @@ def payload(
     """Return the data of the page as one JSON-ready dict; the docstring of this module lists its keys.
 
     Args:
-        tables: tables of results, one for each model and task; all have the same preset.
+        tables: tables of results, one for each model and task.
         records_of: returns the answers and confidences of a result that is ok, in the task's order of questions.
         texts_of: called with a task's name and version; returns question texts by id, none if they are not stored.
         shift: transfer matrices (methods trained on one task, tested on another) of the tables' models, if any.
-
-    Raises:
-        UserError: the tables have several presets.
     """
-    presets = sorted({table.preset for table in tables})
-    if len(presets) > 1:
-        raise UserError(f"results have presets {', '.join(presets)}; one page shows one, choose it with --preset")
+    presets = {table.preset for table in tables}
     methods, rows = one_line_per_method(tables), [row for table in tables for row in table.rows]
     standings = [line.standing for table in tables for line in table.lines if line.standing]
     first, average = tables[0].headline if tables else HEADLINE, tables[0].average if tables else "questions"
@@ -130,8 +124,9 @@ def payload(
             headlines[name] = legend.page_legend(methods, average, name, is_audit=is_audit)
     texts = questions.QuestionTexts(questions.FEW if len(tables) > _MANY else questions.EACH)
     page = _Page(
-        methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables)
-    )
+        methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables),
+        plain(preset_sentence(rows[0])) if len(presets) == 1 else "",
+    )  # fmt: skip
     labels = distinguishing_labels([table.rows for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(block_name, blocks))
@@ -140,7 +135,7 @@ def payload(
     values = {name: {line.get(name) for line in costs} for name in _COSTS}  # shown only if they differ: n, seeds, group
     codes = [row.provenance.get("code") for row in rows]  # provenance comes from a file, which may hold anything
     return {
-        "preset": "" if is_audit else presets[0],
+        "preset": "" if is_audit or len(presets) > 1 else presets.pop(),
         "audit": is_audit,
         "count": {
             "results": len(rows),
@@ -193,6 +188,8 @@ class _Page:
     headlines: Sequence[str]
     texts: questions.QuestionTexts
     depth: disagreements.Depth
+    preset: str
+    """Sentence on the preset if all tables have the same, as the page's head names it; else empty."""
     footnotes: Footnotes = field(default_factory=Footnotes)
     rows: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Counter of the payload's CSV lines: index of the next method's line. It starts at 1, as line 0 is the heading."""
@@ -235,7 +232,7 @@ class _Page:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = set(map(plain, (title_of(table.rows), preset_sentence(first), limit_sentence(first))))
+        titles = {*map(plain, (title_of(table.rows), limit_sentence(first))), self.preset}
         return {
             "model": table.model,
             "task": table.task,

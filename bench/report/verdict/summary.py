@@ -66,11 +66,12 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
         corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
-    shown_metric, rows = METRICS[ranked_by(metric)], []
+    shown_metric, rows, several = METRICS[ranked_by(metric)], [], len({table.model for table in tables}) > 1
     for (task, *facts), group in by_task.items():
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
-        title = f"{task} ({', '.join(differing)})" if differing else task
+        named = [*([group[0].model] if several and len(group) == 1 else []), *differing]
+        title = f"{task} ({', '.join(named)})" if named else task
         if len(group) == 1:
             brief = verdict_of(group[0], metric).brief
             rows.append(SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost))

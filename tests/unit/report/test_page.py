@@ -428,6 +428,22 @@ def test_page_random_questions_are_the_same_for_all_models():
     assert drawn[0] != [f"rivers/test/{i}" for i in range(50)]
 
 
+def test_page_names_preset_and_model_where_they_differ():
+    world = World()
+    world.add(records_like(), model="model 1", task="rivers", preset="demo")
+    one = world.page()
+    world.add(records_like(), model="model 2", task="lakes", preset="fixed")
+    two = world.page()
+    assert (one["preset"], two["preset"]) == ("demo", "")
+    assert [[fact for fact in block["facts"] if "preset" in fact] for block in one["blocks"]] == [[]]
+    assert sorted(fact for block in two["blocks"] for fact in block["facts"] if "preset" in fact) == [
+        "The preset is demo.",
+        "The preset is fixed.",
+    ]
+    assert [row["texts"][0] for row in one["verdict"]["rows"]] == ["rivers"]
+    assert sorted(row["texts"][0] for row in two["verdict"]["rows"]) == ["lakes (model 2)", "rivers (model 1)"]
+
+
 def test_page_methods_are_matched_by_question():
     """The second in reverse, without the first question; and with two other answers."""
     first, other = records_like(60, seed=1), records_like(60, seed=2)
