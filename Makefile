@@ -12,11 +12,8 @@ MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequen
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	@echo 'Runs all methods on two benchmarks with the embedded model: about 8 minutes on two cores'
 	$(BIN)/bench run --method all --model tiny --out demo
-	@echo 'Your own method, beside these:'
-	@echo '  $(BIN)/bench new method my-method --trained'
-	@echo '  $(BIN)/bench check my_method.py'
-	@echo '  $(BIN)/bench run --method my-method --plugin my_method.py --model tiny --out demo'
-	@echo '  $(BIN)/bench table --results demo'
+	@echo '      $(BIN)/bench new method my-method --trained   your own method, then beside these:'
+	@echo '      $(BIN)/bench run --method my-method --plugin my_method.py --model tiny --out demo'
 
 test: install  ## everything that must hold
 	$(MAKE) -j 2 lint types contracts

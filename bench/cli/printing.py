@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ _WHOLE_FROM = 100
 """Ratio of two parameter counts from which on it is printed without decimals."""
 _MEASURED = 10_000
 """Terminal width, in characters, at which a table is laid out to measure its natural width."""
+_MOST_PATHS = 8
+"""Most written files that are named one by one."""
 _MIN_TEXT_WIDTH = 24
 """Width in characters up to which a column of a listing is not wrapped."""
 _MIN_SENTENCE_WIDTH = 40
@@ -153,8 +156,10 @@ def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutF
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
-    """Print the paths of written files; as notes on stderr if stdout has data in another format than the terminal's."""
+    """Print the paths of written files, of many their folder alone; as notes on stderr if stdout has data."""
     lines = [f"wrote {path}" for path in paths]
+    if len(paths) > _MOST_PATHS:
+        lines = [f"wrote {len(paths)} files below {os.path.commonpath(paths)}"]
     if format_ is not OutFormat.TERMINAL:
         print_notes(lines)
         return

@@ -8,6 +8,7 @@ import pty
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,12 @@ def test_constants_are_whole_in_narrow_terminals(
     constants = [{"name": LONG, "paper": 0.1, "deviates": "", "source": "The paper, §2."}]
     printing.print_fields({"kind": "method", "constants": constants})
     assert expected in capsys.readouterr().out
+
+
+def test_many_written_files_are_counted_below_their_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [Path("demo") / "tiny" / task / f"{n}.json" for task in ("rivers", "lakes") for n in range(5)]
+    printing.print_written(paths[:8])
+    printing.print_written(paths)
+    *each, counted = capsys.readouterr().out.splitlines()
+    assert each == [f"wrote {path}" for path in paths[:8]]
+    assert counted == "wrote 10 files below demo/tiny"
