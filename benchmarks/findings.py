@@ -21,6 +21,7 @@ from bench.api import FloatArray
 from bench.metrics import METRICS
 from bench.registry import resources_of
 from bench.report import style
+from bench.report.competition import displayed_value
 from bench.report.figures.drawing import new_figure, save, use_style
 from bench.report.text import MINUS
 from bench.results import cells, files
@@ -220,13 +221,12 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
     for method in methods_by_score({place: data[place] for place in places}):
         texts = []
         for place in places:
-            number = 100 * value(data[place], method, metric)
-            mark = ""
+            number, mark = value(data[place], method, metric), ""
             for pair in data[place].summary.comparisons[metric]:
                 if {pair.first, pair.second} == {method, PLAIN}:
                     winner = pair.winner(LEVEL)
                     mark = "" if winner is None else "+" if winner == method else MINUS
-            texts.append("" if np.isnan(number) else f"{number:.1f}{mark}")
+            texts.append("" if np.isnan(number) else f"{100 * displayed_value(metric, number):.1f}{mark}")
         lines.append(f"| {method} | " + " | ".join(texts) + " |")
     if metric == "brier":
         lines.append(
