@@ -236,18 +236,31 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
 
 
 def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
-    """Return a table of families of methods: what they need and cost, and the range of their Brier scores."""
-    places = [(task, source) for task in TASKS for source in SOURCES if (task, source) in data]
-    heads = [f"Brier score on {TASKS[task]}, {SOURCES[source]}" for task, source in places]
+    """Return a table of families of methods: what they need and cost, and how far off the plain probability they are.
+
+    That is the range, over methods and tasks, of their Brier score minus that of the plain probability; one column for
+    each source of labels.
+    """
+    sources = {source: [task for task in TASKS if (task, source) in data] for source in SOURCES}
+    heads = [
+        f"points of Brier score worse (+) than the plain probability, {SOURCES[source]}: "
+        + ", ".join(TASKS[task] for task in tasks)
+        for source, tasks in sources.items()
+        if tasks
+    ]
     lines = ["| family | reads | labels | beyond the answer | use it when | " + " | ".join(heads) + " |"]
-    lines.append("|:--|:--|:--|:--|:--|" + "--:|" * len(places))
+    lines.append("|:--|:--|:--|:--|:--|" + "--:|" * len(heads))
     for family, (names, *told) in FAMILIES.items():
         methods, ranges = names.split(), []
-        for place in places:
-            scores = [value(data[place], name, "brier") for name in methods]
-            known = [100 * score for score in scores if not np.isnan(score)]
-            ends = [f"{end:.1f}" for end in (min(known), max(known))] if known else ["not run"]
-            ranges.append(" to ".join(dict.fromkeys(ends)))
+        for source, tasks in sources.items():
+            above = [
+                100 * (value(data[task, source], name, "brier") - value(data[task, source], PLAIN, "brier"))
+                for task in tasks
+                for name in methods
+            ]
+            known = [number for number in above if not np.isnan(number)]
+            ends = [f"{end:+.1f}".replace("-", MINUS) for end in (min(known), max(known))] if known else ["not run"]
+            ranges += [" to ".join(dict.fromkeys(ends))] * bool(tasks)
         reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name)))
         listed = ", ".join(f"`{name}`" for name in methods)
         lines.append(f"| **{family}**: {listed} | " + " | ".join([reads, *told, *ranges]) + " |")
