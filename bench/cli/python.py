@@ -121,11 +121,11 @@ def audit(data: Any, **options: object) -> Audit:
     Raises:
         UserError: a file can't be read, a column is missing, or a value isn't what its column needs.
     """
-    from bench.data.confidence_files import sheet_of
+    from bench.data.confidence_files import read_sheet
     from bench.report.notebook.audit import Audit
 
     request = from_keywords(AuditRequest, options, "audit()")
-    found = Audit.of(sheet_of(data), request)
+    found = Audit.of(read_sheet(data), request)
     return found if request.out is None else replace(found, paths=tuple(found.write(request.out, Silent().say)))
 
 

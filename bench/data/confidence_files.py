@@ -38,7 +38,7 @@ class Sheet(NamedTuple):
     """Whether the files are logs of Inspect, or one of them is."""
 
 
-def sheet_of(data: Any) -> Sheet:
+def read_sheet(data: Any) -> Sheet:
     """Return a pandas DataFrame, or one or several files, as one sheet.
 
     Raises:
@@ -53,15 +53,7 @@ def sheet_of(data: Any) -> Sheet:
     if not all(isinstance(file, str | PathLike) for file in files):
         kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
         raise UserError(f"audit(): expected a pandas DataFrame or names of files, got {kind}; make a DataFrame of it")
-    return read_sheet([Path(file).expanduser() for file in files])
-
-
-def read_sheet(paths: Sequence[Path]) -> Sheet:
-    """Read one or several files as one sheet.
-
-    Raises:
-        UserError: there is no file, or one is missing, too large, empty, or of another kind.
-    """
+    paths = [Path(file).expanduser() for file in files]
     rows: list[Row] = []
     kinds = set()
     is_named = len({path.stem for path in paths}) == len(paths)

@@ -217,8 +217,8 @@ def require_unique(name: str, columns: Sequence[str]) -> None:
     Raises:
         UserError: two columns do.
     """
-    if len(set(columns)) < len(columns):
-        raise UserError(f"{name}: expected each column once, found one twice in {', '.join(columns)}; rename")
+    if duplicates := [column for i, column in enumerate(columns) if column in columns[:i]]:
+        raise UserError(f"{name}: expected each column once, found {duplicates[0]!r} twice; rename one")
 
 
 def require_rows(name: str, n: int) -> None:
@@ -359,9 +359,7 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
         start = reader.line_num + 1
         if cells and not header:
             header = [cell.strip() for cell in cells]
-            duplicates = [column for i, column in enumerate(header) if column in header[:i]]
-            if duplicates:
-                raise UserError(f"{where}: expected each column once, found {duplicates[0]!r} twice; rename one")
+            require_unique(where, header)
         elif cells:
             if len(cells) != len(header):
                 raise UserError(

@@ -16,6 +16,7 @@ from bench.report.notebook.results import Results, Say
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, Selection
 from bench.report.tables.choice import refuse_unknown_metrics
+from bench.report.text import join
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,6 +46,11 @@ class Audit(Results):
         rows = tuple(row for table in found.tables for row in table.rows)
         alone = "no question is in all groups (by id), so they are not compared; --id names the column of questions"
         notes = (alone,) * (len(found.tables) > 1 and not found.compared)
+        splits = sorted({str(name) for name in sheet.columns.get(request.split or "split", ())})
+        all_judged = (
+            f"rows of all splits are judged ({join(splits[:5])}); name those that were learned on with --learn-on"
+        )
+        notes += (all_judged,) * (len(splits) > 1 and not request.learn_on)
         return cls(
             selection, rows, notes, whole=found.tables, records=lambda r: found.records[r.model, r.method], found=found
         )

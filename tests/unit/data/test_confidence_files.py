@@ -234,8 +234,9 @@ def test_names_are_read_without_spaces_and_with_any_letter(tmp_path: Path) -> No
 def test_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     table = pa.table([[True, False], [0.5, 0.7], [0.1, 0.2]], names=["correct", "p", "p"])
     parquet.write_table(table, tmp_path / "a.parquet")
-    for data in (tmp_path / "a.parquet", pd.DataFrame({"correct": [1, 0], 1: [0.5, 0.7], "1": [0.1, 0.2]})):
-        with pytest.raises(UserError, match="expected each column once, found one twice"):
+    frame = pd.DataFrame({"correct": [1, 0], 1: [0.5, 0.7], "1": [0.1, 0.2]})
+    for data, name in ((tmp_path / "a.parquet", "p"), (frame, "1")):
+        with pytest.raises(UserError, match=f"expected each column once, found '{name}' twice; rename one"):
             bench.audit(data)
 
 
