@@ -47,9 +47,7 @@ class Audit(Results):
         alone = "no question is in all groups (by id), so they are not compared; --id names the column of questions"
         notes = (alone,) * (len(found.tables) > 1 and not found.compared)
         splits = sorted({str(name) for name in sheet.columns.get(request.split or "split", ())})
-        all_judged = (
-            f"rows of all splits are judged ({join(splits[:5])}); name those that were learned on with --learn-on"
-        )
+        all_judged = f"rows of all splits are judged ({join(splits[:5])}); --learn-on names those that were learned on"
         notes += (all_judged,) * (len(splits) > 1 and not request.learn_on)
         return cls(
             selection, rows, notes, whole=found.tables, records=lambda r: found.records[r.model, r.method], found=found

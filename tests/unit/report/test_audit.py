@@ -202,7 +202,7 @@ def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
     crossed = bench.audit(table, confidences="verbal", recalibrate="platt").tables[0].lines[1]
     assert re.fullmatch(r"recalibrated by cross-fitting, in five parts; \d+ confidences of 0 or 1 .*", crossed.notes[0])
     assert crossed.n == 900
-    said = "rows of all splits are judged (dev, test); name those that were learned on with --learn-on"
+    said = "rows of all splits are judged (dev, test); --learn-on names those that were learned on"
     assert bench.audit(table, confidences="verbal").notes == (said,)
     assert audit.notes == ()
 
