@@ -14,11 +14,12 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.api.methods import outputs_of, validation_signals
+from bench.metrics.recalibration import by_folds
 from bench.run.config import RunConfig
 from bench.run.fitting import derived_seed
 from bench.run.inputs import Inputs
 from bench.run.pipeline import run
-from bench.run.recalibration import Recalibration, _by_folds
+from bench.run.recalibration import Recalibration
 
 KINDS, METRICS = ("platt", "isotonic"), ("brier", "ece")
 
@@ -37,7 +38,7 @@ def nested(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
         ctx = made.fitter.context(name, learned, held.take(others), seed)
         return outputs_of(made.resolved.new_method(name).fit(train, ctx), held.take(own))
 
-    return _by_folds(held.correct, made.fitter.seed, by_others)
+    return by_folds(held.correct, made.fitter.seed, by_others)
 
 
 def main(seeds: list[int]) -> None:

@@ -34,7 +34,7 @@ def audit(request: AuditRequest, *, files: Files, as_json: AsJson = False) -> No
     if request.out is not None:
         ensure_writable(request.out)
     found = Audit.of(read_sheet(files), request)
-    views = found.views()
+    views = [analysis.views for analysis in found.analyses()]
     if as_json:
         print_json(views[0].data() | {"guards": [part for view in views[1:] for part in view.data()]})
     else:

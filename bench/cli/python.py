@@ -7,7 +7,6 @@ Keyword arguments are the fields of `RunConfig` and `Selection`, with the meanin
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
@@ -122,16 +121,11 @@ def audit(data: Any, **options: object) -> Audit:
     Raises:
         UserError: a file can't be read, a column is missing, or a value isn't what its column needs.
     """
-    from bench.data.confidence_files import read_sheet, sheet_of_frame
+    from bench.data.confidence_files import read_sheet
     from bench.report.notebook.audit import Audit
 
     request = from_keywords(AuditRequest, options, "audit()")
-    if not hasattr(data, "columns"):
-        files: Iterable[Text] = [data] if isinstance(data, str | os.PathLike) else data
-        sheet = read_sheet([Path(file).expanduser() for file in files])
-    else:
-        sheet = sheet_of_frame(data)
-    found = Audit.of(sheet, request)
+    found = Audit.of(read_sheet(data), request)
     return found if request.out is None else replace(found, paths=tuple(found.write(request.out, Silent().say)))
 
 

@@ -201,15 +201,15 @@ def _lm_eval(row: Row) -> LogRecord:
     return record
 
 
-def lm_eval_columns(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
-    """Return a row of values for each record of lm-evaluation-harness: id, grade, subject, and `softmax`.
+def lm_eval_rows(rows: Sequence[Row], stem: str) -> Iterator[Row]:
+    """Yield a row of values for each record of lm-evaluation-harness: id, grade, subject, and `softmax`.
 
     `softmax` is the confidence in the most likely option: the softmax over the options' log-likelihoods.
 
     Raises:
         UserError: an answer is a text, for which the log has no confidence, or a record has no accuracy.
     """
-    task, found = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", Path(name).stem), []
+    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", stem)
     for row in (row for row in rows if row.values.get("filter") == rows[0].values.get("filter")):
         record, doc = _lm_eval(row), _as_mapping(row.values.get("doc"))
         if not record.log_likelihoods or record.grade is None:
@@ -217,8 +217,8 @@ def lm_eval_columns(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
         softmax = 1 / sum(math.exp(value - max(record.log_likelihoods)) for value in record.log_likelihoods)
         subject = str(doc.get("subject") or doc.get("category") or task)
         key = f"{task}/{row.values.get('doc_id', row.index)}"
-        found.append({"id": key, "correct": record.grade, "softmax": softmax, "subject": subject})
-    return found
+        values = {"id": key, "correct": record.grade, "softmax": softmax, "subject": subject}
+        yield Row(row.index, row.where, values)
 
 
 def _option_text(row: Row, option: int) -> str:
@@ -254,7 +254,7 @@ def inspect_records(path: Path) -> list[LogRecord]:
     return list(records.values())
 
 
-def inspect_columns(path: Path) -> list[dict[str, Any]]:
+def inspect_rows(path: Path, name: str) -> list[Row]:
     """Return a row of values for each sample of a log of Inspect that was scored.
 
     Besides `id`, `epoch`, `model`, `task` and `correct` (the grade by the first scorer), these are numbers and texts in
@@ -277,8 +277,8 @@ def inspect_columns(path: Path) -> list[dict[str, Any]]:
         rows.append({key: value for key, value in values.items() if isinstance(value, bool | int | float | str)})
     rows.sort(key=lambda row: row["epoch"] if isinstance(row.get("epoch"), int) else 1)
     if not rows:
-        raise UserError(f"{path.name}: expected samples with scores in the log, found none; was the run finished?")
-    return rows
+        raise UserError(f"{name}: expected samples with scores in the log, found none; was the run finished?")
+    return [Row(k, f"{name} row {k}", row) for k, row in enumerate(rows)]
 
 
 def _read_inspect(path: Path) -> tuple[Any, Sequence[Any]]:

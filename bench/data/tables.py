@@ -177,18 +177,18 @@ def read_file(path: Path, what: str, option: str = "") -> bytes:
         raise UserError(f"Expected {what} at {path}{option}: {error.strerror or error}") from error
 
 
-def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) -> Iterable[Row]:
+def file_rows(name: str, ending: str, content: bytes, columns: Collection[str] | None = None) -> Iterable[Row]:
     """Read the rows of a Parquet, CSV or JSON Lines file.
 
     Args:
         name: the file's name in messages.
         ending: `.parquet`, `.csv`, or else JSON Lines.
         content: the file's bytes.
-        columns: columns of a Parquet file to read. The values of its other columns become null, because their types may
-            not convert to Python. Of CSV and JSON Lines files all columns are read.
+        columns: columns of a Parquet file to read; by default all. The values of its other columns become null, because
+            their types may not convert to Python. Of CSV and JSON Lines files all columns are read.
 
     Raises:
-        UserError: the file is invalid, has no row, or has a column twice.
+        UserError: the file is invalid, has no row, or has a column twice, or a value does not convert to Python.
     """
     file = io.BytesIO(content)
     require_rows(name, len(content))
@@ -200,10 +200,25 @@ def file_rows(name: str, ending: str, content: bytes, columns: Collection[str]) 
 
     table = parquet_table(file, name)
     names = table.column_names
-    if len(set(names)) < len(names):
-        raise UserError(f"{name}: expected each column once, found one twice in {', '.join(names)}; rename")
+    require_unique(name, names)
+    if columns is None:
+        try:
+            return list(TableRows({name: table}))
+        except _read_errors() as error:
+            reason = first_line(error)
+            raise UserError(f"{name}: a value can't be read ({reason}); write columns of texts and numbers") from error
     nothing = pa.nulls(len(table))
     return TableRows({name: pa.table({c: table.column(c) if c in columns else nothing for c in names})})
+
+
+def require_unique(name: str, columns: Sequence[str]) -> None:
+    """Check that no two columns of a table have the same name.
+
+    Raises:
+        UserError: two columns do.
+    """
+    if duplicates := [column for i, column in enumerate(columns) if column in columns[:i]]:
+        raise UserError(f"{name}: expected each column once, found {duplicates[0]!r} twice; rename one")
 
 
 def require_rows(name: str, n: int) -> None:
@@ -344,14 +359,12 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
         start = reader.line_num + 1
         if cells and not header:
             header = [cell.strip() for cell in cells]
-            duplicates = [column for i, column in enumerate(header) if column in header[:i]]
-            if duplicates:
-                raise UserError(f"{where}: expected each column once, found {duplicates[0]!r} twice; rename one")
+            require_unique(where, header)
         elif cells:
             if len(cells) != len(header):
                 raise UserError(
-                    f"{where}: expected {len(header)} cells as in the first line, got {len(cells)}; put a cell with"
-                    " a comma into double quotes"
+                    f"{where}: expected {len(header)} cells as in the first line, the names of columns, got"
+                    f" {len(cells)}; put a cell with a comma into double quotes"
                 )
             yield Row(index, where, dict(zip(header, cells, strict=True)))
             index += 1

@@ -248,6 +248,22 @@ def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -
     return fold
 
 
+def by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
+    """Return confidences `(n,)` in answers, predicted fold by fold.
+
+    Args:
+        correct: `(n,)` labels of the answers, by which the folds are stratified.
+        seed: seed of the division into folds.
+        fit: returns the confidences in one fold; it gets masks `(n,)` of the answers in all other folds, and in this
+            one.
+    """
+    fold = stratified_folds(correct, seed=seed)
+    confidence = np.empty(len(correct))
+    for k in range(int(fold.max()) + 1):
+        confidence[fold == k] = fit(fold != k, fold == k)
+    return confidence
+
+
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -163,9 +163,8 @@ def summarise(
     subjects: Sequence[str],
     protocol: Protocol,
     score: npt.ArrayLike | None = None,
-    names: Collection[str] | None = None,
 ) -> Scores:
-    """Compute metrics for each subject, their mean and standard deviation over subjects, and their pooled values.
+    """Compute all metrics for each subject, their mean and standard deviation over subjects, and their pooled values.
 
     Subjects where a metric is undefined are left out of its mean and counted (docs/methods.md §4).
 
@@ -175,7 +174,6 @@ def summarise(
         subjects: subject name of each answer, n of them.
         protocol: gives the number of bins and the standard deviation's ddof.
         score: shape (n,), input of rank-based metrics; by default the confidence.
-        names: metrics to compute; by default all.
 
     Raises:
         ValueError: there are neither confidences nor scores, the numbers of answers and subjects differ, or the input
@@ -195,11 +193,11 @@ def summarise(
     per_subject = {
         subject: {
             "n": rows.size,
-            **_all_metrics(None if p is None else p[rows], order[rows], o[rows], protocol, seed_of(subject), names),
+            **_all_metrics(None if p is None else p[rows], order[rows], o[rows], protocol, seed_of(subject)),
         }
         for subject, rows in rows_of_subjects(subjects)
     }
-    pooled = _all_metrics(p, order, o, protocol, 0, names)
+    pooled = _all_metrics(p, order, o, protocol, 0)
     metrics: dict[str, MetricSummary] = {}
     for name, value in pooled.items():
         defined = np.array([s[name] for s in per_subject.values() if s[name] is not None], dtype=np.float64)
@@ -211,9 +209,9 @@ def summarise(
 
 
 def _all_metrics(
-    p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int, names: Collection[str] | None
+    p: FloatArray | None, order: FloatArray, o: BoolArray, protocol: Protocol, seed: int
 ) -> dict[str, float | None]:
-    """Compute each metric, or those in `names`: rank-based ones from scores `order`, all others from confidences `p`.
+    """Compute each metric: rank-based ones from scores `order`, all others from confidences `p`.
 
     If `p` is None, there are rank-based metrics only. `seed` differs between subjects, so that their ECE floors are
     independent.
@@ -222,7 +220,7 @@ def _all_metrics(
     return {
         name: METRICS[name].value(value, o, protocol.ece_bins, seed)
         for name, value in values.items()
-        if value is not None and (names is None or name in names)
+        if value is not None
     }
 
 

@@ -12,7 +12,7 @@ from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import capture, reason_of
 from bench.api.methods import outputs_of, refuse_one_class
-from bench.metrics.recalibration import create_recalibrator, stratified_folds
+from bench.metrics.recalibration import by_folds, create_recalibrator
 from bench.metrics.scaling import Scale
 from bench.results.files import RECALIBRATED
 from bench.results.row import ResultRow
@@ -109,7 +109,7 @@ class Recalibration:
             if reason is not None:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
             score = self.predictor.timed_output(name, validation)[0]
-            return _by_folds(
+            return by_folds(
                 correct, seed, lambda train, held_out: Scale.fit(score[train], correct[train]).apply(score[held_out])
             )
         if learned is None or learned.where != split_data.where:
@@ -140,7 +140,7 @@ def out_of_fold(fit: Callable[[Batch], ConfidenceMethod], labelled: Batch, unlab
         unlabelled: the same answers without labels, for `predict`.
         seed: seed of the division into folds.
     """
-    return _by_folds(
+    return by_folds(
         labelled.correct, seed, lambda train, held_out: outputs_of(fit(labelled.take(train)), unlabelled.take(held_out))
     )
 
@@ -161,20 +161,4 @@ def chosen_out_of_fold(curve: FloatArray, correct: BoolArray, seed: int) -> Floa
         point: FloatArray = curve[best_point(losses)]
         return point[held_out]
 
-    return _by_folds(correct, seed, chosen)
-
-
-def _by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray], FloatArray]) -> FloatArray:
-    """Return confidences `(n,)` in answers, predicted fold by fold.
-
-    Args:
-        correct: `(n,)` labels of the answers, by which the folds are stratified.
-        seed: seed of the division into folds.
-        fit: returns the confidences in one fold; it gets masks `(n,)` of the answers in all other folds, and in this
-            one.
-    """
-    fold = stratified_folds(correct, seed=seed)
-    confidence = np.empty(len(correct))
-    for k in range(int(fold.max()) + 1):
-        confidence[fold == k] = fit(fold != k, fold == k)
-    return confidence
+    return by_folds(correct, seed, chosen)

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from bench import metrics, stats
 from bench.api import BoolArray, FloatArray, UserError
-from bench.api.errors import did_you_mean
 from bench.api.protocol import Protocol
 from bench.data.confidence_files import Sheet
-from bench.metrics.recalibration import RECALIBRATORS, Recalibrator, create_recalibrator, stratified_folds
+from bench.metrics.recalibration import RECALIBRATORS, Recalibrator, by_folds, create_recalibrator
 from bench.metrics.scaling import Scale
 from bench.metrics.summary import rows_of_subjects
 from bench.report.audit.values import Values, pair_of, read_values
 from bench.report.grouping import Key
-from bench.report.selection import AuditRequest, Selection
+from bench.report.selection import AuditRequest
 from bench.report.standings.compute import Pair, Standings, standings_of
 from bench.report.tables import build
-from bench.report.tables.choice import apply_selection, refuse_unknown, refuse_unknown_metrics
-from bench.report.tables.model import COLUMNS, Line, Table
+from bench.report.tables.choice import refuse_unknown
+from bench.report.tables.model import Line, Table
 from bench.report.text import join, percent
 from bench.report.verdict.audit import error_ends
 from bench.results.files import RECALIBRATED
@@ -40,7 +40,9 @@ LEVEL = 0.95
 _NULL_LABELS = 10_000_000
 """Labels that the test of calibration draws at most, all draws together; at least 99 draws are made."""
 _COMPARED = ("brier", "rmsce", "auroc")
-_PILE, _STEPS, _TWO, _ONE_PERCENT = 0.5, (0.1, 0.05, 0.01), 2, 0.01
+_LEAST, _TWO, _PERCENT = 20, 2, 100
+"""Rows that something can be learned on; groups that can be compared; the scale of numbers in percent."""
+_PILE, _STEPS = 0.5, (0.1, 0.05, 0.01)
 """Share of one value among confidences from which on a footnote says so; steps to which confidences may be rounded."""
 Records = Mapping[tuple[str, str], QuestionRecords]
 """(group, confidence) -> values per question, sorted by id."""
@@ -62,7 +64,7 @@ class Gate(NamedTuple):
     group: str
     confidence: str
     limit: float
-    error: float | None
+    rmsce: float | None
     ends: tuple[float, float] | None
     """Interval of the calibration error, see `error_ends`; None if it was not tested."""
 
@@ -85,10 +87,6 @@ class AuditTables(NamedTuple):
     gates: tuple[Gate, ...]
     records: Records
 
-    def records_of(self, row: ResultRow) -> QuestionRecords:
-        """Return the values per question of a result."""
-        return self.records[row.model, row.method]
-
 
 def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
     """Compute the audit that a request asks for.
@@ -96,19 +94,14 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
     Raises:
         UserError: see `read_values`; also an unknown metric, recalibration or name in `fail_above`.
     """
-    selection = Selection(metrics=request.metrics, headline=request.headline)
-    refuse_unknown_metrics(selection)
     for kind in request.recalibrate:
         refuse_unknown("--recalibrate", "recalibration", kind, tuple(RECALIBRATORS))
     values = read_values(sheet, request)
-    names = [name.replace(RECALIBRATED, "_") for name in values.confidences]
+    names = list(values.confidences)
     names += [f"{name}{RECALIBRATED}{kind}" for name in names for kind in request.recalibrate]
-    if len(set(names)) < len(names):
-        raise UserError(f"{sheet.name}: expected names that differ in more than + and _, got {join(names)}; rename one")
     limits = [pair_of(text, "--fail-above", f"{names[0]}=0.1") for text in request.fail_above]
-    for name in (name for name, _ in limits if name not in names):
-        hint = did_you_mean(name, names)
-        raise UserError(f"--fail-above: no confidence {name!r}; there are {join(names)}.{hint}")
+    for name, _ in limits:
+        refuse_unknown("--fail-above", "confidence", name, names)
     results = [result for group in sorted(set(values.group)) for result in _results(sheet, values, group, request)]
     records = {(row.model, row.method): run for row, run in results}
     draws = max(99, min(Settings.null_draws, _NULL_LABELS // max(len(run.id) for run in records.values())))
@@ -119,14 +112,15 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
         return standings_of(runs, settings)
 
     built = build.build([row for row, _ in results], standings_of=standings)
-    tables = tuple(apply_selection([_audited(table, records) for table in built], selection))
-    named = [(t, line, limit) for name, limit in limits for t in tables for line in t.lines if line.key.method == name]
-    gates = (
-        Gate(t.model, line.key.method, limit, line.estimate("rmsce").mean, error_ends(line, t.overconfidence))
-        for t, line, limit in named
+    tables = tuple(_audited(table, records) for table in built)
+    gates = tuple(
+        Gate(table.model, name, limit, line.estimate("rmsce").mean, error_ends(line, table))
+        for (name, limit), table in product(limits, tables)
+        for line in table.lines
+        if line.key.method == name
     )
     compared = tuple(_compared(tables, records, settings))
-    return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), tuple(gates), records)
+    return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), gates, records)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -153,83 +147,73 @@ def _results(
             f"{sheet.name}: {len(both):,} ids, e.g. {min(both)!r}, are among the rows to learn on and among those to"
             " judge, which must be other questions; take them out of one, or name another column with --id"
         )
-    least = 1 if learned.size or not (request.recalibrate or request.uncertainties) else _TWO
-    if judged.size < least or (request.learn_on and not learned.size):
+    least = 1 + (bool(request.recalibrate or request.uncertainties) and not request.learn_on)
+    if judged.size < least or learned.size < _LEAST * bool(request.learn_on):
+        expected = f"{_LEAST} rows to learn on and {least}" if request.learn_on else f"{least} rows"
         raise UserError(
-            f"{sheet.name}, {group}: expected rows to learn on and {least} to judge, got {learned.size:,} and"
-            f" {judged.size:,}; leave these rows out, or --learn-on"
+            f"{sheet.name}, {group}: expected at least {expected} to judge, got {learned.size:,} and {judged.size:,};"
+            " add rows, or leave out this group, or an option"
         )
     ids = sorted(first)
     repeated, judged = judged.size - len(ids), np.array([first[key] for key in ids])
-    correct, subject = values.correct[judged], [values.subject[k] for k in judged]
+    right, subject = values.correct[judged], [values.subject[k] for k in judged]
     lone = sum(n == 1 for n in Counter(subject).values())
     counts = {
         "rows with the id of an earlier row, left out": repeated,
         f"rows to learn on, not judged ({join(request.learn_on)})": learned.size,
         "subjects of one row, of which nothing can be said": lone * (lone < judged.size),
     }
-    how = f"on {learned.size:,} rows of {join(request.learn_on)}" if learned.size else "by cross-fitting, in five parts"
-    whole = request.out is not None or request.stats or "all" in request.metrics
-    computed = None if whole else {*COLUMNS, "ece_floor", *request.metrics, request.headline or ""}
-    row = ResultRow(
-        method="", model=group, task=sheet.name, preset="audit", seed=0, protocol="", task_version=1, status="ok",
-        answers_source=f"{AUDIT}{sheet.name}", base_rate=float(correct.mean()), n=judged.size,
-        llm_accuracy=float(correct.mean()), counts={what: int(n) for what, n in counts.items() if n},
-    )  # fmt: skip
-    for column, numbers in values.confidences.items():
-        name, confidence, score = column.replace(RECALIBRATED, "_"), numbers[judged], None
-        learn = (numbers[learned], values.correct[learned]) if learned.size else None
-        notes = list(_findings(confidence))
-        fractions = np.count_nonzero((confidence > 0) & (confidence < _ONE_PERCENT))
-        if fractions and not {"100", f"{column}=100"}.isdisjoint(request.scale):
-            notes.append(f"with --scale 100 {fractions:,} of its numbers are below 1: were these written from 0 to 1?")
-        if column in request.uncertainties:
-            score, confidence = confidence, _learned(Scale.fit, confidence, correct, learn)
-            learn = learn and (Scale.fit(*learn).apply(learn[0]), learn[1])
+    used, n_learned = np.concatenate([learned, judged]), learned.size
+    how = f"on {n_learned:,} rows of {join(request.learn_on)}" if n_learned else "by cross-fitting, in five parts"
+    labels = values.correct[used]
+    for name, numbers in values.confidences.items():
+        sure, score, notes = numbers[used], None, list(_findings(numbers[judged], values.most[name]))
+        if not values.most[name]:
+            score, sure = numbers[judged], _learned(Scale.fit, sure, labels, n_learned)
             notes = [f"its order alone is the file's: made probabilities {how}"]
-        found = {name: (confidence, score, notes)}
+        found = [(name, sure, score, notes)]
+        n_ends = np.count_nonzero((sure[n_learned:] == 0) | (sure[n_learned:] == 1))
+        ends = f"; {n_ends:,} confidences of 0 or 1 count as 2^-24 from these, as their log-odds are infinite"
         for kind in request.recalibrate:
-            sure = _learned(create_recalibrator(kind).fit, confidence, correct, learn)
-            found[f"{name}{RECALIBRATED}{kind}"] = sure, None, [f"recalibrated {how}"]
-        for method, (sure, raw, said) in found.items():
-            scores = metrics.summarise(sure, correct, subject, Protocol(), raw, computed)
+            note = f"recalibrated {how}" + ends * bool(n_ends and kind != "isotonic")
+            fitted = _learned(create_recalibrator(kind).fit, sure, labels, n_learned)
+            found.append((f"{name}{RECALIBRATED}{kind}", fitted, None, [note]))
+        for method, mapped, raw, said in found:
+            confidence = mapped[n_learned:]
+            scores = metrics.summarise(confidence, right, subject, Protocol(), raw)
             yield (
-                replace(
-                    row, method=method, notes=tuple(said), metrics=scores.metrics, per_subject=scores.per_subject,
-                    n_excluded=scores.n_excluded, n_clipped=scores.n_clipped,
+                ResultRow(
+                    method=method, model=group, task=sheet.name, preset="audit", seed=0, protocol="", task_version=1,
+                    status="ok", answers_source=f"{AUDIT}{sheet.name}", base_rate=float(right.mean()), n=judged.size,
+                    llm_accuracy=float(right.mean()), counts={what: int(n) for what, n in counts.items() if n},
+                    notes=tuple(said), **vars(scores),
                 ),
-                QuestionRecords(ids, subject, correct, sure, [""] * len(ids), np.ones(len(ids), dtype=bool), raw),
+                QuestionRecords(ids, subject, right, confidence, [""] * len(ids), np.ones(len(ids), dtype=bool), raw),
             )  # fmt: skip
 
 
-def _learned(
-    fit: Callable[[FloatArray, BoolArray], Recalibrator | Scale],
-    values: FloatArray,
-    correct: BoolArray,
-    learn: tuple[FloatArray, BoolArray] | None,
-) -> FloatArray:
-    """Map confidences or scores by what was learned on other rows, or else each fifth by the other four."""
-    if learn is not None:
-        return fit(*learn).apply(values)
-    fold, mapped = stratified_folds(correct), np.empty(values.size)
-    for k in range(int(fold.max()) + 1):
-        mapped[fold == k] = fit(values[fold != k], correct[fold != k]).apply(values[fold == k])
-    return mapped
+def _learned(fit: Callable[..., Recalibrator | Scale], values: FloatArray, correct: BoolArray, n: int) -> FloatArray:
+    """Map confidences or scores by what the first n of them teach; without such, each fifth by the other four."""
+    if n:
+        return fit(values[:n], correct[:n]).apply(values)
+    return by_folds(correct, 0, lambda others, held: fit(values[others], correct[others]).apply(values[held]))
 
 
-def _findings(confidence: FloatArray) -> Iterator[str]:
-    """Yield what the values of a confidence can't show: constants, two values, piles, rounding."""
+def _findings(confidence: FloatArray, most: float) -> Iterator[str]:
+    """Yield what the values of a confidence can't show: constants, two values, piles, rounding, mixed scales."""
     distinct, counts = np.unique(confidence, return_counts=True)
-    most = int(counts.argmax())
+    pile = int(counts.argmax())
     if distinct.size == 1:
         yield f"every confidence is {distinct[0]:g}: it tells no answer from another"
     elif distinct.size == _TWO:
         yield f"it has two values only, {distinct[0]:g} and {distinct[1]:g}: two bins are all that can be judged"
-    elif counts[most] >= _PILE * confidence.size:
-        yield f"{percent(counts[most] / confidence.size)} % of its confidences are {distinct[most]:g}"
+    elif counts[pile] >= _PILE * confidence.size:
+        yield f"{percent(counts[pile] / confidence.size)} % of its confidences are {distinct[pile]:g}"
     steps = [step for step in _STEPS if np.allclose(distinct / step, np.round(distinct / step), atol=1e-6)]
     if distinct.size > _TWO and steps:
         yield f"its confidences are rounded to {steps[0]:g}: {distinct.size} values; within one nothing is ordered"
+    if (n := np.count_nonzero((confidence > 0) & (confidence < 1 / _PERCENT))) and most == _PERCENT:
+        yield f"with --scale 100 {n:,} of its numbers are below 1: were these written from 0 to 1?"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -237,17 +221,13 @@ def _findings(confidence: FloatArray) -> Iterator[str]:
 
 def _audited(table: Table, records: Records) -> Table:
     """Return a table with what only an audit says: overconfidence, and words of its own."""
-    first, off, unjudgeable = table.rows[0], {}, ""
-    for line in table.lines:
-        run = records[first.model, line.key.method]
-        if run.score is None:  # scores have no mean confidence but what was learned
-            off[line.key] = stats.overconfidence_of(run.confidence, run.correct, run.subject)
-    if first.llm_accuracy in {0.0, 1.0}:
-        kind = "right" if first.llm_accuracy else "wrong"
-        unjudgeable = (
-            f"All {first.n or 0:,} answers are {kind}, so no confidence can be judged: look at the column of right and"
-            " wrong, or take other questions."
-        )
+    runs = {line.key: records[line.rows[0].model, line.key.method] for line in table.lines}
+    off = {  # scores have no mean confidence but what was learned
+        key: stats.overconfidence_of(run.confidence, run.correct, run.subject)
+        for key, run in runs.items() if run.score is None
+    }  # fmt: skip
+    unjudgeable = table.unjudgeable.partition(":")[0].replace("method", "confidence")
+    unjudgeable += ": look at the column of right and wrong, or take other questions." * bool(unjudgeable)
     lines, too_few = (replace(line, group="audit") for line in table.lines), table.too_few.replace("choose", "judge")
     return replace(table, lines=tuple(lines), overconfidence=off, unjudgeable=unjudgeable, too_few=too_few)
 
@@ -275,12 +255,11 @@ def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> 
         lines.setdefault(line.key.method, {})[line.rows[0].model] = line
     for method, by_group in lines.items():
         runs = {group: records[group, method] for group in by_group}
-        shared = sorted(set.intersection(*(set(run.id) for run in runs.values())))
+        shared = set.intersection(*(set(run.id) for run in runs.values()))
         if len(runs) < _TWO or not shared:
             continue
         keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in runs}
-        at = {group: dict(zip(run.id, range(len(run.id)), strict=True)) for group, run in runs.items()}
-        runs = {group: run.take(np.array([at[group][key] for key in shared])) for group, run in runs.items()}
+        runs = {group: run.take(np.flatnonzero([key in shared for key in run.id])) for group, run in runs.items()}
         # where there are too few right or wrong answers is told by the model that has fewest
         rarest = min(runs.values(), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
         strata, pairs = stats.strata_of(rarest.subject), list[Pair]()

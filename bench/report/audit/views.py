@@ -9,6 +9,7 @@ from typing import Any
 from bench.report.audit.compute import AuditTables, Gap, Gate
 from bench.report.tables import build, comparison
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, count, interval_text, percent, signed
 from bench.report.verdict.audit import METRIC, off_by, points
 from bench.report.verdict.phrases import name_first_few
@@ -22,26 +23,22 @@ _FACT = (
 )
 
 
-def views_of(audit: AuditTables) -> TableViews:
-    """Return all tables of an audit as grids for people, CSV records and JSON data."""
-    main = build.table_views(audit.tables, stats=audit.request.stats, legend=audit.request.legend)
+def views_of(audit: AuditTables, tables: Sequence[Table]) -> TableViews:
+    """Return all tables of an audit, those of groups as they were selected, as grids, CSV records and JSON data."""
+    main = build.table_views(tables, stats=audit.request.stats, legend=audit.request.legend)
     pairs = [comparison.views_of([table], [line.key.method for line in table.lines]) for table in audit.compared]
     by = [_gap_grid(name, list(gaps)) for name, gaps in groupby(audit.gaps, key=lambda gap: gap.by)]
     grids = [*main.grids, *(grid for view in pairs for grid in view.grids), *by]
 
     def data() -> dict[str, Any]:
-        offs = [(table, key, off) for table in audit.tables for key, off in table.overconfidence.items()]
+        offs = [(table, key, off) for table in tables for key, off in table.overconfidence.items()]
         return {
             "tables": main.data(),
             "overconfidence": [_record(off, group=table.model, confidence=key.label) for table, key, off in offs],
             "groups": [part for view in pairs for part in view.data()],
             "by": [_record(g.off, group=g.group, by=g.by, value=g.value, confidence=g.confidence) for g in audit.gaps],
-            "fail_above": [
-                {"group": gate.group, "confidence": gate.confidence, "limit": gate.limit, "rmsce": gate.error,
-                 "ends": gate.ends, "failed": gate.failed,
-                 "sentence": gate_sentence(gate)} for gate in audit.gates
-            ],
-        }  # fmt: skip
+            "fail_above": [g._asdict() | {"failed": g.failed, "sentence": gate_sentence(g)} for g in audit.gates],
+        }
 
     return TableViews(grids, main.records, data)
 
@@ -49,9 +46,9 @@ def views_of(audit: AuditTables) -> TableViews:
 def gate_sentence(gate: Gate) -> str:
     """Return what a limit of `--fail-above` came to, as a sentence."""
     limit, where = percent(gate.limit), f"{gate.confidence} ({gate.group})"
-    if gate.error is None or gate.ends is None:
+    if gate.rmsce is None or gate.ends is None:
         return f"not tested: {where} against a calibration error of {limit} points: too few answers for an interval"
-    error = points(gate.error, *gate.ends)
+    error = points(gate.rmsce, *gate.ends)
     word, verdict = ("failed", "above") if gate.failed else ("passed", "not above")
     return f"{word}: {where} has a calibration error of {error}, {verdict} {limit} beyond chance"
 

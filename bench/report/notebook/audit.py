@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from bench.data.confidence_files import Sheet
 from bench.report import guard
-from bench.report.analysis import Analysis
+from bench.report.analysis import Analysis, file_stem
 from bench.report.analysis import write as write_files
 from bench.report.audit import AuditTables, audit, gate_sentence, views_of
 from bench.report.figures import reliability
-from bench.report.figures.write import safe_name
 from bench.report.notebook.results import Results, Say
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, Selection
-from bench.report.tables.grid import TableViews
-from bench.results.files import SEPARATOR
+from bench.report.tables.choice import refuse_unknown_metrics
+from bench.report.text import join
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,12 +40,18 @@ class Audit(Results):
             UserError: see `bench.report.audit.audit`; also a risk that is out of range.
         """
         GuardRequest(risk=GuardRequest.risk if request.risk is None else request.risk)  # refused before any work
+        selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
+        refuse_unknown_metrics(selection)
         found = audit(sheet, request)
         rows = tuple(row for table in found.tables for row in table.rows)
-        selection = Selection(Path(sheet.name), metrics=request.metrics, headline=request.headline)
         alone = "no question is in all groups (by id), so they are not compared; --id names the column of questions"
         notes = (alone,) * (len(found.tables) > 1 and not found.compared)
-        return cls(selection, rows, notes, whole=found.tables, records=found.records_of, found=found)
+        splits = sorted({str(name) for name in sheet.columns.get(request.split or "split", ())})
+        all_judged = f"rows of all splits are judged ({join(splits[:5])}); --learn-on names those that were learned on"
+        notes += (all_judged,) * (len(splits) > 1 and not request.learn_on)
+        return cls(
+            selection, rows, notes, whole=found.tables, records=lambda r: found.records[r.model, r.method], found=found
+        )
 
     @property
     def failed(self) -> bool:
@@ -60,7 +65,7 @@ class Audit(Results):
 
     def report(self) -> ShownTable:
         """Return what the command prints first: tables, groups compared, and where confidences are off."""
-        return ShownTable(views_of(self.found))
+        return ShownTable(views_of(self.found, self.tables))
 
     def guard(self, risk: float = GuardRequest.risk, level: float = GuardRequest.level) -> ShownTable:
         """Return from which confidence on at most a share `risk` of answers is wrong, as `bench guard` does.
@@ -70,18 +75,15 @@ class Audit(Results):
         """
         return ShownTable(self._guard(risk, level).views)
 
-    def views(self) -> list[TableViews]:
-        """Return all tables of the audit and, if a risk was requested, those of its guards."""
-        return [analysis.views for analysis in self._analyses()]
+    def analyses(self) -> list[Analysis]:
+        """Return the tables and diagrams of the audit and, if a risk was requested, its guards."""
+        risk = self.found.request.risk
+        main = Analysis(STEM, views_of(self.found, self.tables), self._diagrams, figure_formats=("svg",))
+        return [main] if risk is None else [main, self._guard(risk)]
 
     def write(self, out: Path, say: Say) -> list[Path]:
         """Write page, tables, reliability diagrams and, if a risk was requested, guards into a folder."""
-        return [*write_files(self._analyses(), out), self.write_page(out / f"{STEM}.html", None, say)]
-
-    def _analyses(self) -> list[Analysis]:
-        risk = self.found.request.risk
-        main = Analysis(STEM, views_of(self.found), self._diagrams, figure_formats=("svg",))
-        return [main, *([] if risk is None else [self._guard(risk)])]
+        return [*write_files(self.analyses(), out), self.write_page(out / f"{STEM}.html", None, say)]
 
     def _diagrams(self) -> dict[str, Figure | None]:
         """Return the reliability diagrams of each group and recalibration, by the name of their file."""
@@ -90,9 +92,9 @@ class Audit(Results):
             for part in {line.part for line in table.lines}:
                 names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
                 shown = table.with_lines([line.key for line in table.lines if line.part == part])
-                diagrams[SEPARATOR.join(map(safe_name, names))] = reliability([shown], self.found.records_of)
+                diagrams[file_stem(*names)] = reliability([shown], self._records)
         return diagrams
 
     def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
         request = GuardRequest(risk=risk, level=level)
-        return guard.build_analysis(guard.guards_of(self.tables, request, records=self.found.records_of))
+        return guard.build_analysis(guard.guards_of(self.tables, request, records=self._records))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, CHANCE, SEVERAL
-from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, metric_name, percent, precise
 from bench.report.verdict.phrases import label, name_first_few, with_value
@@ -27,12 +26,12 @@ def points(value: float, low: float, high: float) -> str:
     return f"{precise(METRIC, value)} points ({interval_text(METRIC, low, high)})"
 
 
-def error_ends(line: Line, overconfidence: Mapping[Key, Overconfidence]) -> tuple[float, float] | None:
+def error_ends(line: Line, table: Table) -> tuple[float, float] | None:
     """Return the interval of the calibration error (RMSCE); None without one.
 
     It is no smaller than the overconfidence of the same answers, so the nearer end of that is a lower end, too.
     """
-    ends, off = line.estimate(CALIBRATION).ends, overconfidence.get(line.key)
+    ends, off = line.estimate(CALIBRATION).ends, table.overconfidence.get(line.key)
     return ends and (max(0.0, ends[0], off.least if off else 0.0), ends[1])
 
 
@@ -41,8 +40,16 @@ def calibration_sentences(table: Table) -> Iterator[str]:
     known = [(line, off) for line in table.lines if not line.part and (off := table.overconfidence.get(line.key))]
     if same := [f"{label(line)} ({percent(off.confidence)} %)" for line, off in known if off.distinct == 1]:
         yield f"The same confidence in every answer, so it tells none from another: {name_first_few(same)}."
+    for line, off in known if len(known) < SEVERAL else ():
+        means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
+        if off.least:
+            yield f"{label(line)} is {off.word} by {off_by(off)}: {means}."
+        else:
+            why = off.interval.reason or f"off by {off_by(off)}"
+            yield f"{label(line)} is not shown to be over- or underconfident on average: {means} ({why})."
+        if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, table)):
+            yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
     if len(known) < SEVERAL:
-        yield from (sentence for line, _ in known for sentence in _alone(line, table.overconfidence))
         return
     texts = []
     for word in (OVER, UNDER, NOT_SHOWN, TOO_FEW):
@@ -50,18 +57,6 @@ def calibration_sentences(table: Table) -> Iterator[str]:
         texts += [f"{word}{' to be off on average' * (word == NOT_SHOWN)}: {name_first_few(names)}"] if names else []
     text = "; ".join(texts)
     yield f"{text[:1].upper()}{text[1:]}." * bool(text)
-
-
-def _alone(line: Line, overconfidence: Mapping[Key, Overconfidence]) -> Iterator[str]:
-    off = overconfidence[line.key]
-    means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
-    if off.least:
-        yield f"{label(line)} is {off.word} by {off_by(off)}: {means}."
-    else:
-        why = off.interval.reason or f"off by {off_by(off)}"
-        yield f"{label(line)} is not shown to be over- or underconfident on average: {means} ({why})."
-    if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, overconfidence)):
-        yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
 
 
 def order_sentences(table: Table) -> Iterator[str]:

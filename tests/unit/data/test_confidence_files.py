@@ -59,9 +59,21 @@ def test_sheet_with_a_byte_order_mark_is_read(mark: str, tmp_path: Path) -> None
     [
         ("a.csv", b"", "expected at least one row"),
         ("a.csv", b"correct,p\n", "expected at least one row"),
-        ("a.csv", b"correct;p\n1;0,7\n", "expected cells separated by commas, got semicolons"),
-        ("a.csv", b"correct\tp\n1\t0.7\n", "expected cells separated by commas, got tabs"),
+        ("a.csv", b"\xef\xbb\xbfcorrect;p\n1;0,7\n", "separated by commas, got 'correct;p'; .*numbers as 0.85"),
+        ("a.csv", b"correct\tp\n1\t0.7\n", r"separated by commas, got 'correct\\tp'"),
+        ("a.csv", b"correct|p\n1|0.7\n", r"separated by commas, got 'correct\|p'"),
+        (
+            "a.csv",
+            b"Export of May\ncorrect,p\n1,0.7\n",
+            "names of columns in the first line.*got 'Export of May'; take",
+        ),
+        (
+            "a.csv",
+            b"sep=,\ncorrect,p,q\n1,0.7,1\n",
+            "expected 2 cells as in the first line, the names of columns, got 3",
+        ),
         ("a.csv", "correct,p\n1,0.5\n".encode("utf-16"), r"expected text in UTF-8.*UTF-16"),
+        ("a.csv", "correct\tp\n1\t0.5\n".encode("utf-16"), r"expected text in UTF-8.*UTF-16"),
         ("a.csv", "correct,é\n1,0.5\n".encode("latin-1"), "expected text in UTF-8, got the byte 0xe9"),
         ("a.csv", b"PAR1\x00\x01", "expected text in UTF-8"),
         ("a.csv", b"correct,p\n1,0.5,3\n", "expected 2 cells"),
@@ -70,6 +82,7 @@ def test_sheet_with_a_byte_order_mark_is_read(mark: str, tmp_path: Path) -> None
         ("a.json", b'{"a": 1}', "expected a list of objects, or a log of Inspect"),
         ("a.json", b"[]", "expected at least one row"),
         ("a.json", b"[", "expected JSON, but it can't be read"),
+        ("a.json", b'{"correct": 1}\n{"correct": 0}\n', "end its name in .jsonl if each line is an object"),
         ("a.eval", b"no zip", "expected a whole log of Inspect"),
         ("a.xlsx", b"x", r"ends in .csv, .jsonl, .json, .parquet, .eval, got '.xlsx'; save the sheet as CSV"),
         ("a.man", b"x", "pickles of any kind may hold code"),
@@ -80,6 +93,34 @@ def test_sheet_that_cannot_be_read_is_refused(name: str, content: bytes, said: s
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said):
         read_sheet([tmp_path / name])
+
+
+def test_parquet_value_that_does_not_convert_is_refused(tmp_path: Path) -> None:
+    times = pa.array([2**62, 0], pa.timestamp("us"))
+    parquet.write_table(pa.table({"correct": [True, False], "p": [0.5, 0.7], "at": times}), tmp_path / "a.parquet")
+    with pytest.raises(
+        UserError, match=r"a.parquet: a value can't be read \(date value out of range\); write columns of"
+    ):
+        read_sheet([tmp_path / "a.parquet"])
+
+
+@pytest.mark.parametrize("data", [None, 5, {"correct": [1]}, [{"correct": 1}], b"a.csv", np.ones((2, 2)), pa.table({})])
+def test_data_of_another_kind_is_refused(data: object) -> None:
+    with pytest.raises(
+        UserError, match=r"audit\(\): expected a pandas DataFrame or names of files, got .*; make a DataFr"
+    ):
+        bench.audit(data)
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, p in (("big", 0.5), ("small", 0.4)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "scores.csv").write_text(f"id,correct,p\n1,1,{p}\n2,0,{p}\n", encoding="utf-8")
+    files = [Path("big/scores.csv"), Path("small/scores.csv")]
+    assert [table.model for table in bench.audit(files, group="file").tables] == ["big/scores.csv", "small/scores.csv"]
+    with pytest.raises(UserError, match=r"small/scores.csv line 2: it has the id '1' of big/scores.csv line 2"):
+        bench.audit(files)
 
 
 def test_sheet_that_is_missing_or_huge_is_refused_unread(tmp_path: Path) -> None:
@@ -137,6 +178,17 @@ ROWS = {"id": ["a", "b"], "correct": [True, False], "p": [0.5, 0.7]}
         ({}, {"risk": 2.0}, "--risk: expected a share of mistakes"),
         ({}, {"metrics": "foo"}, "--metrics: no metric 'foo'"),
         ({}, {"by": "zz"}, "expected a column 'zz'"),
+        (
+            {},
+            {"by": "correct"},
+            "expected another column for each purpose, got 'correct' for two: right or wrong is no",
+        ),
+        ({}, {"group": "correct"}, "expected another column for each purpose, got 'correct' for two"),
+        ({}, {"subject": "correct"}, "expected another column for each purpose, got 'correct' for two"),
+        ({}, {"confidences": "correct"}, "expected another column for each purpose, got 'correct' for two"),
+        ({}, {"confidences": "p", "uncertainties": "p"}, "got 'p' for two: .* a confidence no uncertainty"),
+        ({"exact": [1, 0]}, {}, "column 'exact' is 1 where the answer is right and else 0, so it is a grade; name the"),
+        ({"": [1, 0], "p": ["a", "b"]}, {"confidences": "z"}, "found only correct, id, one without a name, p"),
         ({}, {"group": "p"}, "expected a column of confidences, found only correct, id, p; name it with --confidence"),
     ],
 )
@@ -147,11 +199,44 @@ def test_value_or_option_that_is_unclear_is_refused(
         bench.audit(pd.DataFrame({**ROWS, **changes}), **options)
 
 
+def test_column_of_too_many_values_is_refused() -> None:
+    table = pd.DataFrame({"id": range(1_001), "correct": True, "p": 0.5})
+    with pytest.raises(UserError, match="--by: expected a column of at most 1,000 values, got 1,001; name another"):
+        bench.audit(table, by="id")
+    with pytest.raises(UserError, match="--group: expected a column of at most 50 values, got 1,001"):
+        bench.audit(table, confidences="p", group="id")
+
+
+def test_grade_that_is_named_as_a_confidence_is_judged() -> None:
+    assert bench.audit(pd.DataFrame({**ROWS, "p": [1.0, 0.0]}), confidences="p").tables[0].lines[0].n == 2
+
+
+@pytest.mark.parametrize("save", ["csv", "csv of a csv", "parquet"])
+def test_index_that_pandas_saved_is_no_confidence(save: str, tmp_path: Path) -> None:
+    table = pd.DataFrame({"correct": [1, 0, 1], "p": [5, 70, 90]}).iloc[[0, 2]]
+    path = tmp_path / ("a.parquet" if save == "parquet" else "a.csv")
+    if save == "csv of a csv":
+        table = table.reset_index().rename(columns={"index": "Unnamed: 0"})
+    (table.to_parquet if save == "parquet" else table.to_csv)(path)
+    assert [line.method for line in bench.audit(path, scale="100").tables[0].lines] == ["p"]
+
+
+def test_names_are_read_without_spaces_and_with_any_letter(tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {"id": [1, 2, 1], "correct": [1, 0, 1], "p": [0.5, 0.7, 0.9], "group": ["big ", " big", "small"]}
+    )
+    assert [each.model for each in bench.audit(table, confidences="p").tables] == ["big", "small"]
+    row = json.dumps({"correct": True, "p": 0.5, "subject": "\ud800", "group": "\udcff"})
+    (tmp_path / "a.jsonl").write_text(row, encoding="ascii")
+    assert bench.audit(tmp_path / "a.jsonl", by="subject").found.gaps[0].value == "\\ud800"
+
+
 def test_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     table = pa.table([[True, False], [0.5, 0.7], [0.1, 0.2]], names=["correct", "p", "p"])
     parquet.write_table(table, tmp_path / "a.parquet")
-    for data in (tmp_path / "a.parquet", pd.DataFrame({"correct": [1, 0], 1: [0.5, 0.7], "1": [0.1, 0.2]})):
-        with pytest.raises(UserError, match="expected each column once, found one twice"):
+    frame = pd.DataFrame({"correct": [1, 0], 1: [0.5, 0.7], "1": [0.1, 0.2]})
+    for data, name in ((tmp_path / "a.parquet", "p"), (frame, "1")):
+        with pytest.raises(UserError, match=f"expected each column once, found '{name}' twice; rename one"):
             bench.audit(data)
 
 

@@ -200,8 +200,39 @@ def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
     assert (learned.estimate("rmsce").mean or 0) < (raw.estimate("rmsce").mean or 0) / 2
     assert any("Best when recalibrated, by Brier score: verbal+isotonic" in text for text in audit.verdict())
     crossed = bench.audit(table, confidences="verbal", recalibrate="platt").tables[0].lines[1]
-    assert crossed.notes == ("recalibrated by cross-fitting, in five parts",)
+    assert re.fullmatch(r"recalibrated by cross-fitting, in five parts; \d+ confidences of 0 or 1 .*", crossed.notes[0])
     assert crossed.n == 900
+    said = "rows of all splits are judged (dev, test); --learn-on names those that were learned on"
+    assert bench.audit(table, confidences="verbal").notes == (said,)
+    assert audit.notes == ()
+
+
+def test_audit_refuses_to_learn_on_few_rows() -> None:
+    table = surer(frame(300)).assign(split=["dev"] * 19 + ["test"] * 281)
+    with pytest.raises(UserError, match="at least 20 rows to learn on and 1 to judge, got 19 and 281; add rows"):
+        bench.audit(table, recalibrate="platt", learn_on="dev")
+    with pytest.raises(UserError, match="expected at least 2 rows to judge, got 0 and 1; add rows"):
+        bench.audit(table[:1], recalibrate="platt")
+
+
+@pytest.mark.parametrize("kind", ["platt", "beta", "temperature", "isotonic"])
+def test_audit_recalibrates_confidences_of_0_and_1_and_says_how(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    table = frame(1000).assign(p=lambda t: np.where(rng.random(1000) < 0.5, t.logprob.round(), t.logprob))
+    raw, learned = bench.audit(table, confidences="p", recalibrate=kind).tables[0].lines
+    sure = bench.audit(table, confidences="p", recalibrate=kind).questions().query("method != 'p'").confidence
+    assert np.isfinite(sure).all()
+    assert sure.between(0, 1).all()
+    assert (learned.estimate("brier").mean or 1) < (raw.estimate("brier").mean or 0)
+    assert (learned.estimate("auroc").mean or 0) == pytest.approx(raw.estimate("auroc").mean, abs=0.04)
+    ends = int(table.p.isin([0, 1]).sum())
+    said = f"{ends:,} confidences of 0 or 1 count as 2^-24 from these, as their log-odds are infinite"
+    assert any(said in note for note in learned.notes) == (kind != "isotonic")
+
+
+def test_audit_has_every_metric_that_is_asked_for_later() -> None:
+    shown = bench.audit(surer(frame()), confidences="verbal").table(metrics="nll,smece").render("md")
+    assert re.search(r"\| verbal \| 1\.\d.* \| 1\d\.\d \|", shown), shown
 
 
 def test_audit_refuses_to_judge_questions_that_were_learned_on() -> None:
@@ -277,8 +308,8 @@ def test_audit_limit_fails_above_the_lower_end_of_the_interval() -> None:
     (gate,) = audit.found.gates
     low, high = gate.ends or (0.0, 0.0)
     off = audit.tables[0].overconfidence[audit.tables[0].lines[0].key]
-    assert off.least <= low < (gate.error or 0.0) < high  # RMSCE is no smaller than overconfidence
-    between = (low + (gate.error or 0.0)) / 2
+    assert off.least <= low < (gate.rmsce or 0.0) < high  # RMSCE is no smaller than overconfidence
+    between = (low + (gate.rmsce or 0.0)) / 2
     assert not bench.audit(table, confidences="verbal", fail_above=f"verbal={between}").failed
     few = bench.audit(table[:40], confidences="verbal", fail_above="verbal=0")
     assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
