@@ -244,10 +244,14 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     for family, (names, *told) in FAMILIES.items():
         methods, ranges = names.split(), []
         for place in places:
-            scores = [value(data[place], name, "brier") for name in methods]
-            known = [100 * score for score in scores if not np.isnan(score)]
+            scores = {name: 100 * value(data[place], name, "brier") for name in methods}
+            known, missing = (
+                [s for s in scores.values() if not np.isnan(s)],
+                [n for n, s in scores.items() if np.isnan(s)],
+            )
             ends = [f"{end:.1f}" for end in (min(known), max(known))] if known else ["not run"]
-            ranges.append(" to ".join(dict.fromkeys(ends)))
+            without = f" (`{'`, `'.join(missing)}` not run)" * bool(known and missing)
+            ranges.append(" to ".join(dict.fromkeys(ends)) + without)
         reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name)))
         listed = ", ".join(f"`{name}`" for name in methods)
         lines.append(f"| **{family}**: {listed} | " + " | ".join([reads, *told, *ranges]) + " |")
@@ -275,7 +279,7 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
         here, constants = axes[0, k], list[float]()
         here.set_title(TASKS[task])
         here.set_yticks(range(len(names)), names if not k else [])
-        here.invert_yaxis()
+        here.set_ylim(len(names) - 0.4, -0.6)
         scores = sorted(value(cell, name, metric) for key, cell in data.items() for name in names if key[0] == task)
         edge = 1.1 * scores[int(0.9 * len(scores))]  # a tenth of the methods at most lies beyond
         for source, fill, shift in (("home", style.INK, -0.15), ("elsewhere", "white", 0.15)):
