@@ -253,14 +253,17 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     for family, (names, *told) in FAMILIES.items():
         methods, ranges = names.split(), []
         for source, tasks in sources.items():
-            above = [
-                100 * (value(data[task, source], name, "brier") - value(data[task, source], PLAIN, "brier"))
+            above = {
+                (name, task): 100
+                * (value(data[task, source], name, "brier") - value(data[task, source], PLAIN, "brier"))
                 for task in tasks
                 for name in methods
-            ]
-            known = [number for number in above if not np.isnan(number)]
+            }
+            known = [number for number in above.values() if not np.isnan(number)]
+            missing = dict.fromkeys(f"`{name}`" for (name, _), number in above.items() if np.isnan(number))
             ends = [f"{end:+.1f}".replace("-", MINUS) for end in (min(known), max(known))] if known else ["not run"]
-            ranges += [" to ".join(dict.fromkeys(ends))] * bool(tasks)
+            without = f" ({', '.join(missing)} not run)" * bool(known and missing)
+            ranges += [" to ".join(dict.fromkeys(ends)) + without] * bool(tasks)
         reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name)))
         listed = ", ".join(f"`{name}`" for name in methods)
         lines.append(f"| **{family}**: {listed} | " + " | ".join([reads, *told, *ranges]) + " |")
@@ -288,7 +291,7 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
         here, constants = axes[0, k], list[float]()
         here.set_title(TASKS[task])
         here.set_yticks(range(len(names)), names if not k else [])
-        here.invert_yaxis()
+        here.set_ylim(len(names) - 0.4, -0.6)
         scores = sorted(value(cell, name, metric) for key, cell in data.items() for name in names if key[0] == task)
         edge = 1.1 * scores[int(0.9 * len(scores))]  # a tenth of the methods at most lies beyond
         for source, fill, shift in (("home", style.INK, -0.15), ("elsewhere", "white", 0.15)):

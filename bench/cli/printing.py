@@ -94,12 +94,12 @@ def print_listing(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_fields(record: Mapping[str, Any]) -> None:
-    """Print a dict as lines `name  value`; its field `constants` follows below as a table."""
+    """Print a dict as lines `name  value`, without empty fields; its field `constants` follows below as a table."""
     grid = RichTable(box=None, pad_edge=False, show_header=False)
     for key, value in record.items():
         lines = [f"{name}: {item}" for name, item in value.items()] if isinstance(value, Mapping) else value
         text = "\n".join(map(str, lines)) if isinstance(lines, list | tuple) else str(lines)
-        if key != "constants":
+        if key != "constants" and text not in {"", "None"}:
             grid.add_row(Text(key, style="bold"), Text(visible(text)))
     below = record.get("constants")
     console().print(grid)

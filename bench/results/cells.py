@@ -73,7 +73,7 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
     """List the result files that `read_all` reads, and the JSON files that are not results.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: there is no such folder, or it is that of one model.
     """
     if not folder.is_dir():
         is_here = folder == RUNS and Path("results").is_dir()
@@ -84,6 +84,9 @@ def list_result_files(folder: Path, *, partial: bool = False) -> ResultFiles:
     models = {file: file.relative_to(folder).parts[0] for file in sorted(folder.glob("*/*/*.json"))}
     files = [file for file, model in models.items() if model not in RESERVED and not model.startswith(".")]
     results = [file for file in files if is_result_file(file)]
+    if not results and any(map(is_result_file, folder.glob("*/*.json"))):
+        whole = f"--results {folder.resolve().parent} --model {folder.resolve().name}"
+        raise UserError(f"folder '{folder}' has the results of one model; expected the folder above it: {whole}")
     # `read_with_note` notes a failed run beside the numbers of an earlier run, if there are any
     cells = [
         file

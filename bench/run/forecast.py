@@ -118,7 +118,8 @@ class Forecast:
         n_fits = sum(map(self._n_configurations, fits))
         release_free_memory()  # memory of the synthetic model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
-        return [*lines, f"then {n_fits} fits and {count['Predict']} predictions{again}", *self._total()]
+        sizes = [f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((n_fits, "fit"), (count["Predict"], "prediction"))]
+        return [*lines, f"then {' and '.join(sizes)}{again}", *self._total()]
 
     def _total(self) -> list[str]:
         """Return a line with the seconds and the memory of the whole run, and lines on what takes over an hour."""

@@ -132,7 +132,7 @@ def test_plan_is_printed_and_nothing_is_written(place: Place, words: list[object
     assert "Plan: ptrue, echo on" in result.stderr
     for part in ("rivers/test: 310 questions", "rivers/train: 279", "rivers/validation: 31", "shards to compute"):
         assert part in result.stderr
-    assert "1 fits and 2 predictions" in result.stderr
+    assert "1 fit and 2 predictions" in result.stderr
     assert list(place.folder.iterdir()) == []
 
 
@@ -252,7 +252,7 @@ def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: l
         assert any(part in line for line in decided), part
     plan = place.bench("-q", *words, "--dry-run")
     assert plan.stderr == ""
-    assert "then 1 fits and 2 predictions" in plan.stdout
+    assert "then 1 fit and 2 predictions" in plan.stdout
 
 
 def test_numbers_of_labels_are_cells_of_their_own(ran: Place, words: list[object]) -> None:

@@ -123,7 +123,7 @@ def test_unscaled_scores_have_metrics_of_order_alone(alone: Place) -> None:
 def test_tables_say_why_metrics_are_absent(alone: Place, kind: str) -> None:
     said = " ".join(alone.done("table", "--results", alone / "out", "--format", kind, "--stats").stdout.split())
     assert "no labelled validation answers" in said
-    assert "ECE needs probabilities, not scores" in said
+    assert said.count("it takes probabilities, and these are scores") == 1 or kind in {"csv", "json"}
     assert "undefined" in said or kind in {"csv", "json"}
 
 

@@ -93,12 +93,13 @@ def _grid(guards: GuardedTable) -> Grid:
             if done and len(done) < len(line.seeds):
                 threshold += f" in {len(done)} of {len(line.seeds)}"
             rows.append(GridRow([Cell(label), Cell(threshold, notes=notes), *map(Cell, texts)]))
-            rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_subrow=True) for seed in line.seeds]
+            seeds = line.seeds if done else ()  # what all seeds lack is said once
+            rows += [GridRow(_cells(seed, f"seed {seed.row.seed}", ()), is_subrow=True) for seed in seeds]
     legend = [column.sentence for column in columns if column.sentence]
     if len(guards.certified) < len(guards.evaluated):
         legend.append("Where there is no threshold, bound and calibration are those of the strictest one.")
     n = sum(len(line.seeds) for line in guards.lines)
-    if n > 1:
+    if n > 1 and guards.certified:
         joint_level = 1 - (1 - guards.request.level) / n
         legend.append(
             f"Each threshold holds by itself. Whoever takes the one that keeps most has looked at {n}: choose the"

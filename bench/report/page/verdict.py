@@ -30,13 +30,13 @@ _STATES = (
 _AHEAD = "Ahead: how far the best mean is ahead of the second, in points, with the 95 % interval of this pair."
 _AHEAD_OF_SEVERAL = (
     "Ahead: how far the best mean is ahead of the second, in points, with the model where that is least to the one"
-    " where it is most; Sure? says with how many models the lead is sure. Counts are of models. Costs are those of the"
+    " where it is most; Sure? says with how many models the lead is sure. Counts are of models. Tokens are those of the"
     " cheapest leader, with the model where that is cheapest to the one where it is dearest."
 )
 _ORDER = "AUROC: how often, in percent, a right answer has more confidence than a wrong one."
 _COST = (
-    "Cost: tokens that the model reads and generates for this method alone on this benchmark, training included (k: a"
-    " thousand, M: a million), and labels: answers that the method was told to be right or wrong."
+    "Tokens per answer: those that the model reads + generates for this method alone, once it is fitted (k: a"
+    " thousand), and labels: answers that the method was told to be right or wrong."
 )
 _MISSING = {
     "leads": "nobody", "sure": "nothing to compare", "by": "no second method to compare", "orders": "not tested",
@@ -70,7 +70,8 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
     columns = [
         ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
         [f"Best ahead of second by{unit}", "Best ahead of second by"],
-        ["Orders answers best (AUROC)", "Orders answers best (AUROC)"], ["Cost of the leader", "Cost"],
+        ["Orders answers best (AUROC)", "Orders answers best (AUROC)"],
+        ["Tokens per answer of the leader", "Tokens per answer"],
     ]  # fmt: skip
     costs = f" {_COST}"
     if full[0].is_audit:

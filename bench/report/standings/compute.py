@@ -47,7 +47,7 @@ class LineStanding:
     """Brier score of giving every answer the same confidence, `constant_confidence`."""
     constant_confidence: float = 0.5
     """Share of right answers in the training data. A line without training data takes the share of the first line that
-    has some; it is 0.5 if no line has training data."""
+    has some; if no line has, it is the share of the answers that are judged."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -129,8 +129,7 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
     left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in results.items()}
-    default = next((rates for rates in base_rates.values() if rates), [0.5])
-    rates = {key: float(np.mean(seeds or default)) for key, seeds in base_rates.items()}
+    default = next((rates for rates in base_rates.values() if rates), [])
     short = {key for key, runs in results.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
@@ -178,7 +177,8 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
                 for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
                     rising[name] = largest = max(largest, rising[name])
         for i, key in enumerate(group):
-            loss = np.square(rates[key] - first.correct)
+            rate = float(np.mean(base_rates[key] or default or first.correct))
+            loss = np.square(rate - first.correct)
             loss = stats.strata.means(loss) if settings.average == "subjects" else loss
             method = stats.methods[str(i)]
             lines[key] = LineStanding(
@@ -187,7 +187,7 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
                 calibrated_p=method.calibrated_p,
                 ranks={metric: by_name[str(i)] for metric, by_name in ranked.items() if str(i) in by_name},
                 constant=float(loss.mean()),
-                constant_confidence=rates[key],
+                constant_confidence=rate,
             )
         pairs += [
             replace(pair, first=group[int(pair.first)], second=group[int(pair.second)])  # type: ignore[arg-type,misc]

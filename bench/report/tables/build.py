@@ -223,7 +223,8 @@ def _value(line: Line, name: str, average: Average) -> MetricValue:
     if mean is None:
         computed = any(name in row.metrics for row in line.ok_rows)
         where = " in every subject" * (average == "subjects")
-        notes.append(f"{label} is undefined{where}" if computed else f"{label} needs probabilities, not scores")
+        undefined_why = f"undefined{where}: too few answers, or all of them right or all wrong"
+        notes.append(undefined_why if computed else "it takes probabilities, and these are scores")
     elif undefined:
         notes.append(omitted_subjects(label, [undefined], len(line.ok_rows[0].per_subject)))
     clipped = max((row.n_clipped or 0 for row in line.ok_rows), default=0) if name == "nll" else 0

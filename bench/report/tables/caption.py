@@ -46,11 +46,11 @@ def too_few(rows: Sequence[ResultRow]) -> str:
         "wrong answers": (ENOUGH, [n - right for n, right in sizes]),
     }  # fmt: skip
     few = [
-        f"{min(values)} {what} of the {least} that are needed"
+        f"{min(values)} {what} instead of {least}"
         for what, (least, values) in counts.items()
         if min(values, default=least) < least
     ]
-    return f"Too few to choose by: {join(few)}." if few else ""
+    return f"Too few to choose by: {', '.join(few)}." if few else ""
 
 
 def unjudgeable(rows: Sequence[ResultRow]) -> str:
@@ -192,9 +192,11 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Yield a sentence for each name in the `counts` of the rows, e.g. how many questions the task left out."""
+    """Yield a sentence, e.g. `mmlu/test: 3 repeated questions.`, for each name in the `counts` of the rows."""
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():
             counts[what].add(n)
-    yield from (f"{what}: {range_text(values, count)}." for what, values in sorted(counts.items()))
+    for name, values in sorted(counts.items()):
+        where, colon, what = name.rpartition(": ")
+        yield f"{name}: 1." if values == {1} else f"{where}{colon}{range_text(values, count)} {what}."

@@ -47,7 +47,8 @@ _MODELS = (
 )
 _BY = "By is how far the best mean is ahead of the second, with the 95 % interval of this pair alone."
 _COST = (
-    "Cost is the token positions fed to the model for the leader, of several for the cheapest, and the labels it read."
+    "Tokens per answer are those that the model reads + generates for the leader, of several for the cheapest, once it"
+    " is fitted; labels are those it read."
 )
 
 
@@ -146,7 +147,7 @@ def overview_grid(tables: Sequence[Table]) -> Grid:
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
         for row in summary.rows
     ]
-    labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "cost")
+    labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "tokens per answer")
     columns = tuple(Column(label, is_left=label != "models") for label in labels)
     several, costs = [_MODELS] * any(row.models > 1 for row in summary.rows), [_COST]
     if tables[0].is_audit:

@@ -55,7 +55,7 @@ _BY_SQUARE = (
 CALIBRATED = f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05)."
 _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training, or"
-    " 50 % where no method was trained."
+    " of these answers where no method was trained."
 )
 _RANKS = (
     "Rank is 1 plus the number of ranked methods of the {group} with a significantly better {metric}, and at least the"

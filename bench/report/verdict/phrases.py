@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from bench.metrics import METRICS
-from bench.report.averages import mean_of
 from bench.report.competition import displayed_value
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import Line
@@ -15,8 +14,6 @@ from bench.report.text import count, interval_text, precise, value_text
 _NAMED = 4
 """Maximum number of methods that a phrase names. In a longer list, a count of the others replaces the last name."""
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
-UNKNOWN = "tokens unknown"
-"""Words for the cost of a method whose number of tokens is unknown."""
 
 
 def label(line: Line) -> str:
@@ -90,14 +87,6 @@ def n_labels(line: Line) -> int:
     return max((seen.train + seen.validation + seen.gold for seen in line.labels), default=0)
 
 
-def brief_cost(line: Line) -> str:
-    """Format the cost of a method briefly, e.g. `25 k tokens, 1,600 labels`."""
-    tokens = [f"{compact_count(_mean(line.tokens))} tokens" if line.tokens else UNKNOWN]
-    tokens += [f"{compact_count(_mean(line.generated))} generated"] if any(line.generated) else []
-    n = n_labels(line)
-    return ", ".join([*tokens, f"{count(n)} labels" if n else "no labels"])
-
-
 def cost_phrase(line: Line) -> str:
     """Format the cost of a method: tokens read + generated for a tested answer, and labels."""
     costs = ["unknown"]
@@ -107,9 +96,3 @@ def cost_phrase(line: Line) -> str:
     if line.labels:
         costs.append(f"{count(n)} labels" if (n := n_labels(line)) else "no labels")
     return ", ".join(costs)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean over seeds; infinity if no value is known."""
-    mean = mean_of(values)
-    return math.inf if mean is None else mean

@@ -12,7 +12,7 @@ from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict.judgement import Judgement, judge_table
-from bench.report.verdict.phrases import brief_cost, label, sort_by_cost
+from bench.report.verdict.phrases import cost_phrase, label, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
 
 _NAMED = 3
@@ -87,7 +87,7 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
             by=_first_to_last([f"{'+' * (lead > 0)}{precise(shown_metric, lead)}" for lead in leads]),
             orders=_leader_counts([judge_table(table, ORDER)[0] for table in group]),
-            cost=_first_to_last(list(map(brief_cost, sort_by_cost([block.cheapest[0] for block in decided])))),
+            cost=_first_to_last(list(map(cost_phrase, sort_by_cost([block.cheapest[0] for block in decided])))),
         )
         rows.append(summary)
     return BenchmarkSummary(metric, tuple(rows))

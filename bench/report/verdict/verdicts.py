@@ -13,14 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.averages import mean_of
 from bench.report.competition import CALIBRATION, SEVERAL, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise
 from bench.report.verdict import audit
 from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
 from bench.report.verdict.phrases import (
-    brief_cost,
     cost_phrase,
     distance_phrase,
     join_with_and,
@@ -34,8 +32,6 @@ ORDER = "auroc"
 """Metric of how well confidences order right answers before wrong ones."""
 FEW = ", on few questions"
 """Words behind the state of a table (`sure` or `tied`) that has too few questions, right answers or wrong answers."""
-HALF = 0.5
-"""Constant confidence where no method of a table learned."""
 PLAIN = "sequence-probability"
 """Method that costs nothing: the probability of the answer's tokens."""
 MOST_LINES, COLUMNS = 5, 100
@@ -61,7 +57,7 @@ class ShortVerdict:
     leads, and also if there are no results.
     """
     cost: str
-    """Cost of the cheapest leading method, e.g. `25 k tokens, 1,600 labels`."""
+    """Cost of the cheapest leading method, e.g. `30 + 1, 1,600 labels`: tokens read + generated per answer, labels."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     advice = [
         table.too_few, table.at_chance, _leader_sentence(main, averaged, free), _seeds_sentence(main),
         _better_sentence(main), _free_sentence(main, free), _recalibrated_sentence(main, recalibrated),
-        _baseline_sentence(main), _cost_sentence(main, free), second,
+        _baseline_sentence(main, free), _cost_sentence(main, free), second,
     ]  # fmt: skip
     if table.is_audit:
         several = len(main.known) >= SEVERAL
@@ -144,7 +140,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     ]  # fmt: skip
     cheapest, cost_in_brief = main.cheapest, EN_DASH
     if cheapest and not table.is_audit:
-        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + brief_cost(cheapest[0])
+        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
@@ -194,6 +190,7 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
         by += ", though not known to be above chance (50.0)"
     if not block.rivals:
         than = {1: "the other one", 2: "both others"}.get(len(others), f"all {len(others)} others")
+        than += " with a rank" * (len(block.known) > len(block.ranked))
         lead = block.comparison_to(best_line, others[0]) if others[0] is not free else None
         behind = f"; {label(others[0])} is {distance_phrase(lead)}" if lead else ""
         return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
@@ -208,8 +205,10 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
     n, k = min(needs)
     if n == math.inf:
         return f"{who}; no number of questions would decide."
-    pair = f" between {label(best_line)} and {label(block.rivals[k])}" * (len(block.rivals) > 1)
-    return f"{who}; about {count(two_digits(n))} questions (here {count(best_line.n or 0)}) would decide{pair}."
+    takes = f"about {count(two_digits(n))} questions (here {count(best_line.n or 0)})"
+    if len(block.rivals) > 1:
+        return f"{who}; telling {label(block.rivals[k])} from {label(best_line)} takes {takes}, the others more."
+    return f"{who}; {takes} would decide."
 
 
 def _best_without_labels(block: Judgement) -> Line | None:
@@ -242,18 +241,20 @@ def _recalibrated_sentence(block: Judgement, recalibrated: Sequence[Judgement]) 
     return f"Best recalibrated: {with_value(best, block.metric)}, {labels}; not tested against these."
 
 
-def _baseline_sentence(block: Judgement) -> str:
-    """Return whether the best method is shown to beat a constant confidence and the plain probability of the answer."""
+def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
+    """Return whether the best method is shown to beat a constant confidence and the plain probability of the answer.
+
+    Args:
+        block: methods that were recalibrated alike.
+        free: method that the sentence before names, with its value.
+    """
     best = next(iter(block.leaders or (block.known if len(block.known) == 1 else ())), None)
     if block.metric != "brier" or best is None or best.standing is None or block.standings is None:
         return ""
     mean, ends, constant = best.estimate("brier").mean or 0.0, best.estimate("brier").ends, best.standing.constant
-    which, share = "", mean_of(row.llm_accuracy for row in best.ok_rows if row.llm_accuracy is not None)
-    if best.standing.constant_confidence == HALF and share is not None:  # nobody learned: the share right is unknown
-        which, constant = f" of {100 * share:.1f} %", share * (1 - share)
     beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
     beats = "is no better than" if mean >= constant else beats
-    text = f"{label(best)} {beats} a constant confidence{which} ({100 * constant:.1f})"
+    text = f"{label(best)} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):
         return f"{text}, the share of right answers."
     plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
@@ -263,7 +264,8 @@ def _baseline_sentence(block: Judgement) -> str:
         return f"{text}; {PLAIN}, the plain probability, was not run."
     wins = plain.key in block.standings.beaten.get((block.metric, best.key), ())
     link = " and " if wins and beats == "beats" else ", " + ("beats " if wins else "is not shown to beat ")
-    return f"{text}{link}the plain probability ({with_value(plain, block.metric).replace(' (', ', ')}."
+    named = with_value(plain, block.metric).replace(" (", ", ").removeprefix(f"{PLAIN}, " * (plain is free))
+    return f"{text}{link}the plain probability ({named}."
 
 
 def _cost_sentence(block: Judgement, free: Line | None) -> str:

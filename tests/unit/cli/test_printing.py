@@ -89,6 +89,11 @@ def test_constants_are_whole_in_narrow_terminals(
     assert expected in capsys.readouterr().out
 
 
+def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    printing.print_fields({"kind": "task", "hub": None, "files": (), "folder": "", "sizes": {"test": 20}, "version": 0})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["kind", "sizes", "version"]
+
+
 def test_many_written_files_are_counted_below_their_folder(capsys: pytest.CaptureFixture[str]) -> None:
     paths = [Path("demo") / "tiny" / task / f"{n}.json" for task in ("rivers", "lakes") for n in range(5)]
     printing.print_written(paths[:8])

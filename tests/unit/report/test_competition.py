@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from bench.report.verdict import verdict_of
 from bench.report.verdict.judgement import judge_table
 from bench.results import cells, files
 from bench.results.question_records import QuestionRecords
-from bench.results.row import ResultRow
+from bench.results.row import LabelsSeen, ResultRow
 from bench.stats import Settings
 from tests.kit.tables import CUT_SHORT
 from tests.kit.world import write_failure, write_result
@@ -111,17 +111,60 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def of_case(name: str, folder: Path) -> tuple[Case, Table, Path]:
     case = CASES[name]
-    for method, confidence, fields in case.results:
+    (table,) = tabled(folder, case.results)
+    return case, table.ordered_by(case.metric), folder
+
+
+def tabled(
+    folder: Path, results: Iterable[tuple[str, FloatArray | None, dict[str, Any]]], **common: Any
+) -> list[Table]:
+    """Tables of results that are written, each with its own fields and with `common` ones."""
+    for method, confidence, fields in results:
         if confidence is None:
             write_failure(folder, method, **PLACE, **fields)
         else:
-            write_result(folder, method, confidence, **{"correct": CORRECT, **PLACE, **fields})
-    (table,) = build.build(cells.read_all(folder), standings_of=StandingsReader(folder, None))
-    return case, table.ordered_by(case.metric), folder
+            write_result(folder, method, confidence, **{"correct": CORRECT, **PLACE, **common, **fields})
+    return build.build(cells.read_all(folder), standings_of=StandingsReader(folder, None))
 
 
 def records_in(folder: Path) -> Callable[[ResultRow], QuestionRecords]:
     return lambda row: files.read_records(files.stored_path(row, folder))
+
+
+LEARNED, FREE = {"labels_seen": LabelsSeen(N)}, {"labels_seen": LabelsSeen()}
+SURER = tuple((name, np.clip(knowing(share) + 0.25, 0, 1), PLAIN) for name, share in (("ccps", 0.9), ("pik", 0.8)))
+"""Brier scores better than that of 50 % for each answer, and worse than that of the share of right answers."""
+BOTH = (CCPS, ("pik", knowing(0.1), PLAIN))
+FIRST_LINES = {
+    "tie": (TIE, {}, r"Tied by Brier score: pik \(19\.8\) and ccps \(19\.8\) can't be told apart; about .*"),
+    "a constant wins": (SURER, {}, r"Take none: no method beats a constant confidence of 62\.8 % \(Brier score .*"),
+    "an untrained method wins": (
+        [("ccps", knowing(0.2), LEARNED), ("sequence-probability", knowing(1.0), FREE)], {},
+        r"Best by Brier score: sequence-probability \(19\.7\), significantly better than the other one; ccps is .*",
+    ),
+    "all wrong": (BOTH, {"correct": CHANCE < 0}, r"All 360 answers were graded wrong, so no method .*"),
+    "one class": (BOTH, {"correct": CHANCE > 0}, r"All 360 answers are right, so no method can be judged: .*"),
+    "one question a subject": (BOTH, {"subjects": N}, r"Best by Brier score: ccps \(19\.8\), significantly better .*"),
+    "seeds that disagree": (
+        [
+            *(("ccps", knowing(share, k), {"seed": k}) for k, share in enumerate((1.0, 1.0, 0.2))),
+            *(("pik", knowing(share, k), {"seed": k}) for k, share in enumerate((0.2, 0.2, 0.35))),
+        ], {}, r"Best by Brier score: ccps \(.*\), significantly better than the other one; pik is .* behind .*",
+    ),
+    "a failed seed": (
+        (*BOTH, ("ccps", None, {"reason": "loss became NaN", "seed": 1})), {},
+        r"Best by Brier score: ccps \(19\.8, 1 of 2 seeds\), significantly .*",
+    ),
+    "cut short": (
+        (*BOTH, ("saplma-f", knowing(1.0), SHORT)), {},
+        r"Best by Brier score: ccps \(19\.8\), significantly better than the other one with a rank; pik is .*",
+    ),
+    "30 questions": (
+        [(name, of[:30], PLAIN) for name, of, _ in BOTH], {"correct": CORRECT[:30]},
+        r"Too few to choose by: 30 questions instead of 100, 18 right answers instead of 20, 12 wrong answers .*",
+    ),
+}  # fmt: skip
+"""Case -> results, fields of all, and the verdict's first line."""
 
 
 def names(lines: Any) -> set[str]:
@@ -180,6 +223,15 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
     assert (row["texts"][-1] == "nobody leads") is (not case.leaders and len(done) > 1)  # one alone has its cost
     (block,) = page.payload([table], records_in(folder), lambda task, version: {})["blocks"]
     assert {table.lines[i].method for i in block["headlines"][case.metric]["leads"]} == case.leaders
+
+
+@pytest.mark.parametrize("name", FIRST_LINES)
+def test_verdict_begins_with_what_matters_most(name: str, tmp_path: Path) -> None:
+    results, common, first = FIRST_LINES[name]
+    (table,) = tabled(tmp_path, results, **common)
+    sentences = verdict_of(table).sentences
+    assert re.fullmatch(first, sentences[0]), sentences
+    assert ("Seeds disagree: pik with 1 of 3 seeds better than ccps." in sentences) == (name == "seeds that disagree")
 
 
 @pytest.mark.parametrize("name", ["alone but for one", "constant by Brier"])

@@ -18,7 +18,7 @@ from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
 from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
 from bench.report.tables import formats
-from bench.report.text import percent
+from bench.report.text import EN_DASH, percent
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, Tuning
@@ -283,6 +283,17 @@ def test_seeds_with_the_same_guard_share_a_line(tmp_path: Path) -> None:
     (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
     labels = [row.cells[0].text for row in grid.rows]
     assert labels == ["ccps", "seed 0", "seed 1", "seed 2", "ptrue, seeds 0, 1, 2"]
+
+
+def test_what_no_seed_keeps_has_one_line_and_no_word_on_choosing_among_thresholds(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        plant(tmp_path, "ptrue", confidence=np.random.default_rng(seed).random(600), seed=seed)
+    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
+    (row,) = grid.rows
+    name, threshold, kept, _, _, bound, _ = (cell.text for cell in row.cells)
+    assert (name, threshold, kept) == ("ptrue", "none", "0.0")
+    assert re.fullmatch(rf"[\d.]+{EN_DASH}[\d.]+", bound)
+    assert "Whoever takes the one" not in " ".join(grid.legend)
 
 
 def test_seeds_that_keep_nothing_are_counted_and_lower_the_mean(tmp_path: Path) -> None:

@@ -199,7 +199,9 @@ def test_page_dash_has_its_footnote():
     for average, where in (("questions", ""), ("subjects", " in every subject")):
         built = world.page(average=average)
         line = line_named(built, "ccps")
-        assert {f"AUROC is undefined{where}", "NLL was not computed"} == set(notes_of(built, line))
+        assert {f"undefined{where}: too few answers, or all of them right or all wrong", "NLL was not computed"} == set(
+            notes_of(built, line)
+        )
         assert line["text"][NAMES.index("auroc")] is None
 
 

@@ -147,7 +147,7 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     notes = "its weights are quantised", "batch halved"
     yield "a note of all runs", [scored(notes=notes), scored("ptrue", notes=notes[:1])], {}
     yield "all that a caption says", [
-        scored(judge="openai", n_shots_dropped=12, answers_source="released", n_undecided=4, counts={"a": 7}),
+        scored(judge="openai", n_shots_dropped=12, answers_source="released", n_undecided=4, counts={"t: a": 7}),
         scored("ptrue", train_on=None, judge="openai", answers_source="released"),
     ], {}  # fmt: skip
     yield "failed without numbers", [scored(**NAN, **UNKNOWN)], {}
@@ -306,10 +306,10 @@ def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
 FEW = {
     (100, 0.8): "",
     (100, 0.2): "",
-    (99, 0.5): "99 questions of the 100 that are needed",
-    (100, 0.81): "19 wrong answers of the 20 that are needed",
-    (100, 0.19): "19 right answers of the 20 that are needed",
-    (80, 0.2): "16 right answers of the 20 that are needed, 80 questions of the 100 that are needed",
+    (99, 0.5): "99 questions instead of 100",
+    (100, 0.81): "19 wrong answers instead of 20",
+    (100, 0.19): "19 right answers instead of 20",
+    (80, 0.2): "80 questions instead of 100, 16 right answers instead of 20",
 }
 
 
@@ -337,8 +337,8 @@ def test_the_fewest_answers_of_a_table_are_said_and_what_is_unknown_is_passed_ov
     """Another judge finds more answers wrong; a run that failed knows of no answers."""
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
     rows = [scored(), scored("ptrue", llm_accuracy=0.99), scored("ct", n=99), unknown]
-    assert build(rows)[0].too_few == (
-        "Too few to choose by: 12 wrong answers of the 20 that are needed, 99 questions of the 100 that are needed."
+    assert (
+        build(rows)[0].too_few == "Too few to choose by: 99 questions instead of 100, 12 wrong answers instead of 20."
     )
     assert build([scored(), unknown])[0].too_few == build([unknown])[0].too_few == ""
 

@@ -169,7 +169,7 @@ def test_partial_matrix_says_so_wherever_it_is(tmp_path: Path) -> None:
     for text in (*texts, note(heat_map(matrix, "brier")), section(Shift([matrix]))):
         told = " ".join(text.split())
         for said in ("n = 120 questions of a, 120 questions of b.", "Results are partial (--limit 120).",
-                     "Overridden constants: good.steps=3.", "b/train: in a/test: 7.",
+                     "Overridden constants: good.steps=3.", "b/train: 7 in a/test.",
                      "(--train-limit 64)"):  # fmt: skip
             assert said in told
 

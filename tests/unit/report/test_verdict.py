@@ -65,8 +65,6 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
         judged({"a": 0.1, "b": 0.2}, every={"n": 10, "llm_accuracy": 0.5, "chance_accuracy": 0.25}),
         None,
     )
-    free = {"labels_seen": LabelsSeen(), "llm_accuracy": 0.9}
-    yield "nobody learned, and most answers are right", judged({"a": 0.2, "b": 0.22}, every=free), None
     yield "one method, worse than a constant", judged({"ccps": 0.3}), None
     yield "worse than a constant, by ECE", judged({
         "a": {"brier": 0.3, "rmsce": 0.01, "auroc": 0.9}, "b": {"brier": 0.1, "rmsce": 0.05, "auroc": 0.9},
@@ -144,6 +142,21 @@ def test_verdicts_read_as_in_the_golden_file() -> None:
     check_golden("verdicts.txt", "\n".join(texts))
 
 
+def test_advice_on_a_real_model_has_the_cost_of_an_answer() -> None:
+    """As `sequence-probability` is named as the best without labels, it needs no second mention with its value."""
+    means = {"combined": 0.213, "sequence-probability": 0.215, "perplexity": 0.218, "mean-token-entropy": 0.219}
+    rows = {"sequence-probability": {"labels_seen": LabelsSeen()}}
+    found = verdict_of(judged(means, rows=rows, error=0.003)).sentences
+    assert found[0].startswith(
+        "Tied by Brier score: combined (21.3), sequence-probability (21.5) and 2 others can't be"
+    )
+    assert found[1:] == (
+        "Best without labels: sequence-probability (21.5), tied with the best.",
+        "combined beats a constant confidence (25.0), is not shown to beat the plain probability (21.5).",
+        "Tokens per answer: sequence-probability (the cheapest of these) 21, no labels.",
+    )
+
+
 def test_names_are_escaped_in_each_format() -> None:
     table = judged({"a_b*": 0.1, "[red]c|": 0.2, "\\textbf": 0.3})
     first = verdict_of(table).sentences[0]
@@ -180,7 +193,7 @@ def test_a_summary_counts_over_models() -> None:
     ]
     (row,) = summary_of(tables).rows
     assert (row.task, row.models, row.leads) == ("atlas-choice", 3, "ccps 3 of 3 (sure 2), lts 1 (tied)")
-    assert (row.sure, row.by, row.cost) == ("2 of 3", "+0.1 to +10.0", "25 k tokens, 1,600 labels")
+    assert (row.sure, row.by, row.cost) == ("2 of 3", "+0.1 to +10.0", "21, 1,600 labels")
     assert table_views(tables).grids[0].facts == ("Who leads, by Brier score",)
     assert len(table_views(tables[:2]).grids) == 2
     assert summary_of(tables[:1]).rows[0].by == verdict_of(tables[0]).brief.by

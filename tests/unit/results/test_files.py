@@ -319,6 +319,13 @@ def test_records_belong_to_ok_cells_only(tmp_path, status, records):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_folder_of_one_model_is_refused_with_what_was_meant(tmp_path):
+    write(ROW, RECORDS, tmp_path)
+    folder = tmp_path / ROW.model
+    with pytest.raises(UserError, match=f"one model; .* --results {re.escape(str(tmp_path))} --model {ROW.model}$"):
+        read_all(folder)
+
+
 def test_folder_may_be_empty_but_not_missing(tmp_path):
     assert read_all(tmp_path) == []
     with pytest.raises(UserError, match=r"nowhere.*does not exist; run something first"):
