@@ -1,6 +1,6 @@
 """Attention score: how much the answer's tokens attend to themselves, in one layer (docs/methods.md §2.46).
 
-Example: two tokens whose weights on themselves are 0.5 and 0.2 in a layer of one head have the score ln(0.1) / 2 = -1.15.
+Example: in a layer of one head, two tokens whose weights on themselves are 0.5 and 0.2 score ln(0.1) / 2 = -1.15.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AttentionScore(ConfidenceMethod):
     layer: float = 0.5
     """Layer as a fraction of those with attention. LM-Polygraph 0.7.0; the paper's best is about two thirds."""
     over: Literal["mean", "sum"] = "mean"
-    """Mean over tokens of the sum over heads, or sum over tokens of the mean over heads. The authors' code: mean.
+    """Mean over tokens of the sum over heads, or sum over tokens of the mean over heads. The paper's code: mean.
     LM-Polygraph 0.7.0: sum, which follows the answer's length."""
     penalty: float = 1.0
     """Penalty on the slope of the regression. CHOSEN: keeps it finite if the score separates the classes."""

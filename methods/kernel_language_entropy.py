@@ -38,14 +38,16 @@ class KernelLanguageEntropy(SampledMethod):
     """Time of the heat kernel with ten samples; with N it is 10 t / N, without which the entropy of equal answers would
     be 0.78 of its maximum at two samples. arXiv:2405.20003, App. C, and LM-Polygraph 0.7.0."""
     edges: Literal["likeliest", "shares"] = "shares"
-    """Weight of an edge, from 0 to 2 over both directions: 1 or 1/2 if entailment or neutrality is the likeliest class, or
-    the same by the classes' probabilities. arXiv:2405.20003: likeliest. CHOSEN: shares, as in LM-Polygraph 0.7.0, since
-    they tell more apart."""
+    """Weight of an edge in each direction: 1 for entailment and 1/2 for neutrality, if it is the likeliest class, or in
+    proportion to the classes' probabilities. arXiv:2405.20003: likeliest. CHOSEN: shares, as in LM-Polygraph 0.7.0,
+    since they tell more samples apart."""
 
     def skip(self, facts: RunFacts) -> str | None:
         """Letters are refused: they are equal or not, so the score is a function of the votes."""
-        return None if facts.format is Format.OPEN else (
-            "letters are equal or not, so it depends on the samples' votes alone, as semantic-entropy does"
+        return (
+            None
+            if facts.format is Format.OPEN
+            else ("letters are equal or not, so it depends on the samples' votes alone, as semantic-entropy does")
         )
 
     def predict(self, batch: Batch) -> FloatArray:
@@ -56,7 +58,9 @@ class KernelLanguageEntropy(SampledMethod):
                 f" {self.kernel!r} and {self.edges!r}"
             )
         if self.n < 2 or not self.t > 0:  # noqa: PLR2004
-            raise UserError(f"kernel-language-entropy: expected n of at least 2 and t above 0, got {self.n} and {self.t}")
+            raise UserError(
+                f"kernel-language-entropy: expected n of at least 2 and t above 0, got {self.n} and {self.t}"
+            )
         related = batch[Related(question=True, samples=self.samples)][:, :-1, :-1].astype(np.float64)
         groups = group_by_meaning(related)
         if self.edges == "likeliest":

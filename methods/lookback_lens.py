@@ -1,7 +1,7 @@
 """Lookback Lens: logistic regression on how much each head attends to the prompt rather than to the answer.
 
-Chuang et al., 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using Only
-Attention Maps", arXiv:2407.07071; docs/methods.md §2.45.
+Chuang et al., 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using
+Only Attention Maps", arXiv:2407.07071; docs/methods.md §2.45.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class LookbackLens(PenalisedMethod):
         if self.row not in {"holding", "predicting"}:
             raise UserError(f"lookback-lens.row: expected holding or predicting, got {self.row!r}")
         rows = batch[AttentionRows(self.row)]
-        weights = {name: rows.values[name].reshape(len(rows.values), -1).astype(np.float64) for name in ("itself", "prompt", "answer")}
+        weights = {
+            name: rows.values[name].reshape(len(rows.values), -1).astype(np.float64)
+            for name in ("itself", "prompt", "answer")
+        }
         context = np.repeat(batch[TokenIds(Of.PROMPT)].lengths, rows.lengths)[:, None]
         new = (np.arange(len(rows.values)) - np.repeat(rows.offsets[:-1], rows.lengths))[:, None] + 1
         on_context, on_new = weights["prompt"], weights["answer"]

@@ -34,9 +34,9 @@ _TINY = float(np.finfo(np.float32).tiny)  # an attention weight below it is 0 in
 class RAUQ(ConfidenceMethod):
     """Mean log-confidence of the answer's tokens in the least sure middle layer; learns nothing.
 
-    Vazhentsev et al., 2025, "Uncertainty-Aware Attention Heads". The confidence of a token is a mixture of its probability
-    and of the token before it, weighted by one attention head of the layer. The value is that of LM-Polygraph 0.7.0 but
-    for its constant 1, and the end-of-sequence token is not counted here.
+    Vazhentsev et al., 2025, "Uncertainty-Aware Attention Heads". The confidence of a token mixes its own probability
+    with the confidence of the token before it, weighted by one attention head of the layer. The value is that of
+    LM-Polygraph 0.7.0 but for its constant 1 and for the end-of-sequence token, which is not counted here.
     """
 
     reference = "arXiv:2505.20045"
@@ -46,7 +46,7 @@ class RAUQ(ConfidenceMethod):
     alpha: float = 0.2
     """Weight of a token's own probability. arXiv:2505.20045 for questions and answers, and LM-Polygraph 0.7.0 for base
     models; it has 0.5 for instruction-tuned ones."""
-    token: Literal["probability", "entropy"] = "probability"
+    by: Literal["probability", "entropy"] = "probability"
     """What a token counts by itself: its probability, or log |V| less the entropy. arXiv:2505.20045 v1: probability;
     its later version and LM-Polygraph 0.7.0 have the entropy too, with an `alpha` of 0.8 or 0.9."""
     entry: Literal["itself", "before"] = "itself"
@@ -56,27 +56,29 @@ class RAUQ(ConfidenceMethod):
 
     def reads(self) -> Needs:
         """The signals of `needs`, and the output head for the vocabulary's size if tokens count by their entropy."""
-        size = {Unembedding()} if self.token == "entropy" else set()
+        size = {Unembedding()} if self.by == "entropy" else set()
         return Needs(predict=type(self).needs.predict | size)
 
     def skip(self, facts: RunFacts) -> str | None:
         """Letters are refused: of one token the score is its log-probability."""
-        return None if facts.format is Format.OPEN else (
-            "an answer of one token has no token before it: its score is the log-probability, as perplexity's"
+        return (
+            None
+            if facts.format is Format.OPEN
+            else ("an answer of one token has no token before it: its score is the log-probability, as perplexity's")
         )
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean log-confidence in nats, `(n,)` float64: at most 0, unless tokens count by their entropy."""
         if not 0 <= self.alpha <= 1:
             raise UserError(f"rauq.alpha: expected a number from 0 to 1, got {self.alpha}")
-        if self.token not in {"probability", "entropy"} or self.entry not in {"itself", "before"}:
+        if self.by not in {"probability", "entropy"} or self.entry not in {"itself", "before"}:
             raise UserError(
-                f"rauq: expected token=probability or entropy and entry=itself or before, got {self.token!r} and"
+                f"rauq: expected by=probability or entropy and entry=itself or before, got {self.by!r} and"
                 f" {self.entry!r}"
             )
         scores, attention = batch[TokenScores()], batch[AttentionRows()]
         own = scores.values["log_probability"].astype(np.float64)
-        if self.token == "entropy":
+        if self.by == "entropy":
             certain = math.log(len(batch[Unembedding()].weight)) - scores.values["entropy"].astype(np.float64)
             own = np.log(np.maximum(certain, _TINY))
         layers = attention.values["itself"].shape[1]

@@ -252,8 +252,7 @@ class AttentionRows(Signal):
     - `prompt`: sum of the weights on the prompt's tokens.
     - `answer`: sum of the weights on the answer's tokens. With `prompt` it is 1, or less where a layer has a sink.
 
-    Weights are computed again from queries and keys of the pass that reads the answer. The end token of an answer is not
-    included.
+    Weights are computed again from queries and keys of the pass that reads the answer. The end token is not included.
     """
 
     row: Literal["holding", "predicting"] = "holding"

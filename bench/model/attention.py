@@ -185,7 +185,7 @@ class QueryRecorder:
         while len(found) < len(paths):
             chunk: list[AnswerPath] = []
             for path in paths[len(found) :]:
-                n_rows, longest = (max(map(len, each)) for each in zip(*((p.rows, p.columns) for p in [*chunk, path])))
+                n_rows, longest = (max(len(getattr(p, x)) for p in [*chunk, path]) for x in ("rows", "columns"))
                 if chunk and (len(chunk) + 1) * n_rows * longest * len(queries[0]) > _MAX_WEIGHTS:
                     break
                 chunk.append(path)
@@ -222,7 +222,10 @@ class _Places:
         allowed = (age >= 0) if window is None else (age >= 0) & (age < window)
         weights = layer.weights(queries[:, rows], layer.keys[:, columns], allowed)  # (heads, b, r, k)
         place = age[:, :, :1]  # of the query: its age at the first key
-        own = [weights.gather(-1, (place - back).clamp(0, age.shape[2] - 1).expand(*weights.shape[:3], 1)) for back in (0, 1)]
+        own = [
+            weights.gather(-1, (place - back).clamp(0, age.shape[2] - 1).expand(*weights.shape[:3], 1))
+            for back in (0, 1)
+        ]
         texts = torch.stack([of_prompt, ~of_prompt], dim=-1).float()  # (b, k, 2)
         shares = torch.cat([own[0], own[1] * (place > 0), weights @ texts], dim=-1)
         return shares.permute(1, 2, 3, 0).to(self.rows.device)
@@ -231,16 +234,16 @@ class _Places:
 def unrecorded_reason(config: Any) -> str | None:
     """Return why attention of models with this configuration can't be recorded; None if it can."""
     if not getattr(config.get_text_config(), "num_attention_heads", None):
-        return "it looks at attention, which this architecture doesn't have"
+        return "it reads attention weights, and this architecture has none"
     try:
         known = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._can_set_attn_implementation()  # noqa: SLF001 - no other way
     except KeyError:
-        return "it looks at attention, which models with code of their own don't tell"
-    return None if known else "it looks at attention, which this architecture's code doesn't tell"
+        return "it reads attention weights, which models with code of their own don't tell"
+    return None if known else "it reads attention weights, which this architecture's code doesn't tell"
 
 
 def _refusal(reason: str) -> UserError:
-    return UserError(f"AttentionRows: {reason}. Leave out the methods that look at attention.")
+    return UserError(f"Attention weights can't be read: {reason}. Leave out the methods that read AttentionRows().")
 
 
 _ACTIVE: ContextVar[QueryRecorder] = ContextVar("recorder of the forward pass")
@@ -249,7 +252,7 @@ _ACTIVE: ContextVar[QueryRecorder] = ContextVar("recorder of the forward pass")
 def _attend(
     name: str, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **settings: Any
 ) -> Any:
-    """Run the attention function `name` of a module's architecture, and let the active recorder keep what it was given."""
+    """Run the attention function `name` of a module's architecture; the active recorder keeps what it was given."""
     home = sys.modules[type(module).__module__]
     functions = getattr(home, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
     function = functions.get_interface(name, getattr(home, "eager_attention_forward", None))

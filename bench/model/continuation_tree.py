@@ -298,7 +298,9 @@ class ContinuationTree:
             nodes = [node for node in new if answers is None or node in answers]
             if nodes:
                 read[ATTENTION] = None if len(nodes) == len(new) else self.session.send([n - new.start for n in nodes])
-            self._query_rows |= zip(nodes, range(len(self._query_rows), len(self._query_rows) + len(nodes)), strict=True)
+            self._query_rows |= zip(
+                nodes, range(len(self._query_rows), len(self._query_rows) + len(nodes)), strict=True
+            )
         return self.session.forward(ids, positions, visible, read)
 
 

@@ -498,8 +498,11 @@ def _device(requested: str | None) -> str:
 def facts_from_config(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
     """Return a model's sizes and linear layers from its configuration alone."""
     text = config.get_text_config()
-    layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
-    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
+    layers, count = linear_layers.of_config(config, trust_remote_code=trust_remote_code), int(text.num_hidden_layers)
+    kinds = getattr(text, "layer_types", None) or ["attention"] * count
+    attending = sum("attention" in kind and "linear" not in kind for kind in kinds)
+    n_heads = attending * int(getattr(text, "num_attention_heads", None) or 0)
+    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), count, layers, n_heads)
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bench.signals.synthetic import SyntheticQuestions
 
 FIELDS = ("itself", "before", "prompt", "answer")
-_HEADS = 2
-"""Heads of a layer of synthetic attention."""
 
 
 class AttentionRowsDefinition(PassDefinition[AttentionRows]):
@@ -67,12 +65,13 @@ class AttentionRowsDefinition(PassDefinition[AttentionRows]):
         return Ragged(np.ascontiguousarray(chosen).reshape(len(chosen), -1).view(dtype)[:, 0], offsets)
 
     def synthesize(self, data: SyntheticQuestions) -> Ragged:
-        """Return synthetic weights; at higher certainty tokens attend more to themselves and to the prompt."""
+        """Return synthetic weights; at higher certainty tokens attend to themselves, in odd heads to the prompt."""
         lengths = data.texts[Of.ANSWER].ids.lengths + 1
-        n, layers = int(lengths.sum()), data.model.n_layers
+        n, layers, heads = int(lengths.sum()), data.model.n_layers, max(1, data.model.n_heads // data.model.n_layers)
         certainty = np.repeat(data.certainty, lengths)[:, None, None]
-        logits = np.random.default_rng([data.seed, 4]).standard_normal((4, n, layers, _HEADS))
-        logits[[0, 2]] += certainty
+        logits = np.random.default_rng([data.seed, 4]).standard_normal((4, n, layers, heads))
+        logits[0, ..., ::2] += certainty
+        logits[2, ..., 1::2] += certainty
         itself, before, prompt, answer = np.exp(logits) / np.exp(logits).sum(axis=0)
         place = (np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths))[:, None, None]
         in_prompt = np.where(place == 0, itself, 0) + np.where(place <= 1, before, 0) + prompt
