@@ -6,6 +6,7 @@ Only Attention Maps", arXiv:2407.07071; docs/methods.md §2.45.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -30,16 +31,18 @@ class LookbackLens(PenalisedMethod):
     answer's, which always have a token of the answer to attend to, themselves."""
 
     def reads(self) -> Needs:
-        """The attention of the chosen tokens, and the prompts' tokens, for their number."""
-        read = frozenset({AttentionRows(self.row), TokenIds(Of.PROMPT)})
-        return Needs(fit=read, predict=read)
-
-    def fit(self, train: Batch, ctx: Context) -> Self:
-        """Fit the regression on the labels.
+        """The attention of the chosen tokens, and the prompts' tokens, for their number.
 
         Raises:
             UserError: `row` is unknown.
         """
+        if self.row not in {"holding", "predicting"}:
+            raise UserError(f"lookback-lens.row: expected holding or predicting, got {self.row!r}")
+        read = frozenset({AttentionRows(self.row), TokenIds(Of.PROMPT)})
+        return Needs(fit=read, predict=read)
+
+    def fit(self, train: Batch, ctx: Context) -> Self:
+        """Fit the regression on the labels."""
         return self.select_penalty(ctx, logistic_path(self.name, self.features(train), train.correct))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
@@ -51,24 +54,18 @@ class LookbackLens(PenalisedMethod):
 
         The ratio is a / (a + b), with the mean weight a on tokens of the prompt and b on those of the answer so far.
         """
-        if self.row not in {"holding", "predicting"}:
-            raise UserError(f"lookback-lens.row: expected holding or predicting, got {self.row!r}")
-        rows = batch[AttentionRows(self.row)]
-        weights = {
-            name: rows.values[name].reshape(len(rows.values), -1).astype(np.float64)
-            for name in ("itself", "prompt", "answer")
-        }
-        context = np.repeat(batch[TokenIds(Of.PROMPT)].lengths, rows.lengths)[:, None]
-        new = (np.arange(len(rows.values)) - np.repeat(rows.offsets[:-1], rows.lengths))[:, None] + 1
-        on_context, on_new = weights["prompt"], weights["answer"]
+        rows, prompts = batch[AttentionRows(self.row)], batch[TokenIds(Of.PROMPT)]
+        itself, on_context, on_new = (rows.values[name].astype(np.float64) for name in ("itself", "prompt", "answer"))
+        context = np.repeat(prompts.lengths, rows.lengths)[:, None, None]
+        new = (np.arange(len(itself)) - np.repeat(rows.offsets[:-1], rows.lengths))[:, None, None] + 1
         if self.row == "predicting":  # the prompt's last token predicts the first one, and counts as new there
             first = new == 1
-            on_context = np.where(first, on_context - weights["itself"], on_context)
-            on_new = np.where(first, weights["itself"], on_new)
+            on_context, on_new = np.where(first, on_context - itself, on_context), np.where(first, itself, on_new)
             context, new = context - first, np.maximum(new - 1, 1)
         on_context, on_new = np.maximum(on_context, 0) / np.maximum(context, 1), on_new / new
         ratios = on_context / np.maximum(on_context + on_new, np.finfo(np.float64).tiny)
-        return np.asarray(np.add.reduceat(ratios, rows.offsets[:-1], axis=0) / rows.lengths[:, None])
+        means = np.add.reduceat(ratios, rows.offsets[:-1], axis=0) / rows.lengths[:, None, None]
+        return np.asarray(means.reshape(len(rows), math.prod(means.shape[1:])))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Number of learned parameters: one weight for each attention head, and a bias."""

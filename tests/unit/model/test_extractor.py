@@ -151,9 +151,9 @@ def test_turns_grow_right_after_their_answer(llama: LanguageModel, monkeypatch: 
     rows: list[list[int]] = []
     read = ContinuationTree.read
 
-    def noted(self: ContinuationTree, *blocks: Any) -> None:
+    def noted(self: ContinuationTree, *blocks: Any, **more: Any) -> None:
         rows.append(list(self.tokens))
-        read(self, *blocks)
+        read(self, *blocks, **more)
 
     monkeypatch.setattr(ContinuationTree, "read", noted)
     asked = [QueryLogits(), Followup(passes.HOW, words=passes.WORDS)]
