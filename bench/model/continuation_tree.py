@@ -120,7 +120,9 @@ def read_together(
         for columns, part in zip(slices, parts, strict=True):
             seen_rows[:, columns] = part
         first += len(seen_rows)
-    return PromptEnds(seen, lengths), {block: torch.cat([each[block] for _, _, each in read]) for block in states}
+    return PromptEnds(seen, lengths), {
+        block: torch.cat([states[block] for _, _, states in read]) for block in read[0][2]
+    }
 
 
 class ContinuationTree:

@@ -225,7 +225,8 @@ class Session:
         if ATTENTION not in read:
             return run_blocks(self.model, read, **inputs)
         index, states = read[ATTENTION], {block: rows for block, rows in read.items() if block != ATTENTION}
-        with self.recorder.recording(self.model, index.tensor if isinstance(index, Upload) else index):
+        rows = index.tensor if isinstance(index, Upload) else None if index is None else torch.as_tensor(index)
+        with self.recorder.recording(self.model, rows):
             return run_blocks(self.model, states, **inputs)
 
     @torch.inference_mode()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bench.api import AttentionRows, Format, Of, Ragged
+from bench.api import AttentionRows, FloatArray, Format, IntArray, Of, Ragged
 from bench.model.continuation_specs import AnswerSpan, Continuations, PendingArrays
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
@@ -55,7 +54,7 @@ class AttentionRowsDefinition(PassDefinition[AttentionRows]):
         arrays = split.arrays(AttentionRows())
         return self._rows(arrays["values"], np.diff(arrays["offsets"]))
 
-    def _rows(self, values: npt.NDArray[np.float32], lengths: npt.NDArray[np.int64]) -> Ragged:
+    def _rows(self, values: FloatArray, lengths: IntArray) -> Ragged:
         """Return the records of the chosen rows, from all rows `(sum of lengths, 4, layers, heads)`."""
         starts = np.cumsum(lengths) - lengths
         left_out = starts if self.signal.row == "holding" else starts + lengths - 1
