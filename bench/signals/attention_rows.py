@@ -68,7 +68,7 @@ class AttentionRowsDefinition(PassDefinition[AttentionRows]):
         lengths = data.texts[Of.ANSWER].ids.lengths + 1
         n, layers, heads = int(lengths.sum()), data.model.n_layers, max(1, data.model.n_heads // data.model.n_layers)
         certainty = np.repeat(data.certainty, lengths)[:, None, None]
-        logits = np.random.default_rng([data.seed, 4]).standard_normal((4, n, layers, heads))
+        logits = 0.5 * np.random.default_rng([data.seed, 4]).standard_normal((4, n, layers, heads))
         logits[0, ..., ::2] += certainty
         logits[2, ..., 1::2] += certainty
         itself, before, prompt, answer = np.exp(logits) / np.exp(logits).sum(axis=0)
