@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from bench.api import (
     Adapter,
+    AttentionRows,
     ChoiceLogits,
     ConfidenceMethod,
     ContractError,
@@ -202,6 +203,8 @@ def groups_built_in() -> Mapping[str, str]:
 def resources_of(name: str) -> tuple[str, ...]:
     """Return what a built-in method needs of a model for an answer: some of logits, states, samples and adapter.
 
+    Attention counts as states.
+
     Of a method that is not built in nothing is known: the result is empty.
     """
     if name not in built_in()[0].names():
@@ -209,7 +212,7 @@ def resources_of(name: str) -> tuple[str, ...]:
     read = built_in()[0].get(name)().needs.predict
     needed = {
         "logits": any(isinstance(signal, TokenScores | ChoiceLogits | QueryLogits) for signal in read),
-        "states": any(isinstance(signal, Hidden | Unembedding) for signal in read),
+        "states": any(isinstance(signal, AttentionRows | Hidden | Unembedding) for signal in read),
         "samples": any(signal.drawn for signal in read),
         "adapter": any(signal == QueryLogits(Adapter.OWN) for signal in read),
     }

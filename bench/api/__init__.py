@@ -18,6 +18,7 @@ from bench.api.search import Choice, Search, Times, Uniform
 from bench.api.signals import (
     Adapter,
     At,
+    AttentionRows,
     ChoiceLogits,
     Followup,
     Hidden,
@@ -35,8 +36,8 @@ from bench.api.signals import (
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
-    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "Choice",
-    "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
+    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "AttentionRows", "Batch", "BoolArray",
+    "Choice", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
     "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures",
     "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
     "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bench.api.errors import ContractError
 from bench.api.signals import (
+    AttentionRows,
     ChoiceLogits,
     QueryLogits,
     SampleAgreement,
@@ -325,7 +326,7 @@ class Batch:
     @overload
     def __getitem__(self, signal: Unembedding) -> OutputHead: ...
     @overload
-    def __getitem__(self, signal: Samples | TokenIds | TokenScores) -> Ragged: ...
+    def __getitem__(self, signal: AttentionRows | Samples | TokenIds | TokenScores) -> Ragged: ...
     @overload
     def __getitem__(self, signal: ChoiceLogits | QueryLogits) -> FloatArray: ...
     @overload

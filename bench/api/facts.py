@@ -32,6 +32,8 @@ class ModelFacts:
     projections: tuple[Projection, ...] = ()
     """Linear layers of all blocks, in order. If query and value layers could not be identified, all layers have an
     empty `part`. Empty if the model's blocks could not be found."""
+    n_heads: int = 0
+    """Number of attention heads in all layers together; 0 if it is not known."""
 
 
 @dataclass(frozen=True)

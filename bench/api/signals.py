@@ -241,6 +241,35 @@ class TokenScores(Signal):
 
 
 @dataclass(frozen=True, repr=False)
+class AttentionRows(Signal):
+    """What the answer's tokens attend to: a `Ragged` of records `(L,)` for each question, one for each token.
+
+    A record has these fields, float32 `(layers, heads)` each. Layers are those with attention, in order. The weights of
+    a head are its softmax over all tokens up to the attending one.
+
+    - `itself`: weight on the attending token.
+    - `before`: weight on the token before it; 0 if there is none.
+    - `prompt`: sum of the weights on the prompt's tokens.
+    - `answer`: sum of the weights on the answer's tokens. With `prompt` it is 1, or less where a layer has a sink.
+
+    Weights are computed again from queries and keys of the pass that reads the answer. The end token is not included.
+    """
+
+    row: Literal["holding", "predicting"] = "holding"
+    """The attending token: the answer's token itself, or the one before it, whose state predicts it. The prompt's last
+    token predicts the first one, and is a token of the prompt."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown row.
+
+        Raises:
+            ContractError: `row` is neither "holding" nor "predicting".
+        """
+        if self.row not in {"holding", "predicting"}:
+            raise ContractError(f"AttentionRows: row: expected holding or predicting, got {self.row!r}")
+
+
+@dataclass(frozen=True, repr=False)
 class Text(Signal):
     """Texts of questions, answers, options or samples, as `str` in arrays of dtype object.
 

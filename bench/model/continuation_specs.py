@@ -126,6 +126,8 @@ class Continuations:
     """Whether to read the right answer of an open question after the prompt."""
     wrong: bool = False
     """Whether to read each wrong answer of an open question after the prompt."""
+    attention: bool = False
+    """Whether to keep what the tokens of the answer attend to."""
     samples: frozenset[Samples] = frozenset()
     """Sampling settings with which samples are generated after the prompt."""
     sample_ends: frozenset[Samples] = frozenset()

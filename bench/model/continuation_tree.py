@@ -7,13 +7,14 @@ that begin with the same tokens share nodes, so no token is read twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from bench.api import IntArray
+from bench.model.attention import ATTENTION, AnswerPath
 from bench.model.prefix_tree import Pack
 from bench.model.session import Session
 from bench.model.upload_buffer import Upload
@@ -70,7 +71,7 @@ def read_pack(
         session: session of the model.
         pack: the pack with the prompts.
         chunk: maximum tokens of one forward pass over the shared prefix.
-        depths: numbers of the blocks whose hidden states are returned.
+        depths: numbers of the blocks whose hidden states are returned; `ATTENTION` keeps the last tokens' queries.
         leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
 
     Returns:
@@ -93,7 +94,7 @@ def read_together(
         session: session of the model; its next forward passes append to the row that holds the packs.
         packs: pairs of a pack and the indices in `pack.tokens` of its prompts' last tokens.
         chunk: maximum tokens of one forward pass over a shared prefix.
-        depths: numbers of the blocks whose hidden states are returned.
+        depths: numbers of the blocks whose hidden states are returned; `ATTENTION` keeps the last tokens' queries.
 
     Returns:
         A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens. Prompts
@@ -119,7 +120,9 @@ def read_together(
         for columns, part in zip(slices, parts, strict=True):
             seen_rows[:, columns] = part
         first += len(seen_rows)
-    return PromptEnds(seen, lengths), {block: torch.cat([states[block] for _, _, states in read]) for block in depths}
+    return PromptEnds(seen, lengths), {
+        block: torch.cat([states[block] for _, _, states in read]) for block in read[0][2]
+    }
 
 
 class ContinuationTree:
@@ -129,7 +132,9 @@ class ContinuationTree:
     continuation takes a forward pass of its own.
     """
 
-    def __init__(self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> None:
+    def __init__(
+        self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States, *, attends: bool = False
+    ) -> None:
         """Start one tree at the end of each prompt.
 
         Args:
@@ -137,10 +142,11 @@ class ContinuationTree:
             prompt_ends: the prompts' ends in this row. Or the prompts' token ids: then each continuation is read
                 together with its prompt as one whole sequence, without a KV cache.
             states: number of a block -> hidden states `(n, d)` at the prompts' ends.
+            attends: whether queries are kept until `attention` is called; those of the prompts' ends already are.
         """
         self.session = session
         self.prompt_ends = prompt_ends
-        self.blocks = sorted(states)
+        self.blocks = [block for block in sorted(states) if block != ATTENTION]
         n = len(next(iter(states.values())))
         self.tokens = [-1] * n
         self.parents = [-1] * n
@@ -151,6 +157,8 @@ class ContinuationTree:
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
+        self._query_rows = {node: node for node in range(n)} if attends else None
+        """Node -> number of its query among those that the session kept; None if none are kept."""
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
         """Add a sequence of tokens below a node, and return the nodes of these tokens.
@@ -175,10 +183,11 @@ class ContinuationTree:
         """Upload node numbers with the next forward pass; a later call of `states` with them then needs no upload."""
         self._prefetched[tuple(nodes)] = self.session.send(np.asarray(nodes, dtype=np.int64))
 
-    def read(self, blocks: Sequence[int] | None = None) -> None:
+    def read(self, blocks: Sequence[int] | None = None, answers: Collection[int] | None = None) -> None:
         """Run the model over all new nodes: in one forward pass, or without a KV cache in one for each new leaf.
 
         Args:
+            answers: the nodes whose queries are kept for `attention`; by default all.
             blocks: blocks whose hidden states are kept, in this call and later ones; by default the same as in the last
                 call. A block that was left out once can't be kept again.
         """
@@ -188,7 +197,7 @@ class ContinuationTree:
         if blocks is not None:
             self.blocks = [block for block in self.blocks if block in blocks]
         if isinstance(self.prompt_ends, PromptEnds):
-            states = self._read_packed(new, self.prompt_ends)
+            states = self._read_packed(new, self.prompt_ends, answers)
         else:  # each new path is read as a whole sequence; a node on several paths gets the states of the last one
             read_states: dict[int, list[torch.Tensor]] = {block: [torch.empty(0)] * len(new) for block in self.blocks}
             for path in self.leaves(new.start):
@@ -241,7 +250,33 @@ class ContinuationTree:
     def _ids(self, path: Sequence[int], prompts: Sequence[Ids]) -> Ids:
         return np.concatenate([prompts[self.trees[path[-1]]], [self.tokens[node] for node in path]]).astype(np.int32)
 
-    def _read_packed(self, new: range, prompt_ends: PromptEnds) -> States:
+    def attention(self, paths: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        """Return what the tokens of each prompt's answer attend to (see `QueryRecorder.take`); keep no more queries.
+
+        Args:
+            paths: for each prompt the nodes of its answer's tokens, which were read. Without a KV cache, each answer is
+                read once more with its prompt.
+        """
+        kept, self._query_rows = self._query_rows, None
+        assert kept is not None  # noqa: S101  # for the type checker
+        if isinstance(self.prompt_ends, PromptEnds):
+            answer_paths = []
+            for i, (seen, path) in enumerate(zip(self.prompt_ends.seen, paths, strict=True)):
+                columns = seen.new_zeros(1, dtype=torch.long)
+                if path:
+                    answer = torch.tensor(self._columns[path[-1]], device=seen.device)
+                    columns = torch.cat([seen.nonzero()[:, 0], answer])
+                answer_paths.append(AnswerPath(columns, [kept[node] for node in (i, *path)] if path else []))
+            return self.session.attention(answer_paths)
+        found = []
+        for prompt, path in zip(self.prompt_ends, paths, strict=True):
+            ids = self._ids(path, self.prompt_ends) if path else prompt
+            self.session.read_alone(ids, {ATTENTION: np.arange(len(prompt) - 1, len(ids))})
+            columns = torch.arange(len(ids), device=self.session.device)
+            found += self.session.attention([AnswerPath(columns, range(len(path) + 1) if path else ())])
+        return found
+
+    def _read_packed(self, new: range, prompt_ends: PromptEnds, answers: Collection[int] | None) -> States:
         cached = self.session.length
         for row, node in enumerate(new):
             self._columns.append((*self._columns[self.parents[node]], cached + row))
@@ -260,7 +295,15 @@ class ContinuationTree:
             return seen.scatter_(1, path_columns.tensor, value=True)
 
         ids = np.asarray([self.tokens[node] for node in new], dtype=np.int32)
-        return self.session.forward(ids, positions, visible, dict.fromkeys(self.blocks))
+        read: dict[int, Upload | None] = dict.fromkeys(self.blocks)
+        if self._query_rows is not None:
+            nodes = [node for node in new if answers is None or node in answers]
+            if nodes:
+                read[ATTENTION] = None if len(nodes) == len(new) else self.session.send([n - new.start for n in nodes])
+            self._query_rows |= zip(
+                nodes, range(len(self._query_rows), len(self._query_rows) + len(nodes)), strict=True
+            )
+        return self.session.forward(ids, positions, visible, read)
 
 
 def _runs(nodes: Sequence[int]) -> list[range]:

@@ -64,6 +64,8 @@ class DecodeBatch:
     """Token ids as bytes -> the same ids on the device; the logits of these tokens are read."""
     paths: list[list[int]] = field(default_factory=list)
     """`paths[i]`: tree nodes of the tokens of `answers[i]`, up to the last token that the model reads."""
+    attention: list[torch.Tensor] = field(default_factory=list)
+    """`attention[i]`: what the tokens of `answers[i]` attend to (see `QueryRecorder.take`); empty if no signal asks."""
     replies: dict[UserTurn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(sampling settings, i, j) -> token ids of the samples of question `items[i][j]`."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from bench.api import Samples, Signal, UserError
+from bench.model.attention import ATTENTION
 from bench.model.batch_planner import BatchPlanner
 from bench.model.continuation_specs import (
     NOTHING,
@@ -24,7 +25,7 @@ from bench.model.continuation_specs import (
     PendingArray,
     UserTurn,
 )
-from bench.model.continuation_tree import ContinuationTree, read_together
+from bench.model.continuation_tree import ContinuationTree, PromptEnds, States, read_together
 from bench.model.decode_batch import DecodeBatch, Replies, SignalSpec
 from bench.model.devices import ALONE, BatchLimits, default_batch_limits
 from bench.model.language_model import LanguageModel
@@ -139,7 +140,7 @@ class Extractor:
                 prompt = group[0].prompt
                 with self._counted(self._first_stage(group[0])):
                     states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
-                yield [row], *self._run_batch([group], ContinuationTree(session, [prompt], states))
+                yield [row], *self._run_batch([group], self._tree([prompt], states))
             return
         limits, max_new_tokens, items = self.together, self.settings.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
@@ -161,8 +162,9 @@ class Extractor:
             stage = self._first_stage(groups[rows[0]][0])
             try:
                 with self._counted(stage):
-                    prompt_ends, states = read_together(session, packs, self.settings.budget, self.blocks)
-                outputs = self._run_batch([groups[row] for row in rows], ContinuationTree(session, prompt_ends, states))
+                    blocks = [ATTENTION, *self.blocks] if self.continuations.attention else self.blocks
+                    prompt_ends, states = read_together(session, packs, self.settings.budget, blocks)
+                outputs = self._run_batch([groups[row] for row in rows], self._tree(prompt_ends, states))
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -178,6 +180,9 @@ class Extractor:
                 continue
             session.use_main_row()
             yield rows, *outputs
+
+    def _tree(self, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> ContinuationTree:
+        return ContinuationTree(self.lm.session, prompt_ends, states, attends=self.continuations.attention)
 
     def _first_stage(self, item: ModelInput) -> str:
         """Return the name of the stage to which the cost of reading the prompt is added.
@@ -292,7 +297,9 @@ class Extractor:
         batch.prefetch()
         for nodes in ends.values():
             batch.tree.prefetch(nodes)
-        batch.tree.read()
+        batch.tree.read(answers={node for path in batch.paths for node in path})
+        if self.continuations.attention:
+            batch.attention = batch.tree.attention(batch.paths)
         if not separate:
             batch.replies = {turn: Replies(answered, batch.tree, nodes) for turn, nodes in ends.items()}
             self._reply(batch, turns)

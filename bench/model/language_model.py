@@ -16,6 +16,7 @@ import transformers
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm, has_native_bfloat16
 from bench.model import linear_layers
+from bench.model.attention import unrecorded_reason
 from bench.model.devices import device_kind, shard_divisor
 from bench.model.folder import (
     LOADING,
@@ -304,9 +305,8 @@ class LanguageModel:
         return shard_divisor(self.device, sum(each.inputs * each.outputs for each in self.facts.projections))
 
     def missing(self, needs: Ability) -> str | None:
-        """Return why the model can't give what a signal needs; None, since a model that is loaded gives all."""
-        del needs
-        return None
+        """Return why the model can't give what a signal needs; None if it can: all lack at most attention weights."""
+        return unrecorded_reason(self.config) if Ability.ATTENTION in needs else None
 
     def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
         """Check that the model is the one that it was before; a fingerprint of files needs no check."""
@@ -498,8 +498,11 @@ def _device(requested: str | None) -> str:
 def facts_from_config(name: str, config: Any, *, trust_remote_code: bool = False) -> ModelFacts:
     """Return a model's sizes and linear layers from its configuration alone."""
     text = config.get_text_config()
-    layers = linear_layers.of_config(config, trust_remote_code=trust_remote_code)
-    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), int(text.num_hidden_layers), layers)
+    layers, count = linear_layers.of_config(config, trust_remote_code=trust_remote_code), int(text.num_hidden_layers)
+    kinds = getattr(text, "layer_types", None) or ["attention"] * count
+    attending = sum("attention" in kind and "linear" not in kind for kind in kinds)
+    n_heads = attending * int(getattr(text, "num_attention_heads", None) or 0)
+    return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), count, layers, n_heads)
 
 
 def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from bench.api import IntArray
+from bench.model.attention import ATTENTION, AnswerPath, QueryRecorder
 from bench.model.kv_cache import CacheRow, Piece
 from bench.model.prefix_tree import Pack
 from bench.model.upload_buffer import Upload, UploadBuffer
@@ -63,6 +64,7 @@ class Session:
         self._main = self._current = self.new_row()
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)
+        self.recorder = QueryRecorder()
         self.sending.clear()
 
     def new_row(self, *least: int) -> CacheRow:
@@ -188,15 +190,15 @@ class Session:
                 after ids and positions were uploaded. Arrays that it reads are uploaded with them only if they were
                 queued before `forward`.
             read: number of a block -> indices of the tokens whose hidden states after this block are returned. For
-                the last block, the final norm has been applied to the states.
+                the last block, the final norm has been applied to the states. For `ATTENTION` no states are returned:
+                the tokens' queries are kept for `attention`.
 
         Returns:
             Number of the block -> hidden states `(len(indices), d)` in the model's dtype.
         """
         self.tokens += len(ids)
         inputs, position_ids = self.send(ids), self.send(positions)
-        states = run_blocks(
-            self.model,
+        states = self._run(
             read,
             input_ids=inputs.tensor[None],
             position_ids=position_ids.tensor[None],
@@ -209,12 +211,29 @@ class Session:
 
     @torch.inference_mode()
     def read_alone(self, ids: Ids, read: dict[int, IntArray]) -> dict[int, torch.Tensor]:
-        """Read a whole sequence without a KV cache; return for each block the states at the positions `read[block]`."""
+        """Read a whole sequence without a KV cache; return for each block the states at the positions `read[block]`.
+
+        Positions `read[ATTENTION]` are those whose queries are kept for `attention`.
+        """
         self.tokens += len(ids)
         inputs = self.send(ids)
         uploads = {key: self.send(index) for key, index in {id(index): index for index in read.values()}.items()}
         indices = {block: uploads[id(index)] for block, index in read.items()}
-        return run_blocks(self.model, indices, input_ids=inputs.tensor[None], use_cache=False)
+        return self._run(indices, input_ids=inputs.tensor[None], use_cache=False)
+
+    def _run(self, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
+        if ATTENTION not in read:
+            return run_blocks(self.model, read, **inputs)
+        index, states = read[ATTENTION], {block: rows for block, rows in read.items() if block != ATTENTION}
+        rows = index.tensor if isinstance(index, Upload) else None if index is None else torch.as_tensor(index)
+        with self.recorder.recording(self.model, rows):
+            return run_blocks(self.model, states, **inputs)
+
+    @torch.inference_mode()
+    def attention(self, paths: Sequence[AnswerPath]) -> list[torch.Tensor]:
+        """Return what answers attend to, from the queries kept in forward passes (see `QueryRecorder.take`)."""
+        kinds = getattr(self.model.config.get_text_config(), "layer_types", None)
+        return self.recorder.take(paths, self.window, kinds)
 
     def mask(self, visible: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return the additive attention mask of shape `(1, 1, t, k)` in the model's dtype.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from bench.api import IntArray, Samples, Signal
+from bench.model.attention import AnswerPath
 from bench.model.continuation_specs import Generation, ModelInput, UserTurn
 from bench.model.continuation_tree import ContinuationTree
 from bench.model.decode_batch import DecodeBatch, SignalSpec
@@ -69,6 +70,10 @@ class CountingSession(Session):
     def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
         """Count the tokens of a whole sequence, and return hidden states of width 0."""
         return self._counted(len(ids), len(ids), read)
+
+    def attention(self, paths: Sequence[AnswerPath]) -> list[torch.Tensor]:
+        """Return nothing: what answers attend to is not counted."""
+        return [torch.empty(0)] * len(paths)
 
     def _counted(self, tokens: int, columns: int, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
         self.sending.clear()

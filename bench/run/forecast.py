@@ -31,7 +31,7 @@ from bench.run.preparation import PreparedRun
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import reason_untuned
 from bench.signals.forecast import PassForecast
-from bench.signals.grading import Grader
+from bench.signals.grading import MEASURED, Grader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import key_of
 from bench.store.usage import ESTIMATES, FITS, format_size
@@ -86,6 +86,7 @@ class Forecast:
                 and judge.pairwise_judge() is not None
             ):
                 calls = f"{len(split_data.questions):,} answers of {where}, and samples that differ from them"
+                calls += f", and before that about the options of {MEASURED} questions" * (where.split == "test")
                 lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):

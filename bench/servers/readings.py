@@ -26,6 +26,7 @@ class Ability(enum.Flag):
     WHOLE = enum.auto()
     STATES = enum.auto()
     SAMPLED = enum.auto()
+    ATTENTION = enum.auto()
 
 
 WORDS: Mapping[Ability, str] = {
@@ -36,6 +37,7 @@ WORDS: Mapping[Ability, str] = {
     Ability.WHOLE: "whole distributions",
     Ability.STATES: "hidden states, output head or gradients",
     Ability.SAMPLED: "the entropy at each token of samples (some megabytes for each)",
+    Ability.ATTENTION: "attention weights",
 }
 """Ability -> what it reads, in words."""
 

@@ -42,6 +42,8 @@ Pairs = Sequence[tuple[str, str]]
 _CHUNK = 2_048
 """Number of compared pairs in one store entry. A run that is killed loses the comparisons of at most so many."""
 _FILE = "relations.safetensors"
+MEASURED = 100
+"""Most questions of a test by whose options a judge is measured."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class Grader:
             answers = [grade_choice(question, text, protocol) for question, text in pairs]
         else:
             contexts = _contexts(split_data, protocol)
+            if split_data.where.split == "test" and not isinstance(self.judge, MatchJudge):
+                split_data = replace(split_data, counts=split_data.counts | self._measure_judge(split_data, contexts))
             cases = [JudgeCase(c, q.answer, text, q.accepted) for c, (q, text) in zip(contexts, pairs, strict=True)]
             verdicts = self.judge.verdicts(cases, f"judge {split_data.where}", self.reader.progress)
             judged = list(zip(pairs, verdicts, strict=True))
@@ -131,6 +135,31 @@ class Grader:
             answers = [grade_open(text, correct=bool(verdict)) for (_, text), verdict in judged]
             split_data = replace(split_data, left_out=split_data.left_out | undecided, n_undecided=len(undecided))
         return self._compare_samples(replace(split_data, answers=answers))
+
+    def _measure_judge(self, split_data: SplitData, contexts: Sequence[str]) -> dict[str, int]:
+        """Return how many right options of some questions the judge accepts and how many wrong ones it refuses.
+
+        The questions are `MEASURED` of the split's at equal distances, or all. It is done before anything is graded.
+        """
+        n = len(split_data.questions)
+        rows = np.unique(np.linspace(0, n - 1, min(n, MEASURED)).round().astype(int)).tolist()
+        options = [(row, k) for row in rows for k in range(len(split_data.questions[row].choices))]
+        questions = [split_data.questions[row] for row, _ in options]
+        cases = [
+            JudgeCase(contexts[row], question.answer, question.choices[k], question.accepted)
+            for (row, k), question in zip(options, questions, strict=True)
+        ]
+        verdicts = self.judge.verdicts(cases, f"measure the judge on {split_data.where}", self.reader.progress)
+        counts = {}
+        for words, right in (("right options that the judge accepts", True), ("wrong options that it refuses", False)):
+            of = [
+                verdict
+                for verdict, (_, k), question in zip(verdicts, options, questions, strict=True)
+                if (k == question.gold or question.choices[k] in question.accepted) == right
+            ]
+            if of:
+                counts[f"{words}, of {len(of)}"] = sum(verdict is right for verdict in of)
+        return counts
 
     def parsed(self, split_data: SplitData) -> SplitData:
         """Return the split with parsed answers. All are labelled wrong, since the questions have no right answers.

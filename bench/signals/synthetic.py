@@ -21,7 +21,7 @@ import numpy.typing as npt
 from bench.api import Batch, BoolArray, FloatArray, Format, IntArray, ModelFacts, Of, Ragged, Samples, Signal
 from bench.signals.definition import definition
 
-MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4)
+MODEL = ModelFacts(name="planted", hidden_size=16, vocab_size=64, n_layers=4, n_heads=8)
 _EMPTY_SHARE = 0.02
 """Share of empty samples among those that don't agree with the answer."""
 LETTERS = 4

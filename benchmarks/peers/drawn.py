@@ -11,7 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.api import At, Batch, Followup, Hidden, Ragged, Related, Samples, Signal, TokenScores
+from bench.api import (
+    At,
+    AttentionRows,
+    Batch,
+    Followup,
+    Hidden,
+    OutputHead,
+    Ragged,
+    Related,
+    Samples,
+    Signal,
+    TokenScores,
+    Unembedding,
+)
 from bench.signals.token_scores import _scores
 
 N = Samples().n
@@ -20,6 +33,7 @@ WIDTH = 24
 """Of states at the samples' ends: more than there are samples."""
 NARROW = 6
 """Of states of answers: fewer than there are right or wrong ones, so that a covariance has an inverse."""
+LAYERS, HEADS = 7, 3
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
@@ -40,6 +54,7 @@ class Statistics:
     stated: npt.NDArray[np.float64]  # (n,) probabilities that were said, of two decimals
     ends: Floats  # (n, d) states of answers
     correct: npt.NDArray[np.bool_]  # (n,) whether answers are right
+    itself: Floats  # (sum of t_i, layers, heads) attention of the answers' tokens on themselves
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -77,6 +92,10 @@ def draw(questions: int, seed: int) -> Statistics:
         stated=rng.integers(0, 101, questions) / 100,
         ends=(rng.normal(0, 1, (questions, NARROW)) * (1 + correct[:, None]) + correct[:, None]).astype(np.float32),
         correct=correct,
+        itself=np.random.default_rng([seed, 1])
+        .beta(0.5, 2, (len(tokens), LAYERS, HEADS))
+        .clip(1e-6)
+        .astype(np.float32),
     )
 
 
@@ -120,6 +139,12 @@ def _column(drawn: Statistics, signal: Signal) -> Any:
             return Ragged(records, np.cumsum([0, *drawn.lengths.sum(axis=1)]), owner)
         case Related():
             return drawn.entailment if signal.by == "entailment" else drawn.similarity
+        case AttentionRows():
+            rows = np.zeros(len(drawn.ids), dtype=[("itself", np.float32, (LAYERS, HEADS))])
+            rows["itself"] = drawn.itself
+            return Ragged(rows, drawn.offsets)
+        case Unembedding():
+            return OutputHead(torch.zeros(VOCABULARY, 1))
         case Hidden(at=At.SAMPLE_END):
             return drawn.states
         case Followup():

@@ -13,6 +13,8 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
+LAYERS, HEADS = 7, 3
+"""Of the archive's attention."""
 logging.disable(logging.WARNING)
 warnings.filterwarnings("ignore")
 
@@ -29,7 +31,8 @@ def main() -> None:
         e.MaximumSequenceProbability(), e.Perplexity(), e.MeanTokenEntropy(), e.SelfCertainty(), e.SemanticEntropy(),
         e.SemanticEntropy(class_probability_estimation="frequency"), e.DegMat(), e.Eccentricity(),
         e.EigValLaplacian(), e.SentenceSAR(), e.EigenScore(), e.CocoaMSP(), e.CocoaPPL(), e.CocoaMTE(),
-        e.Verbalized2S("", r"([0-9.]+)"),
+        e.Verbalized2S("", r"([0-9.]+)"), e.KernelLanguageEntropy(), e.RAUQ(n_layers=LAYERS, n_heads=HEADS),
+        e.RAUQ(n_layers=LAYERS, n_heads=HEADS, use_entropy=True), e.AttentionScore(LAYERS // 2, gen_only=True),
     ]  # fmt: skip
     values = {str(estimator): estimator(stats) for estimator in estimators}
     for kind, rows in (("right", given["correct"]), ("wrong", ~given["correct"])):
@@ -62,6 +65,10 @@ def _statistics(given: dict[str, Any]) -> dict[str, Any]:
         "sample_embeddings": given["states"],
         "semantic_matrix_entail": given["entailment"][:, :-1, :-1, 2],
         "semantic_matrix_classes": given["entailment"][:, :-1, :-1].argmax(axis=-1),
+        "semantic_matrix_contra": given["entailment"][:, :-1, :-1, 0],
+        "attention_all": [_between(own) for own in np.split(given["itself"], ends)],
+        "forwardpass_attention_weights": [_triangles(own) for own in np.split(given["itself"], ends)],
+        "greedy_tokens": [[0] * (len(own) + 1) for own in np.split(given["itself"], ends)],
         "entailment_id": 2,
         "sample_sentence_similarity": given["similarity"][:, :-1, :-1],
         "model": SimpleNamespace(
@@ -72,6 +79,21 @@ def _statistics(given: dict[str, Any]) -> dict[str, Any]:
     stats |= EntropyCalculator()(stats)
     stats |= SemanticClassesCalculator()(stats, [], None)
     return stats
+
+
+def _between(itself: Any) -> Any:
+    """Attention `(layers * heads, T, T)` as RAUQ reads it: below the diagonal, of each token on itself."""
+    import numpy as np
+
+    return np.stack([np.diag(own[:-1], -1) for own in itself.reshape(len(itself), -1).T])
+
+
+def _triangles(itself: Any) -> Any:
+    """Attention `(layers, heads, S, S)` with a last token more, which AttentionScore leaves out."""
+    import numpy as np
+
+    diagonals = np.concatenate([itself, itself[:1]]).transpose(1, 2, 0)
+    return np.stack([[np.diag(own) for own in layer] for layer in diagonals])
 
 
 def _similarity_to_answer(given: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import numpy as np
 from bench import registry
 from bench.api import FloatArray
 from bench.report.tables.formats import markdown_table
-from benchmarks.peers.drawn import Statistics, batch
+from benchmarks.peers.drawn import N, Statistics, batch
 from methods import relative_mahalanobis
+from methods.kernel_language_entropy import graph_kernel, von_neumann
 
 BOUND = 1e-4
 """Largest difference between values of one definition."""
@@ -63,6 +64,17 @@ class Distances(Compared):
 
 
 @dataclass(frozen=True)
+class Unsigned(Compared):
+    """The score of a method that learns its sign."""
+
+    def difference(self, drawn: Statistics, theirs: Values) -> float:
+        """Largest difference of a score."""
+        method: Any = registry.methods().get(self.method)(**self.arguments)
+        found = method.score(batch(drawn, method.reads().predict))
+        return float(np.abs(self.ours(found) - theirs[self.estimator]).max())
+
+
+@dataclass(frozen=True)
 class NotCompared:
     """Methods without an estimator of the same definition, or estimators without a method."""
 
@@ -73,6 +85,16 @@ class NotCompared:
 
 def _logarithm(found: FloatArray) -> FloatArray:
     return np.asarray(-np.log(found))
+
+
+def _of_the_maximum(found: FloatArray) -> FloatArray:
+    """Kernel entropy over log N, of which the method's score is counted from that of equal samples."""
+    least, most = von_neumann(graph_kernel(2 * np.ones((1, N, N)), 0.3))[0], np.log(N)
+    return np.asarray((least - found * (most - least)) / most)
+
+
+def _plus_one(found: FloatArray) -> FloatArray:
+    return np.asarray(1 - found)
 
 
 COMPARED: tuple[Compared, ...] = (
@@ -99,6 +121,16 @@ COMPARED: tuple[Compared, ...] = (
         note="same of replies that are one decimal number; wording and pattern are the user's there, percentages are"
         " read here alone, and a reply without a number is 0.5 here and NaN there",
     ),
+    Compared("kernel-language-entropy", "KernelLanguageEntropy", "-(u log N - m) / (log N - m)", _of_the_maximum),
+    Compared("rauq", "RAUQ", "1 - u", _plus_one),
+    Compared("rauq", "RAUQ (entropy)", "1 - u", _plus_one, {"by": "entropy", "alpha": 0.8}),
+    Unsigned(
+        "attention-score",
+        "AttentionScore gen-only (layer=3)",
+        "-u",
+        arguments={"over": "sum"},
+        note="same, but for the answer's last token, which counts here, and for the sign, which is learned here",
+    ),
     Distances(
         "relative-mahalanobis",
         "MahalanobisDistanceSeq",
@@ -120,7 +152,9 @@ NOT_COMPARED: tuple[NotCompared, ...] = (
         "different: the share of the largest meaning among samples; here the share that the judge finds equal to the"
         " greedy answer",
     ),
-    NotCompared(("token-margin", "logistic-probe", "semantic-entropy-probe", "combined"), "", NO_ESTIMATOR),
+    NotCompared(
+        ("token-margin", "logistic-probe", "semantic-entropy-probe", "combined", "lookback-lens"), "", NO_ESTIMATOR
+    ),
     NotCompared(
         ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"), "", NO_ESTIMATOR
     ),
@@ -136,6 +170,7 @@ OF_A_RUN = (
     "At least two tokens are generated there, and samples are drawn from the 50 likeliest; neither is so here.",
     "Entailment is asked of texts alone there, and of each after its question here.",
     "EigenScore reads the last step of a batch of samples there, padding where one ended before; here each one's end.",
+    "RAUQ and AttentionScore read the whole matrix of eager attention there; here the rows of the answer's tokens.",
     "MahalanobisDistanceSeq reads the mean state over prompt and answer there; here over the answer.",
     "Entailment is by DeBERTa and similarity by RoBERTa there, whose weights can't be had and so are not compared.",
 )

@@ -69,8 +69,18 @@ def test_server_and_model_itself_judge_alike_once(server: JudgeServer, place: Pl
     asked = (*RUN, 28)  # the embedded model says yes to some of these
     first = place.run(*asked, *options(server.url))
     calls, row = len(server.calls), place.row()
-    assert 0 < calls <= 28
-    assert f"judge atlas-oe/test: {calls} calls to openai tiny at {server.url}, judge/1, about" in first.stderr
+    said = {
+        what: int(n)
+        for what, n in re.findall(r"(measure the judge on|judge) atlas-oe/test: (\d+) calls to", first.stderr)
+    }
+    assert sum(said.values()) == calls
+    assert 0 < said["judge"] <= 28 < said["measure the judge on"]
+    assert f"judge atlas-oe/test: {said['judge']} calls to openai tiny-1 at {server.url}, judge/1, about" in first.stderr
+    measured = {what: n for what, n in row["counts"].items() if "options" in what}
+    assert [re.sub(r"\d+$", "", what) for what in measured] == [
+        "atlas-oe/test: right options that the judge accepts, of ",
+        "atlas-oe/test: wrong options that it refuses, of ",
+    ]
     name = f"openai tiny-1 at {server.url}, judge/1"
     assert (row["judge"], row["n"], row["n_undecided"]) == (name, 28, 0)
     (kept,) = (place / "cache" / "verdicts").glob("*.jsonl")
@@ -92,6 +102,7 @@ def test_server_and_model_itself_judge_alike_once(server: JudgeServer, place: Pl
     assert len(list((place / "cache" / "verdicts").glob("*.jsonl"))) == 2
     table = place.bench("table", "--results", place / "out", "--partial", "--format", "md")
     assert f"graded by {name}." in table.stdout
+    assert "right options that the judge accepts, of 28: " in table.stdout
 
 
 def test_plan_calls_no_judge(server: JudgeServer, place: Place) -> None:

@@ -40,6 +40,15 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
         vocab_size=VOCABULARY, n_embd=64, n_layer=4, n_head=4, n_positions=512, bos_token_id=1, eos_token_id=2
     ),
     "cohere": lambda: transformers.CohereConfig(**SHAPE, num_key_value_heads=2, logit_scale=0.25),
+    "gpt-oss": lambda: transformers.GptOssConfig(
+        **SHAPE | {"intermediate_size": 32},
+        num_key_value_heads=2,
+        head_dim=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=16,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    ),
     "mamba": lambda: transformers.MambaConfig(
         vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=4, bos_token_id=1, eos_token_id=2, pad_token_id=0
     ),
@@ -153,6 +162,17 @@ def _plain(lm: LanguageModel, sequence: tuple[int, ...]) -> tuple[torch.Tensor, 
 def plain(lm: LanguageModel, *parts: Iterable[int]) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
     """Logits and hidden states of one whole sequence, through the model's own forward, without a cache."""
     return _plain(lm, tuple(int(token) for part in parts for token in part))
+
+
+@functools.lru_cache(maxsize=100)
+def attention(lm: LanguageModel, sequence: tuple[int, ...]) -> torch.Tensor:
+    """Weights `(layers, heads, t, t)` of a whole sequence by the model's eager attention."""
+    own = lm.model.config._attn_implementation
+    lm.model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        found = lm.model(torch.as_tensor(sequence)[None], output_attentions=True, use_cache=False).attentions
+    lm.model.set_attn_implementation(own)
+    return torch.stack([layer[0] for layer in found if layer is not None])
 
 
 @functools.lru_cache(maxsize=20_000)

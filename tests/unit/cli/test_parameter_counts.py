@@ -12,11 +12,11 @@ from bench.api import UserError
 from bench.cli.parameter_counts import facts_of, memory_records, parameter_records
 from tests.kit.command import bench
 
-MODELS = {  # width, vocabulary, parameters of its adapters, name in the paper
-    "llama8b": (4096, 128256, 3_407_872, "Meta-Llama-3.1-8B-Instruct"),
-    "qwen14b": (5120, 152064, 6_291_456, "Qwen2.5-14B-Instruct"),
-    "mistral24b": (5120, 131072, 4_915_200, "Mistral-Small-24B-Instruct-2501"),
-    "qwen32b": (5120, 152064, 8_388_608, "Qwen2.5-32B-Instruct"),
+MODELS = {  # width, vocabulary, parameters of its adapters, attention heads, name in the paper
+    "llama8b": (4096, 128256, 3_407_872, 32 * 32, "Meta-Llama-3.1-8B-Instruct"),
+    "qwen14b": (5120, 152064, 6_291_456, 48 * 40, "Qwen2.5-14B-Instruct"),
+    "mistral24b": (5120, 131072, 4_915_200, 40 * 32, "Mistral-Small-24B-Instruct-2501"),
+    "qwen32b": (5120, 152064, 8_388_608, 64 * 40, "Qwen2.5-32B-Instruct"),
 }
 COLUMNS = {
     "ptrue": "ptrue", "lts": "lts", "pik": "pik", "saplma-f": "saplma", "saplma-m": "saplma", "saplma-um": "saplma",
@@ -25,18 +25,19 @@ COLUMNS = {
 UNTRAINED = (
     "ptrue", "sequence-probability", "self-consistency", "perplexity", "mean-token-entropy", "token-margin",
     "self-certainty", "semantic-entropy", "degree-matrix", "eccentricity", "eigenvalues", "sentence-sar", "eigenscore",
-    "verbalised", "cocoa",
+    "verbalised", "cocoa", "rauq", "kernel-language-entropy",
 )  # fmt: skip
 PRINTED = Path(__file__).parents[4] / "shared" / "paper" / "parameter_counts.csv"
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_are_those_of_the_formulas(model: str) -> None:
-    width, vocabulary, lora, _ = MODELS[model]
+    width, vocabulary, lora, heads, _ = MODELS[model]
     assert {record["method"]: record["parameters"] for record in parameter_records([model])} == {
         **dict.fromkeys(UNTRAINED, 0), "lts": 1, "pik": 2 * width + 2,
         **dict.fromkeys(("saplma-f", "saplma-m", "saplma-um"), 256 * width + 41_538), "it": lora, "ct": lora,
         "litcab": width * vocabulary + vocabulary, "ccps:choice": 9_542, "ccps:open": 21_778,
+        "lookback-lens": heads + 1, "attention-score": 2,
         "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
         "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip

@@ -19,16 +19,19 @@ from torch import nn
 from bench import registry
 from bench.api import (
     At,
+    AttentionRows,
     Batch,
     Context,
     Format,
     Hidden,
+    Of,
     QueryLogits,
     Related,
     RunFacts,
     SampleAgreement,
     Samples,
     Signal,
+    TokenIds,
     TokenScores,
     UserError,
 )
@@ -160,6 +163,93 @@ def spread(test: Batch, _train: Batch, method: Any) -> list[float]:
     centring = np.eye(states.shape[2]) - 1 / states.shape[2]
     products = [np.array([[a @ centring @ b for b in each] for a in each]) for each in states]
     return [-float(np.linalg.slogdet(each + method.alpha * np.eye(M))[1]) / M for each in products]
+
+
+def entropies_of_kernels(test: Batch, _train: Batch, method: Any) -> list[float]:
+    """Entropies of scipy's exponentials and inverses, where 0 is that of equal samples and -1 the largest."""
+
+    def entropy(w: Any, same: Any) -> float:
+        laplacian = np.diag(w.sum(axis=1) - w.diagonal()) - w + np.diag(w.diagonal())
+        heat = scipy.linalg.expm(-0.3 * 10 / M * laplacian)
+        kernel = np.linalg.inv(2 * np.eye(M) + laplacian) if method.kernel == "matern" else heat
+        unit = [[kernel[i, j] / math.sqrt(kernel[i, i] * kernel[j, j]) / M for j in range(M)] for i in range(M)]
+        shares = np.linalg.eigvalsh((np.array(unit) + same / M) / 2 if method.kernel == "full" else np.array(unit))
+        return -sum(share * math.log(share) for share in shares if share > 0)
+
+    found, least = [], entropy(2 * np.ones((M, M)), np.ones((M, M)))
+    for each in test[ENTAILMENT].astype(float):
+        edge = [[each[i, j, 2] + each[i, j, 1] / 2 for j in range(M)] for i in range(M)]
+        if method.edges == "likeliest":
+            edge = [[each[i, j].argmax() / 2 for j in range(M)] for i in range(M)]
+        groups = clusters(each)
+        same = np.array([[any(i in own and j in own for own in groups) for j in range(M)] for i in range(M)])
+        found.append((least - entropy(np.array(edge) + np.array(edge).T, same)) / (math.log(M) - least))
+    return found
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def recurrent(test: Batch, _train: Batch, method: Any) -> list[float]:
+    found, attention = [], test[AttentionRows()]
+    for i in range(len(test)):
+        own = [math.exp(log_p(token)) for token in test[SCORES][i]]
+        if method.by == "entropy":
+            own = [math.log(MODEL.vocab_size) - float(token["entropy"]) for token in test[SCORES][i]]
+        of_layers = []
+        for layer in (1, 2, 3):  # of four
+            pairs = range(1, len(own))
+            heads = range(MODEL.n_heads // MODEL.n_layers)
+            at = (lambda j: j - 1) if method.entry == "itself" else (lambda j: j)
+            of_heads = [[float(attention[i][method.entry][at(j), layer, h]) for j in pairs] for h in heads]
+            between = max(of_heads, key=sum)
+            confidences = [own[0]]
+            for j in pairs:
+                confidences.append(method.alpha * own[j] + (1 - method.alpha) * between[j - 1] * confidences[-1])
+            of_layers.append(mean([math.log(value) for value in confidences]))
+        found.append(min(of_layers))
+    return found
+
+
+def diagonals(method: Any) -> Any:
+    """Log of the weights on themselves in the middle layer, `(n, 1)`."""
+
+    def read(batch: Batch) -> Any:
+        logs = [
+            np.log(rows["itself"][:, 2].astype(float))
+            for rows in (batch[AttentionRows()][i] for i in range(len(batch)))
+        ]
+        of_tokens = [own.sum(axis=1).mean() if method.over == "mean" else own.mean(axis=1).sum() for own in logs]
+        return np.array(of_tokens)[:, None]
+
+    return read
+
+
+def signed(test: Batch, train: Batch, method: Any) -> Any:
+    read = diagonals(method)
+    return 1 / (1 + np.exp(-regression(read(train), train.correct, method.penalty)(read(test))))
+
+
+def lookback(row: Any) -> Any:
+    """Mean ratio of each head, by loops."""
+
+    def read(batch: Batch) -> Any:
+        found = []
+        for i in range(len(batch)):
+            ratios, n = [], len(batch[TokenIds(Of.PROMPT)][i])
+            for j, weights in enumerate(batch[AttentionRows(row)][i]):
+                itself, prompt, answer = (
+                    weights[name].ravel().astype(float) for name in ("itself", "prompt", "answer")
+                )
+                if row == "holding":
+                    context, new = prompt / n, answer / (j + 1)
+                else:
+                    context, new = (prompt / n, answer / j) if j else ((prompt - itself) / (n - 1), itself)
+                ratios.append(context / (context + new))
+            found.append(np.mean(ratios, axis=0))
+        return np.array(found)
+
+    return read
 
 
 # --- trained ----------------------------------------------------------------------------------------------------------
@@ -305,6 +395,16 @@ CASES = [
     case("cocoa", unlike, uncertainty="perplexity"),
     case("cocoa", unlike, uncertainty="entropy"),
     case("eigenscore", spread),
+    case("kernel-language-entropy", entropies_of_kernels),
+    case("kernel-language-entropy", entropies_of_kernels, kernel="matern"),
+    case("kernel-language-entropy", entropies_of_kernels, kernel="full", edges="likeliest"),
+    case("rauq", recurrent),
+    case("rauq", recurrent, entry="before", alpha=0.5),
+    case("rauq", recurrent, by="entropy", alpha=0.9),
+    case("attention-score", signed, 1e-5),
+    case("attention-score", signed, 1e-5, over="sum"),
+    case("lookback-lens", logistic(lookback("holding")), 1e-5, STATES, points=1),
+    case("lookback-lens", logistic(lookback("predicting")), 1e-5, STATES, points=1, row="predicting"),
     case("lts", best_temperature),
     case("lts", descended, solver="descent"),
     case("pik", torch_probe, 1e-4, **PROBE),
@@ -326,7 +426,9 @@ def test_predictions_equal_the_reference(case: MethodCase) -> None:
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-DRAWN = ("ccps", "combined", "litcab", "logistic-probe", "lts", "pik", "saplma-f")
+DRAWN = (
+    "attention-score", "ccps", "combined", "litcab", "logistic-probe", "lookback-lens", "lts", "pik", "saplma-f",
+)  # fmt: skip
 FITTED_ELSEWHERE = {"ccps", "ct", "it", "litcab", "verbalised"}
 
 

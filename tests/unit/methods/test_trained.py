@@ -10,13 +10,29 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from bench.api import At, Batch, ConfidenceMethod, Context, Hidden, QueryLogits, UntrainableError, UserError
+from bench.api import (
+    At,
+    AttentionRows,
+    Batch,
+    ConfidenceMethod,
+    Context,
+    Hidden,
+    Of,
+    QueryLogits,
+    Ragged,
+    TokenIds,
+    UntrainableError,
+    UserError,
+)
 from bench.api.early_stopping import validation_loss
+from bench.signals.synthetic import planted
 from methods._shared.logistic import HiddenStateMethod, apply_map, calibrated, log_odds, logistic_path, probability
 from methods._shared.meaning import semantic_entropy
 from methods._shared.probe import ProbeSettings, Weights, predict_probe, train_probe
 from methods._shared.training import iterate_batches
+from methods.attention_score import AttentionScore
 from methods.logistic_probe import LogisticProbe
+from methods.lookback_lens import LookbackLens
 from methods.lts import LTS
 from methods.pik import PIK
 from methods.relative_mahalanobis import RelativeMahalanobis
@@ -185,6 +201,66 @@ def test_few_rows_and_constant_states_give_probabilities(plugin: type[Confidence
         assert np.isfinite(plugin().fit(batch, CONTEXT).predict(batch)).all()
     constant = states_of(np.full((20, 3), 0.1), np.arange(20) < 15)
     assert plugin().fit(constant, CONTEXT).predict(constant) == pytest.approx(np.full(20, 0.75), abs=1e-4)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+HEADS = [
+    [[0.1, 0.2, 0.7], [0.1, 0.1, 0.5, 0.3], [0.1, 0.1, 0.1, 0.4, 0.3], [0.1, 0.1, 0.1, 0.1, 0.5, 0.1]],
+    [[0.3, 0.1, 0.6], [0.2, 0.1, 0.1, 0.6], [0.2, 0.1, 0.1, 0.1, 0.5], [0.2, 0.1, 0.1, 0.1, 0.1, 0.4]],
+]
+"""Weights of the four tokens of an answer, after a prompt of two, in the heads of a layer."""
+
+
+def attending(heads: Any) -> Batch:
+    """What one answer of four tokens attends to."""
+    rows = np.zeros(4, dtype=[(name, np.float32, (1, 2)) for name in ("itself", "before", "prompt", "answer")])
+    for i in range(4):
+        for h in range(2):
+            row = heads[h][i]
+            for name, value in (("itself", row[-1]), ("prompt", sum(row[:2])), ("answer", sum(row[2:]))):
+                rows[name][i, 0, h] = value
+    columns = {AttentionRows(): Ragged.of([rows]), TokenIds(Of.PROMPT): Ragged.of([[5, 6]])}
+    return Batch(["0"], columns)
+
+
+def test_lookback_ratios_of_four_tokens() -> None:
+    expected = [[0.176471, 0.2, 0.272727, 0.333333], [0.25, 0.3, 0.391304, 0.461538]]
+    assert LookbackLens().features(attending(HEADS)) == pytest.approx(np.mean(expected, axis=1)[None], abs=1e-6)
+
+
+def test_attention_scores_of_four_tokens() -> None:
+    assert AttentionScore().score(attending(HEADS)) == pytest.approx([-1.924574], abs=1e-6)
+    diagonals = [[row[-1] for row in head] for head in HEADS]
+    assert AttentionScore(over="sum").score(attending(HEADS)) == pytest.approx([np.log(diagonals).sum() / 2], abs=1e-6)
+    without_last = -sum(math.log(head[i][-1]) for head in HEADS for i in range(3)) / 2
+    assert without_last == pytest.approx(2.239709, abs=1e-6)  # LM-Polygraph's, which leaves the last token out
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_attention_score_learns_its_sign(sign: int) -> None:
+    rng = np.random.default_rng(0)
+    correct = rng.random(200) < 0.5
+    rows = np.zeros(200, dtype=[("itself", np.float32, (1, 1))])
+    rows["itself"][:, 0, 0] = np.exp(-2 + sign * 0.5 * correct + 0.2 * rng.normal(size=200))
+    given = Batch([str(i) for i in range(200)], {AttentionRows(): Ragged(rows, np.arange(201))}, correct)
+    fitted = AttentionScore().fit(given, CONTEXT)
+    assert np.sign(fitted.map_["weight"]) == sign
+    assert fitted.predict(given)[correct].mean() > fitted.predict(given)[~correct].mean() + 0.3
+
+
+@pytest.mark.parametrize(
+    ("plugin", "arguments", "told"),
+    [
+        (AttentionScore, {"layer": 1.0}, "layer from 0 to below 1"),
+        (AttentionScore, {"over": "max"}, "over=mean or sum"),
+    ],
+)
+def test_methods_on_attention_refuse_arguments(plugin: Any, arguments: Any, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        plugin(**arguments).fit(planted(plugin.needs.fit, 60, seed=0), CONTEXT)
+    with pytest.raises(UserError, match="expected holding or predicting, got 'both'"):
+        LookbackLens(row="both").reads()  # type: ignore[arg-type]
 
 
 # --- semantic entropy probe -------------------------------------------------------------------------------------------

@@ -14,14 +14,17 @@ import pytest
 from bench import registry
 from bench.api import (
     At,
+    AttentionRows,
     Batch,
     ChoiceLogits,
     ConfidenceMethod,
     ContractError,
+    Format,
     Hidden,
     QueryLogits,
     Ragged,
     Related,
+    RunFacts,
     Samples,
     TokenScores,
     UserError,
@@ -30,12 +33,14 @@ from bench.api.signals import By
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.signals.grading import match_relations
-from bench.signals.synthetic import planted
+from bench.signals.synthetic import MODEL, planted
 from methods._shared.meaning import group_by_meaning
 from methods._shared.sampled import SampledMethod
 from methods.cocoa import CoCoA
 from methods.eigenscore import EigenScore
+from methods.kernel_language_entropy import KernelLanguageEntropy, graph_kernel, von_neumann
 from methods.ptrue import PTrue
+from methods.rauq import RAUQ, token_confidences
 from methods.semantic_entropy import SemanticEntropy
 from methods.sentence_sar import SentenceSAR
 from methods.sequence_probability import SequenceProbability
@@ -49,7 +54,8 @@ ENTAILMENT, SIMILARITY = Related(question=True, samples=Samples(M)), Related(by=
 OF_MEANINGS = (SemanticEntropy(n=M), DegreeMatrix(n=M), Eccentricity(n=M), Eigenvalues(n=M))
 NAMES = (
     "perplexity", "mean-token-entropy", "token-margin", "self-certainty", "semantic-entropy", "degree-matrix",
-    "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa",
+    "eccentricity", "eigenvalues", "sentence-sar", "eigenscore", "verbalised", "cocoa", "kernel-language-entropy",
+    "rauq",
 )  # fmt: skip
 
 
@@ -192,6 +198,100 @@ def test_eigenscore_ignores_order_and_a_common_shift() -> None:
     np.testing.assert_allclose(shifted, found, rtol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("edges", "t", "entropy"),
+    [
+        ([2, 1, 0], 0.3, 0.970356), ([2, 1, 0], None, 0.994160), ([0, 0, 0], 0.3, 1.098612), ([2, 2, 2], 0.3, 0.732853),
+        ([1, 1, 1], 0.3, 0.998683),
+    ],
+)  # fmt: skip
+def test_kernel_entropy_of_three_samples(edges: list[float], t: float | None, entropy: float) -> None:
+    weights = np.zeros((1, 3, 3))
+    weights[0, [0, 0, 1], [1, 2, 2]] = edges
+    kernel = graph_kernel(weights + weights.transpose(0, 2, 1), t)
+    assert von_neumann(kernel) == pytest.approx(entropy, abs=1e-6)
+    same = np.array([[[1, 1, 0], [1, 1, 0], [0, 0, 1]]]) / 3
+    if (edges, t) == ([2, 1, 0], 0.3):
+        assert np.diagonal(kernel[0]) == pytest.approx(1 / 3)
+        assert 3 * kernel[0][[0, 0, 1], [1, 2, 2]] == pytest.approx([0.533733, 0.284735, 0.073383], abs=1e-6)
+        assert [von_neumann(each)[0] for each in (same, (kernel + same) / 2)] == pytest.approx(
+            [0.636514, 0.868997], abs=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("n", "equal", "neutral", "equal_by_n"),
+    [(2, 0.780574, 0.937888, 0.024975), (10, 0.066445, 0.563948, 0.066445), (20, 0.000507, 0.105446, 0.105446)],
+)
+def test_kernel_entropy_of_equal_samples_has_a_floor(n: int, equal: float, neutral: float, equal_by_n: float) -> None:
+    ones = np.ones((1, n, n))
+    found = [von_neumann(graph_kernel(w * ones, t))[0] for w, t in ((2, 0.3), (1, 0.3), (2, 3 / n))]
+    assert np.array(found) / math.log(n) == pytest.approx([equal, neutral, equal_by_n], abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 20])
+@pytest.mark.parametrize("kernel", ["heat", "matern", "full"])
+def test_kernel_entropy_is_from_equal_to_contrary_samples(n: int, kernel: Any) -> None:
+    entailment = np.zeros((3, n + 1, n + 1, 3), dtype=np.float32)
+    entailment[0, ..., 2] = entailment[1, ..., 0] = entailment[2, ..., 1] = 1
+    given = batch({Related(question=True, samples=Samples(n)): entailment})
+    equal, contrary, neutral = KernelLanguageEntropy(n=n, kernel=kernel).predict(given)
+    assert (equal, contrary) == (0, -1)
+    assert contrary < neutral < equal
+
+
+@pytest.mark.parametrize("plugin", [RAUQ, KernelLanguageEntropy])
+def test_methods_that_letters_make_another_one_are_skipped(plugin: type[ConfidenceMethod]) -> None:
+    open_, choice = (plugin().skip(RunFacts(MODEL, "t", fmt, 0)) for fmt in (Format.OPEN, Format.CHOICE))
+    assert open_ is None
+    assert choice is not None
+    assert ("perplexity" in choice) != ("semantic-entropy" in choice)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+HEADS = [
+    [[0.1, 0.2, 0.7], [0.1, 0.1, 0.5, 0.3], [0.1, 0.1, 0.1, 0.4, 0.3], [0.1, 0.1, 0.1, 0.1, 0.5, 0.1]],
+    [[0.3, 0.1, 0.6], [0.2, 0.1, 0.1, 0.6], [0.2, 0.1, 0.1, 0.1, 0.5], [0.2, 0.1, 0.1, 0.1, 0.1, 0.4]],
+]
+"""Weights of the four tokens of an answer, after a prompt of two, in the heads of a layer."""
+OTHER = [[0.2, 0.1], [0.4, 0.2], [0.3, 0.1]]
+"""Weights on themselves of its first three tokens, in the heads of another layer."""
+ITSELF = np.array([[row[-1] for row in head] for head in HEADS]).T[:, None]
+BEFORE = np.array([[row[-2] for row in head] for head in HEADS]).T[:, None]
+
+
+@pytest.mark.parametrize(
+    ("weights", "alpha", "last", "uncertainty"),
+    [
+        (ITSELF[:3], 0.2, 0.286144, 0.716586), (np.array(OTHER)[:, None], 0.2, 0.177139, 1.170479),
+        (BEFORE[1:], 0.2, 0.242880, 0.869333), (ITSELF[:3], 1.0, 0.6, 0.383119), (ITSELF[:3], 0.0, 0.162, 0.917179),
+    ],
+)  # fmt: skip
+def test_rauq_of_four_tokens(weights: Any, alpha: float, last: float, uncertainty: float) -> None:
+    found = token_confidences(np.log([0.9, 0.5, 0.8, 0.6]), weights, alpha)[:, 0]
+    assert math.exp(found[-1]) == pytest.approx(last, abs=1e-6)
+    assert -found.mean() == pytest.approx(uncertainty, abs=1e-6)
+
+
+@pytest.mark.parametrize(("weights", "uncertainty"), [(ITSELF[:3], 0.310895), (np.array(OTHER)[:, None], 0.341306)])
+def test_rauq_of_entropies(weights: Any, uncertainty: float) -> None:
+    own = np.log(math.log(4) - np.array([0.2, 0.7, 1.0, 0.4]))
+    assert -token_confidences(own, weights, 0.9).mean() == pytest.approx(uncertainty, abs=1e-6)
+
+
+def test_rauq_takes_the_least_sure_layer_and_bears_one_token_and_no_weight() -> None:
+    rows = np.zeros(4, dtype=[("itself", np.float32, (2, 2)), ("before", np.float32, (2, 2))])
+    rows["itself"][:, :1], rows["itself"][:3, 1] = ITSELF, OTHER
+    given = {
+        AttentionRows(): Ragged.of([rows, rows[:1], rows]),
+        TokenScores(): tokens([[0.9, 0.5, 0.8, 0.6], [0.3], [0.9] * 4])[TokenScores()],
+    }
+    assert RAUQ().predict(batch(given))[:2] == pytest.approx([-1.170479, math.log(0.3)], abs=1e-6)
+    rows["itself"] = 0
+    assert np.isfinite(RAUQ(alpha=0.0).predict(batch(given))).all()
+
+
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +356,10 @@ def test_result_counts_replies_without_a_number(tmp_path: Path, name: str) -> No
         (CoCoA(uncertainty="msp"), "expected probability, perplexity or entropy, got 'msp'"),  # type: ignore[arg-type]
         (SentenceSAR(t=0.0), "expected a positive number, got 0.0"),
         (EigenScore(alpha=-1.0), "expected a positive number, got -1.0"),
+        (RAUQ(alpha=1.5), "alpha: expected a number from 0 to 1, got 1.5"),
+        (RAUQ(entry="after"), "entry=itself or before, got 'probability' and 'after'"),  # type: ignore[arg-type]
+        (KernelLanguageEntropy(n=1), "expected n of at least 2 and t above 0, got 1 and 0.3"),
+        (KernelLanguageEntropy(kernel="cold"), "kernel=heat, matern or full"),  # type: ignore[arg-type]
     ],
 )
 def test_untrained_methods_refuse_arguments(method: ConfidenceMethod, told: str) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from bench.api import (
     At,
+    AttentionRows,
     ChoiceLogits,
     Followup,
     Hidden,
@@ -42,7 +43,7 @@ PAIRS, ALL = BatchLimits(3, ROOM), BatchLimits(1000, ROOM)
 SIGNALS: list[Signal] = [
     Hidden(1.0, At.PROMPT_END), Hidden(0.75, At.ANSWER_PREDICTING), Hidden(0.5, At.ANSWER_END), ChoiceLogits(),
     QueryLogits(), Hidden(1.0, At.GOLD_PREDICTING), Hidden(0.5, At.WRONG_PREDICTING), TokenScores(top=3),
-    Samples(5, 0.7),
+    Samples(5, 0.7), AttentionRows(),
 ]  # fmt: skip
 ANSWERS = [[20, 21], [30], [40, 41, 42], [50], [60, 61], [70], [30]]
 
@@ -150,9 +151,9 @@ def test_turns_grow_right_after_their_answer(llama: LanguageModel, monkeypatch: 
     rows: list[list[int]] = []
     read = ContinuationTree.read
 
-    def noted(self: ContinuationTree, *blocks: Any) -> None:
+    def noted(self: ContinuationTree, *blocks: Any, **more: Any) -> None:
         rows.append(list(self.tokens))
-        read(self, *blocks)
+        read(self, *blocks, **more)
 
     monkeypatch.setattr(ContinuationTree, "read", noted)
     asked = [QueryLogits(), Followup(passes.HOW, words=passes.WORDS)]

@@ -13,6 +13,7 @@ from bench import api
 from bench.api import (
     Adapter,
     At,
+    AttentionRows,
     ChoiceLogits,
     ContractError,
     Followup,
@@ -60,6 +61,7 @@ def test_signals_are_all_defined() -> None:
         ({GOLD, WRONG, OPTIONS}, Format.CHOICE, 1, {OPTIONS}),
         ({Hidden(0.5, At.GOLD_PREDICTING), TokenIds()}, Format.OPEN, 30, {Hidden(0.5, At.GOLD_PREDICTING)}),
         ({Hidden(0.5, At.WRONG_PREDICTING)}, Format.OPEN, 30, {Hidden(0.5, At.WRONG_PREDICTING)}),
+        ({AttentionRows("predicting"), AttentionRows()}, Format.CHOICE, 1, {AttentionRows()}),
         ({SampleAgreement()}, Format.OPEN, 30, {Samples()}),
         ({Samples(3)}, Format.OPEN, 30, {Samples(3), TokenScores(Of.SAMPLES, samples=Samples(3))}),
         ({OPTIONS}, Format.OPEN, 30, {GOLD, WRONG}),
@@ -93,7 +95,7 @@ def test_signals_through_own_adapter_wait_for_fit() -> None:
 def test_signals_tell_whether_they_read_the_answer(fmt: Format) -> None:
     answer: set[Signal] = {
         Hidden(1.0, At.ANSWER_END), Hidden(0.5, At.QUERY_END), QueryLogits(), QueryLogits(Adapter.OWN), Followup("?"),
-        TokenIds(), TokenIds(Of.QUERY), TokenScores(), Text(), SampleAgreement(), Related(),
+        TokenIds(), TokenIds(Of.QUERY), TokenScores(), Text(), SampleAgreement(), Related(), AttentionRows(),
     }  # fmt: skip
     others: set[Signal] = {
         END, Hidden(0.5, At.SAMPLE_END), ChoiceLogits(), Samples(), Unembedding(), Text(Of.QUESTION), Text(Of.SAMPLES),
@@ -142,6 +144,7 @@ MADE: list[tuple[Callable[..., Signal], dict[str, Any], str]] = [
     (Hidden, {"at": At.PROMPT_END, "pool": "mean"}, POOLED),
     (Hidden, {"at": At.SAMPLE_END, "pool": "mean"}, POOLED),
     (Hidden, {"at": At.ANSWER_END, "pool": "max"}, POOLED),
+    (AttentionRows, {"row": "both"}, "AttentionRows: row: expected holding or predicting, got 'both'"),
     (TokenScores, {"of": Of.PROMPT}, "expected one of Of.ANSWER, .* got Of.PROMPT"),
     (TokenScores, {"top": -1}, "at least 0, got -1"),
     (TokenScores, {"top": 1.5}, "at least 0, got 1.5"),

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from transformers.models.llama import modeling_llama
 
-from bench.api import At, ChoiceLogits, Followup, Hidden, Of, QueryLogits, Samples, Signal, TokenScores, UserError
+from bench.api import (
+    At,
+    AttentionRows,
+    ChoiceLogits,
+    Followup,
+    Hidden,
+    Of,
+    QueryLogits,
+    Samples,
+    Signal,
+    TokenScores,
+    UserError,
+)
+from bench.model.attention import unrecorded_reason
 from bench.model.continuation_specs import ModelInput
 from bench.model.devices import ALONE, BatchLimits
 from bench.model.language_model import LanguageModel
 from bench.model.session import Session, blocks
 from bench.model.token_sampling import uniform_numbers
+from bench.servers.readings import Ability
 from bench.signals import token_scores
 from tests.kit import passes
 
@@ -104,6 +121,60 @@ def test_signals_are_those_of_plain_passes(lm: LanguageModel, case: Case, monkey
                 assert passes.texts_of(found.columns[signal], i) == samples[signal]
             else:
                 passes.assert_close(passes.question(found.columns[signal], i), asked.expected(signal), (signal, i))
+
+
+def assert_attention_is_eager(lm: LanguageModel, case: Case, beside: Sequence[Signal] = ()) -> None:
+    given = inputs(case)
+    found = passes.extract(lm, [AttentionRows(), *beside], given, case.limit, case.budget, case.together)
+    for i, item in enumerate(given):
+        rows, n = passes.question(found.columns[AttentionRows()], i), len(item.prompt)
+        whole = (*item.prompt.tolist(), *found.answers[i].tolist())
+        weights = passes.attention(lm, whole)
+        expected = [
+            torch.stack([row[..., at], row[..., at - 1], row[..., :n].sum(-1), row[..., n:].sum(-1)])
+            for at in range(n - 1, len(whole))
+            for row in [weights[:, :, at]]
+        ]
+        assert rows.shape == (len(found.answers[i]) + bool(len(found.answers[i])), 4, *weights.shape[:2])
+        for row, other in zip(rows, expected, strict=False):
+            torch.testing.assert_close(row, other, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_attention_is_that_of_eager_attention(lm: LanguageModel, case: Case) -> None:
+    reason = lm.missing(Ability.ATTENTION)
+    assert (reason is None) == lm.uses_packs
+    if reason is not None:
+        assert reason == "it reads attention weights, and this architecture has none"
+    else:
+        assert_attention_is_eager(lm, case)
+        assert_attention_is_eager(lm, case, [QueryLogits(), Followup(passes.HOW, say=4), DRAWN, TokenScores(Of.GOLD)])
+
+
+@pytest.mark.parametrize("case", ["generated", "stored, pairs"])
+def test_attention_is_read_without_packs_too(tmp_path: Path, case: str) -> None:
+    alone = passes.load(passes.save(tmp_path / "llama"), plain=True)
+    assert not alone.uses_packs
+    assert_attention_is_eager(alone, CASES[case])
+
+
+def test_attention_that_its_output_does_not_follow_from_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = modeling_llama.ALL_ATTENTION_FUNCTIONS
+    known = functions["sdpa"]
+    twice = lambda *args, scaling, **more: known(*args, scaling=2 * scaling, **more)  # noqa: E731
+    monkeypatch.setitem(functions._local_mapping, "sdpa", twice)
+    other = passes.load(passes.save(tmp_path / "llama"))
+    with pytest.raises(UserError, match=r"layer 1 gives something else than softmax attention, .* Leave out the meth"):
+        passes.extract(other, [AttentionRows()], passes.items(), 1)
+
+
+def test_attention_of_unknown_code_is_refused() -> None:
+    assert unrecorded_reason(transformers.FalconConfig()) == (
+        "it reads attention weights, which this architecture's code doesn't tell"
+    )
+    assert "code of their own" in str(unrecorded_reason(type("Own", (transformers.LlamaConfig,), {})()))
 
 
 def test_head_gives_logits_also_of_inner_states(lm: LanguageModel) -> None:

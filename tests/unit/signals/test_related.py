@@ -19,6 +19,7 @@ from bench.api import Of, Related, Samples, Task, Text, UserError
 from bench.grading.grade import JudgeCase, MatchJudge, same_text
 from bench.model.text_pairs import PairModel
 from bench.progress import Silent
+from bench.signals import grading
 from bench.signals.grading import Grader, PairModels, match_relations
 from bench.store.disk_cache import Store
 from tests.fixtures import models
@@ -142,9 +143,14 @@ class Vowels:
 
     def __init__(self) -> None:
         self.asked: list[JudgeCase] = []
+        self.measured: list[JudgeCase] = []
 
     def verdicts(self, asked: Sequence[JudgeCase], what: str, progress: object) -> list[bool | None]:
-        self.asked += asked
+        if what.startswith("measure the judge"):
+            assert not self.asked, "a judge is measured before it grades"
+            self.measured += asked
+        else:
+            self.asked += asked
         return [self.same(one.gold, one.answer) for one in asked]
 
     @staticmethod
@@ -167,6 +173,26 @@ def test_related_judge_is_asked_once_a_pair(small_model: Path, tmp_path: Path) -
         expected = [[same_text(one, other) or Vowels.same(one, other) for other in texts] for one in texts]
         np.testing.assert_array_equal(batch[way][i], np.asarray(expected))
     assert split_data.related_by == {way: "vowels"}
+
+
+@pytest.mark.parametrize("most", [100, 5])
+def test_judge_is_measured_on_right_and_wrong_options(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(grading, "MEASURED", most)
+    judge = Vowels()
+    _, split_data = read(small_model, tmp_path, OpenRivers, {TOLD}, judge=judge)
+    questions = [split_data.questions[k] for k in (range(14) if most == 100 else (0, 3, 6, 10, 13))]
+    options = [(q, option) for q in questions for option in q.choices]
+    assert [(case.gold, case.answer) for case in judge.measured] == [(q.answer, option) for q, option in options]
+    assert {case.question for case in judge.measured} <= {case.question for case in judge.asked}
+    wrong = [(q.answer, option) for q, option in options if option != q.answer]
+    assert split_data.counts == {
+        f"right options that the judge accepts, of {len(questions)}": len(questions),
+        f"wrong options that it refuses, of {len(wrong)}": sum(not Vowels.same(*pair) for pair in wrong),
+    }
+    assert most < 100 or 0 < list(split_data.counts.values())[1] < len(wrong)
+    assert read(small_model, tmp_path, OpenRivers, {TOLD})[1].counts == {}  # matching texts need no measure
 
 
 @pytest.mark.parametrize("question", [False, True])

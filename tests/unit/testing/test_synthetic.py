@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 from bench.api import (
     Adapter,
     At,
+    AttentionRows,
     Batch,
     ChoiceLogits,
     Format,
@@ -125,6 +126,7 @@ def test_planted_signals_fit_each_other(fmt: Format) -> None:
 @pytest.mark.parametrize(
     ("signal", "score"),
     [
+        (AttentionRows(), lambda rows: rows.values["itself"][..., 0].mean(axis=1)),
         (QueryLogits(), lambda z: z[:, 1] - z[:, 0]),
         (ChoiceLogits(), lambda z: np.sort(z, axis=1)[:, -1] - np.sort(z, axis=1)[:, -2]),
         (Hidden(), lambda h: np.linalg.norm(h.values, axis=1)),
