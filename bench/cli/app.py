@@ -20,6 +20,7 @@ from bench.cli import analyze, cache, heads, new, reproduce
 from bench.cli.audit import audit
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
+from bench.cli.drift import drift
 from bench.cli.exit_codes import exit_code
 from bench.cli.guard import guard
 from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, split_list
@@ -42,6 +43,7 @@ from bench.run.config import RunConfig
 app = Commands(name="bench", callback=root, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command(cls=GroupedHelp)(run)
 app.command()(doctor)
+app.command()(drift)
 app.command()(heads.score)
 app.command(context_settings=reproduce.PASS_OPTIONS_ON)(reproduce.reproduce)
 app.command(cls=GroupedHelp)(guard)

@@ -45,6 +45,8 @@ _JUDGE = f"a name of 1 to {_LONGEST_NAME} printable characters"
 _SAMPLES = Annotated[list[str | list[int]], msgspec.Meta(min_length=1)]
 SOURCE = "file:"
 """Beginning of `answers_source` in results whose answers come from a user's file."""
+SERVER = "server:"
+"""Beginning of `answers_source` in results whose answers a model's server wrote for another engine to read."""
 
 
 class UnansweredError(UserError):

@@ -139,8 +139,8 @@ def requested_revision(answers: str) -> str | None:
     kind, at, revision = answers.partition("@")
     if kind != "released" or (at and not revision):
         raise UserError(
-            "--answers: expected generate, released, released@REVISION or a file that ends in .jsonl or .parquet, got"
-            f" {answers!r}."
+            "--answers: expected generate, released, released@REVISION, a URL, or a file that ends in .jsonl or"
+            f" .parquet, got {answers!r}."
         )
     return revision
 

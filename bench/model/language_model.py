@@ -43,6 +43,8 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon", "norm_eps")
 """Names of the attribute in which the norm classes of transformers have their epsilon."""
 _CLOSE = 1e-4
 """Relative and absolute tolerance for differences between a model's norm and its copy as a `Norm`."""
+_ANY_TEXT = "The 3 quick brown foxes jump over 12 lazy dogs; isn't that right?"
+"""Text by whose token ids one vocabulary is told from another."""
 
 
 @dataclass(frozen=True)
@@ -307,6 +309,17 @@ class LanguageModel:
     def missing(self, needs: Ability) -> str | None:
         """Return why the model can't give what a signal needs; None if it can: all lack at most attention weights."""
         return unrecorded_reason(self.config) if Ability.ATTENTION in needs else None
+
+    def require_vocabulary_of(self, other: LanguageModel) -> None:
+        """Check that token ids stand for the same texts in another model, however it splits a text.
+
+        Raises:
+            UserError: they don't.
+        """
+        own, theirs = (lm.chat.encode([_ANY_TEXT])[0].tolist() for lm in (self, other))
+        if max(theirs) >= len(self.chat.tokenizer) or self.chat.decode(theirs) != self.chat.decode(own):
+            what = f"{self.label} and {other.label}, whose token ids stand for other texts; name copies of one model"
+            raise UserError(f"Expected two ways to run one model, got {what}.")
 
     def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
         """Check that the model is the one that it was before; a fingerprint of files needs no check."""

@@ -82,7 +82,7 @@ def resolve(name: str) -> ModelSpec:
     """
     if name in aliases():
         return aliases()[name]
-    if name.lower().startswith(("http://", "https://")):
+    if is_url(name):
         return ModelSpec(Address.of(name, MODEL).public, name, local=False, is_server=True)
     if is_gguf(name):
         return ModelSpec(Path(name).name, name, local=True)  # a link's own name: the Hub's cache links to digests
@@ -104,6 +104,11 @@ def resolve(name: str) -> ModelSpec:
         f"Unknown model {name!r}: expected an alias ({', '.join(aliases())}), a Hub id like 'org/model', or an existing"
         f" folder or GGUF file.{hint} See: bench list models."
     )
+
+
+def is_url(name: str) -> bool:
+    """Return whether a name is the URL of a server."""
+    return name.lower().startswith(("http://", "https://"))
 
 
 def is_path(name: str) -> bool:

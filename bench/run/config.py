@@ -50,8 +50,8 @@ class RunConfig:
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
     answers: str = "generate"
-    """Source of the answers: generate, released[@REVISION] (published by the paper's authors), or FILE (.jsonl,
-    .parquet)."""
+    """Source of the answers: generate, released[@REVISION] (published by the paper's authors), FILE (.jsonl, .parquet),
+    or URL of a server that has the model."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None
@@ -74,7 +74,7 @@ class RunConfig:
     tokenizer: str | None = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
     served: str | None = None
-    """Name of the model on the server that --model names. Default: its only one."""
+    """Name of the model on the server that --model or --answers names. Default: its only one."""
     parallel: int | None = None
     """Requests to the server at once, which then may reuse what it has read; quantised models give other last digits
     in each run. Default: one at a time, each read anew."""

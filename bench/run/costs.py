@@ -155,7 +155,7 @@ def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputW
     from bench.model.token_accounting import InputWithGenerations
 
     split, continuations = reader.stored(split_data), continuations_of(split_data.signals)
-    generated = not split_data.released and split_data.adapter is None
+    generated = split_data.shards[0].given is None and split_data.adapter is None
     texts: dict[UserTurn | Samples, Iterator[Sequence[Ids]]] = {
         sampling: sampled_ids(split, sampling) for sampling in continuations.samples
     }

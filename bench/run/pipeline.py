@@ -156,6 +156,8 @@ def open_run(
             isolation.lm = resources.reader.lm
             resources.reader.store.reads = reads
             reads(resources.reader.lm.label)  # a server's model has its name from the server
+            if resources.reader.served_answers is not None:
+                reads(resources.reader.served_answers.server.label)
             with closing(resources.reader.active_engine):
                 yield OpenRun(resolved, resources, log)
 

@@ -27,6 +27,7 @@ from bench.run.resolve import ResolvedRun, judge_options
 from bench.signals.definition import continuations_of, required_stored_signals
 from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
+from bench.signals.served_answers import ServedAnswers
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 
@@ -105,7 +106,8 @@ def open_resources(
     """
     from bench.model.devices import default_budget
     from bench.model.language_model import LoadOptions
-    from bench.model.server_model import open_model
+    from bench.model.server_model import ServerModel, open_model
+    from bench.model.specs import is_url, resolve
 
     if resolved.model.is_server:
         _refuse_with_server(config)
@@ -122,9 +124,10 @@ def open_resources(
         config.device, config.dtype, config.trust_remote_code, config.devices,
         tokenizer=config.tokenizer, cache=str(resolved.cache),
     )  # fmt: skip
-    opened = opened or ModelHandle()
+    opened, by_server = opened or ModelHandle(), is_url(config.answers)
     if opened.lm is None:
-        opened.lm = open_model(resolved.model, options, config.served, config.parallel)
+        of_server = (config.served, config.parallel)
+        opened.lm = open_model(resolved.model, options, *of_server if resolved.model.is_server or not by_server else ())
     lm = opened.lm
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
@@ -139,6 +142,11 @@ def open_resources(
     relating = open_pair_models(config, lm.device)
     engine = engines.build_engines(request, lm, store)
     reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    if by_server:
+        server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)
+        server.check_identity(store, dry_run=config.dry_run)
+        progress.say(f"{server.label} writes the answers, in a time that the plan doesn't know")
+        reader.served_answers = ServedAnswers(server)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 

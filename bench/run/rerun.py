@@ -22,7 +22,7 @@ import numpy as np
 
 from bench import registry
 from bench.api import FloatArray, UserError
-from bench.data.answer_files import SOURCE
+from bench.data.answer_files import SERVER, SOURCE
 from bench.model.specs import DIGITS, label_of, resolve
 from bench.progress import Progress
 from bench.results import cells, files
@@ -99,8 +99,8 @@ def rerun(
     before = _read_cell(folder / name)
     if "judge_url" in before.row.config:
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
-    if before.row.answers_source.startswith(SOURCE):
-        raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with the file")
+    if before.row.answers_source.startswith((SOURCE, SERVER)):
+        raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with --answers")
     if not {"scale_training", "train_limit"}.isdisjoint(before.row.deviations):
         raise UserError(
             f"--rerun {cell}: it learned from the first questions of its splits, which an older version chose by"

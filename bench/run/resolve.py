@@ -191,7 +191,9 @@ def resolve(
     judging = {"judge": config.judge, **public_options(judge_options(config))}
     release: Release | AnswerFile | None = None
     answers = config.answers
-    if is_answer_file(answers):
+    if specs.is_url(answers):
+        answers = RunConfig.answers  # results have the name of the server's model (`Reader.nondefault_settings`)
+    elif is_answer_file(answers):
         release = read_answers(Path(answers))
         answers = release.source
     elif (revision := requested_revision(answers)) is not None:

@@ -180,7 +180,7 @@ class RowBuilder:
             dtype=self.reader.lm.dtype_name,
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=judge,
-            answers_source=self.resolved.answers,
+            answers_source=str(self.reader.nondefault_settings.get("answers", self.resolved.answers)),
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
@@ -252,7 +252,9 @@ class RowBuilder:
             if inputs.learned and inputs.learned.task.card.overlaps_with(inputs.predicted.task.card)
             else []
         )
-        return [*self.reader.lm.notes, *signal_notes, *overlap, *_notes(inputs, self.resolved.protocol)]
+        served = self.reader.served_answers
+        engines = [] if served is None else filter(None, [served.notes.get(inputs.predicted.where)])
+        return [*engines, *self.reader.lm.notes, *signal_notes, *overlap, *_notes(inputs, self.resolved.protocol)]
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
         """Count the tokens that a method needs when it is the only method of a run.

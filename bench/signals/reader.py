@@ -14,6 +14,7 @@ import numpy as np
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
+from bench.data.answer_files import SERVER
 from bench.data.splits import TaskSplit
 from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
 from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bench.progress import Progress
     from bench.prompts.prompt_settings import PromptSettings
     from bench.signals.forecast import Texts
+    from bench.signals.served_answers import ServedAnswers
 
 _MAX_ATTEMPTS = 3
 """Number of attempts to find a shard that no other run changes meanwhile. After them the shard is computed, even if
@@ -62,6 +64,8 @@ class Reader:
     peak_memory_mb: float = 0.0
     """Largest peak memory of any other process that computed shards for this reader, in MiB; 0.0 if only this process
     computed some."""
+    served_answers: ServedAnswers | None = None
+    """Writes the answers and samples that the model reads; None if it writes its own."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -89,14 +93,16 @@ class Reader:
     def nondefault_settings(self) -> dict[str, object]:
         """Settings of the model that are not the usual ones.
 
-        They are `enable_thinking`, off where the chat template takes it; `parallel` of a server's model; a tokenizer
-        that the user named; the dtype
-        unless it is float32; and the token budget of a forward pass unless it is the device's default. In float32,
-        where answers don't depend on the budget, it is left out.
+        They are `enable_thinking`, off where the chat template takes it; `parallel` of a server's model, and `answers`
+        if such a model only writes these; a tokenizer that the user named; the dtype unless it is float32; and the
+        token budget of a forward pass unless it is the device's default. In float32, where answers don't depend on the
+        budget, it is left out.
         """
         settings: dict[str, object] = {"enable_thinking": False} if self.lm.chat.takes_thinking else {}
-        if self.lm.parallel is not None:
-            settings["parallel"] = self.lm.parallel
+        server = self.lm if self.served_answers is None else self.served_answers.server
+        settings |= {} if server is self.lm else {"answers": f"{SERVER}{server.label}"}
+        if server.parallel is not None:
+            settings["parallel"] = server.parallel
         if self.lm.files.given_tokenizer:
             settings["tokenizer"] = self.lm.files.given_tokenizer
         if self.arithmetic:
@@ -219,6 +225,8 @@ class Reader:
         split_data = replace(split_data, requested=signals)
         settings = self.prompt_settings(split_data)
         sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
+        if self.served_answers is not None:
+            split_data = self.served_answers.add(split_data, continuations_of(sources).samples, self)
         names = self._names(split_data, sources, settings)
 
         def look_up(i: int) -> _StoreLookup:

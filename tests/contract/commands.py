@@ -261,6 +261,26 @@ TABLE = [
         changes={"model": "check_model.name", "task": "check_model.tasks"},
     ),
     Row(
+        "drift",
+        {
+            "bench.report.figures.drawing.save": None,
+            "bench.run.drift.read_sides": [None, None],
+            "bench.run.drift.compare_sides": {
+                "a": "A", "b": "B", "test": "t/test", "questions": 1, "steps": {}, "methods": [], "causes": {},
+            },
+        },
+        given={"a": "tiny", "b": "http://h/v1", "out": "a.svg"}, values={"out": {"b.svg": Path("b.svg")}},
+        replaced={"bench.report.figures.drift.drift_figure": lambda _found: None},
+        changes={
+            "a": {"read_sides.configs.model": lambda value: (value, "http://h/v1")},
+            "b": {"read_sides.configs.model": lambda value: ("tiny", value)},
+            "task": {"read_sides.configs.tasks": lambda value: (value,)},
+            "limit": "read_sides.configs.limit",
+            "served": {"read_sides.configs.served": lambda value: (None, value)},
+            "out": {"save.path": same, "stdout": Holding("wrote b.svg")},
+        },
+    ),
+    Row(
         "score", {"bench.run.scorers.score_file.score": ScoreReport(["{}"], NOTES)},
         given={"questions": "q.jsonl", "head": "a"}, changes={"out": {"stdout": "", "files.a-out": "{}\n"}},
     ),

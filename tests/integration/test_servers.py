@@ -159,6 +159,45 @@ def test_server_methods_have_the_confidences_of_the_model(
     assert "127.0.0.1" not in (next((tmp_path / "served").rglob("ptrue*.json"))).read_text()
 
 
+# --- answers for a model that is loaded here --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_answers_of_a_server_are_read_here_after_a_comparison(
+    server: LlamaServer, same_draws: None, tmp_path: Path
+) -> None:
+    place, methods = Place(tmp_path), ("ptrue", "sequence-probability", "self-consistency")
+    words = ("--model", "tiny", "--dtype", "float32", "--task", "atlas-oe", "--limit", 6, "--method", ",".join(methods))
+    done = place.run(*words, "--answers", server.url, out="served")
+    asked = requests(server)
+    assert len(asked) == len(set(asked)) + 6, "only the compared answers are asked twice"
+    place.run(*words, "--answers", server.url, out="served")
+    assert len(requests(server)) == len(asked), "another run asks nothing"
+    place.run(*words, out="local")
+    for name in methods:
+        row, records, expected = place.rows("served")[name], place.records(name, "served"), place.records(name, "local")
+        assert (records.answer, records.correct.tolist()) == (expected.answer, expected.correct.tolist())
+        np.testing.assert_allclose(records.confidence, expected.confidence, atol=1e-5, err_msg=name)
+        assert row["answers_source"] == row["config"]["answers"]
+        assert row["answers_source"].startswith("server:tiny.served-")
+        note = row["notes"][0]
+        assert "6 of the first 6 of atlas-oe/test are those of the model here, too; log-prob" in note
+        assert note in done.stdout + done.stderr
+    assert "127.0.0.1" not in next((tmp_path / "served").rglob("ptrue*.json")).read_text()
+
+
+def test_answers_of_another_model_are_refused(server: LlamaServer, other: Any, tmp_path: Path) -> None:
+    server.lm = copy.copy(other)
+    vars(server.lm)["head"] = copy.copy(other.head).__class__(other.head.weight * 0.2)
+    said = Place(tmp_path).done(
+        "run", "--model", "tiny", "--answers", server.url, "--task", "atlas-choice", "--limit", 4, "--method", "ptrue",
+        code=2,
+    ).stderr  # fmt: skip
+    assert "bench: --answers: answers are written by tiny.served-" in said
+    assert "Two engines of one model differ by less; bench drift A B says why." in said
+    assert not list((tmp_path / "out").rglob("*.json"))
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from bench.api.configurations import configuration_values, search_fields
 from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import leaks_label
-from bench.data.answer_files import SOURCE
+from bench.data.answer_files import SERVER, SOURCE
 from bench.data.splits import TrainLimit
 from bench.metrics.recalibration import create_recalibrator
 from bench.results import provenance
@@ -113,7 +113,7 @@ def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> 
 
 
 def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
-    if row.answers_source.startswith(SOURCE):
+    if row.answers_source.startswith((SOURCE, SERVER)):
         yield f"its answers are {row.answers_source}, which nobody else can make again"
     if row.task_version != task.card.version:
         yield f"its task_version is {row.task_version}, {row.task} is at version {task.card.version}; run it again"

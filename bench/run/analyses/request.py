@@ -57,7 +57,7 @@ class AnalysisRequest:
     train_on: str | None = None
     """TASK[:SPLIT] that the method learns on. Default: the task's own choice."""
     answers: str = RunConfig.answers
-    """Source of the run's answers: generate, released[@REVISION], or FILE."""
+    """Source of the run's answers: generate, released[@REVISION], FILE, or URL of a server."""
     judge: str = RunConfig.judge
     """Who graded open answers: match, openai or hf."""
     judge_model: str | None = None

@@ -124,7 +124,7 @@ def test_settings_of_runs_are_kept_or_neutral() -> None:
         ({"config": {"judge": "openai", "judge_url": "http://x"}}, "judged by a server that it names itself"),
         (
             {"config": {"answers": "file:qwen-3fa9c1"}, "answers_source": "file:qwen-3fa9c1"},
-            r"its answers are file:qwen-3fa9c1; run it by hand with the file",
+            r"its answers are file:qwen-3fa9c1; run it by hand with --answers",
         ),
         *(
             ({"deviations": {name: 1}}, "from the first questions .* run it again with --train-limit")
