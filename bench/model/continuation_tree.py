@@ -15,7 +15,7 @@ import torch
 
 from bench.api import IntArray
 from bench.model.prefix_tree import Pack
-from bench.model.session import Session
+from bench.model.session import Indices, Session
 from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
@@ -27,6 +27,8 @@ If the hidden states of more ranges are wanted, they are read with an index tens
 
 States = dict[int, torch.Tensor]
 """Number of a transformer block -> hidden states `(n, d)` that this block returns."""
+INNER = 0
+"""Key in `States` of the last block's states at tokens inside of prompts; no block has this number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,12 @@ class AttentionMask:
 
 @torch.inference_mode()
 def read_pack(
-    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
+    session: Session,
+    pack: Pack,
+    chunk: int,
+    depths: Sequence[int],
+    leaves: IntArray | None = None,
+    inner: IntArray | None = None,
 ) -> tuple[PromptEnds, States]:
     """Run the model over a pack, with its shared prefix, in the main row of the session's KV cache.
 
@@ -72,6 +79,7 @@ def read_pack(
         chunk: maximum tokens of one forward pass over the shared prefix.
         depths: numbers of the blocks whose hidden states are returned.
         leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
+        inner: indices in `pack.tokens` of further tokens, whose states after the last block are returned under `INNER`.
 
     Returns:
         A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens.
@@ -79,13 +87,23 @@ def read_pack(
     session.load_prefix(pack, chunk)
     last_tokens = pack.leaves if leaves is None else leaves
     attention_mask, index = AttentionMask(len(pack.shared), session.send(pack.ends)), session.send(last_tokens)
-    states = session.forward(pack.tokens, pack.positions, attention_mask.all, dict.fromkeys(depths, index))
+    read: dict[int, Indices] = dict.fromkeys(depths, index)
+    if inner is not None:
+        read[max(depths)] = session.send(np.concatenate([last_tokens, inner]))
+    states = session.forward(pack.tokens, pack.positions, attention_mask.all, read)
+    if inner is not None:
+        rows = states[max(depths)]
+        states |= {max(depths): rows[: len(last_tokens)], INNER: rows[len(last_tokens) :]}
     return PromptEnds(attention_mask.of(index.tensor), [int(n) + 1 for n in pack.positions[last_tokens]]), states
 
 
 @torch.inference_mode()
 def read_together(
-    session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
+    session: Session,
+    packs: Sequence[tuple[Pack, IntArray]],
+    chunk: int,
+    depths: Sequence[int],
+    inner: Sequence[IntArray] = (),
 ) -> tuple[PromptEnds, States]:
     """Run the model over packs, one after the other; if there are several, gather them in a new row of the KV cache.
 
@@ -94,20 +112,23 @@ def read_together(
         packs: pairs of a pack and the indices in `pack.tokens` of its prompts' last tokens.
         chunk: maximum tokens of one forward pass over a shared prefix.
         depths: numbers of the blocks whose hidden states are returned.
+        inner: for each pack, indices in `pack.tokens` of further tokens, whose states after the last block are returned
+            under `INNER`; empty if there are none.
 
     Returns:
         A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens. Prompts
         are in the order of the packs.
     """
+    within: Sequence[IntArray | None] = inner or [None] * len(packs)
     if len(packs) == 1:
         ((pack, leaves),) = packs
-        return read_pack(session, pack, chunk, depths, leaves)
+        return read_pack(session, pack, chunk, depths, leaves, within[0])
     segments = dict(segment for pack, _ in packs for segment in session.prefix_segments(pack))
     row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(segments.values()))
     segment_slices: dict[bytes, slice] = {}
     read = []
-    for pack, leaves in packs:
-        prompt_ends, states = read_pack(session, pack, chunk, depths, leaves)
+    for (pack, leaves), tokens in zip(packs, within, strict=True):
+        prompt_ends, states = read_pack(session, pack, chunk, depths, leaves, tokens)
         read.append((prompt_ends, session.copy_to(pack, row, segment_slices), states))
     session.use_row(row)
     lengths = [length for prompt_ends, _, _ in read for length in prompt_ends.lengths]
@@ -119,7 +140,9 @@ def read_together(
         for columns, part in zip(slices, parts, strict=True):
             seen_rows[:, columns] = part
         first += len(seen_rows)
-    return PromptEnds(seen, lengths), {block: torch.cat([states[block] for _, _, states in read]) for block in depths}
+    return PromptEnds(seen, lengths), {
+        block: torch.cat([states[block] for _, _, states in read]) for block in read[0][2]
+    }
 
 
 class ContinuationTree:

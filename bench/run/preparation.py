@@ -126,6 +126,8 @@ def open_resources(
     if opened.lm is None:
         opened.lm = open_model(resolved.model, options, config.served, config.parallel)
     lm = opened.lm
+    if config.think_budget is not None and lm.chat.thinking is None:
+        lm.chat.think(config.think_budget, lm.context)
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
         raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
@@ -138,7 +140,9 @@ def open_resources(
     budget = config.token_budget or default_budget(*lm.devices)
     relating = open_pair_models(config, lm.device)
     engine = engines.build_engines(request, lm, store)
-    reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    release = resolved.release
+    traces = isinstance(release, AnswerFile) and any(answer.trace for answer in release.answers.values())
+    reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers, traces)
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
 
 
@@ -159,6 +163,7 @@ def _refuse_with_server(config: RunConfig) -> None:
         "address",
         "trust_remote_code",
         "save_heads",
+        "think_budget",
     )
     used = [name for name in names if getattr(config, name) != getattr(defaults, name)]
     if used:

@@ -23,6 +23,7 @@ from bench.metrics.recalibration import create_recalibrator
 from bench.model import specs
 from bench.model.specs import ModelSpec, model_label
 from bench.registry import Registry
+from bench.results.row import answers_after_traces
 from bench.run.config import RunConfig
 from bench.run.feasibility import reason_untrainable
 from bench.run.isolation.sandbox import Isolation
@@ -172,6 +173,10 @@ def resolve(
     model = specs.resolve(config.model)
     preset = config.preset or model.preset
     chosen = {name: method_registry.get(name) for name in registry.expand_groups(config.methods, method_registry)}
+    if config.think_budget is not None and config.save_heads is not None:
+        raise UserError(
+            "--save-heads: a head scores answers without reasoning traces; leave it out, or --think-budget."
+        )
     if not chosen:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     overrides = parse_overrides(config.overrides, list(chosen))
@@ -200,6 +205,11 @@ def resolve(
             raise UserError(
                 f"--answers released: there are none of {model.name!r}, expected one of the models {others}."
             )
+        if config.think_budget is not None:
+            raise UserError(
+                "--think-budget: the released answers have no reasoning traces; leave it out, or take --answers"
+                " generate."
+            )
         release = open_release(revision, config.data_dir, model.released)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
@@ -226,12 +236,16 @@ def resolve(
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual={"answers": answers} if answers != RunConfig.answers else {},
+        unusual={
+            name: value
+            for name, value in (("answers", answers), ("think_budget", config.think_budget))
+            if value != getattr(RunConfig, name)
+        },
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging={name: value for name, value in judging.items() if value != getattr(RunConfig, name)},
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
         release=release,
-        answers=answers,
+        answers=answers_after_traces(answers, config.think_budget),
         training_budget=config.training_budget,
         tune=config.tune,
         configurations=tuned,
@@ -264,6 +278,7 @@ def _check_numbers(config: RunConfig) -> None:
         "token_budget": 1,
         "training_budget": 1,
         "exemplar_sets": 0,
+        "think_budget": 1,
         "workers": 1,
         "parallel": 1,
     }

@@ -44,7 +44,7 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         """Return `values` `(k,)` for each question: logits of the letters; -inf for letters beyond its options."""
         logits = batch.logits(range(len(batch.items)), batch.settings.letter_ids)
         return [
-            [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
+            [{"values": PendingArray(row, partial(mask_hidden_options, item.options))} for item in group]
             for row, group in zip(logits, batch.items, strict=True)
         ]
 
@@ -69,9 +69,9 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return logits
 
 
-def _mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
-    """Set the logits of all letters after the first `options` to -inf, in place."""
-    logits[options:] = float("-inf")
+def mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
+    """Set the logits of all letters after the first `options`, in the last dimension, to -inf, in place."""
+    logits[..., options:] = float("-inf")
     return logits
 
 

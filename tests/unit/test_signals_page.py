@@ -47,7 +47,7 @@ def _said(value: object) -> str:
 
 
 def _tuple(value: tuple[object, ...]) -> str:
-    return "(" + ", ".join(f'"{part}"' for part in value) + ")"
+    return "(" + ", ".join(_said(part) for part in value) + ")"
 
 
 def test_the_methods_on_the_page_keep_every_rule(tmp_path: Path) -> None:
