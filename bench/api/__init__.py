@@ -20,7 +20,6 @@ from bench.api.signals import (
     At,
     ChoiceLogits,
     Followup,
-    ForcedLetters,
     Hidden,
     Of,
     QueryLogits,
@@ -38,7 +37,7 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "Batch", "BoolArray", "Choice",
     "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
-    "FloatArray", "Followup", "ForcedLetters", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures",
+    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures",
     "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
     "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
     "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",

@@ -280,28 +280,24 @@ class Text(Signal):
 
 @dataclass(frozen=True, repr=False)
 class ChoiceLogits(Signal):
-    """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options."""
+    """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options.
 
-
-@dataclass(frozen=True, repr=False)
-class ForcedLetters(Signal):
-    """`(n, len(shares), k)` float32 logits of the option letters if the answer is forced earlier in the trace.
-
-    They are -inf where a question has fewer options. A part of the trace is closed like a trace that its budget cut.
+    With `forced` they are `(n, len(forced), k)`: of answers that are forced earlier in the reasoning trace. A part of
+    the trace is closed like a trace that its budget cut.
     """
 
-    shares: tuple[float, ...] = (0.25, 0.5, 0.75)
-    """Shares of the trace's tokens after which the answer is forced, each from 0 to 1, in ascending order."""
+    forced: tuple[float, ...] = ()
+    """Shares of the trace's tokens after which an answer is forced, from 0 to 1 in ascending order."""
 
     def __post_init__(self) -> None:
         """Refuse shares that are not ascending, or not from 0 to 1.
 
         Raises:
-            ContractError: `shares` has such values.
+            ContractError: `forced` has such values.
         """
-        is_tuple = type(self.shares) is tuple and all(map(_is_number, self.shares))
-        if not is_tuple or not self.shares or list(self.shares) != sorted({min(1, max(0, x)) for x in self.shares}):
-            raise ContractError(f"ForcedLetters: expected ascending shares from 0 to 1, got {self.shares!r}")
+        shares = [share for share in self.forced if _is_number(share) and 0 <= share <= 1]
+        if type(self.forced) is not tuple or list(self.forced) != sorted(set(shares)):
+            raise ContractError(f"ChoiceLogits: expected ascending shares from 0 to 1, got {self.forced!r}")
 
 
 @dataclass(frozen=True, repr=False)

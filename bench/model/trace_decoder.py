@@ -6,18 +6,18 @@ reads prompt and trace again, with all signals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from bench.api import Samples, Signal, UserError
-from bench.model.continuation_specs import NOTHING, Arrays, Continuations, ModelInput, PendingArrays
+from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
 from bench.model.continuation_tree import ContinuationTree, PromptEnds
-from bench.model.decode_batch import DecodeBatch
 from bench.model.devices import BatchLimits
 from bench.model.extractor import Extractor, Values
 from bench.model.language_model import LanguageModel
@@ -49,61 +49,39 @@ class Traces(Signal):
         return 1 if self.sampling is None else self.sampling.n
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TraceText:
-    """One generated trace, with the answer after it."""
+    """A trace, and the answer after it, which are generated or loaded."""
 
-    trace: Ids
-    end: TraceEnd
-    fed: int
-    """Number of token positions after the prompt that the model processed to generate it."""
-    answer: Ids
+    trace: list[int] | Ids
+    end: TraceEnd | None = None
+    """How the trace ended; None as long as it goes on."""
+    fed: int = 0
+    """Number of token positions after the prompt that the model processed to generate the text."""
+    answer: list[int] | Ids = field(default_factory=list)
+
+    row: int = 0
+    """While the text is generated: index of its prompt in the decode batch."""
+    numbers: npt.NDArray[np.float64] | None = None
+    """Random numbers in [0, 1), one for each token; None for a greedy text."""
+    forced: list[int] = field(default_factory=list)
+    """Token ids that follow whatever the model would choose."""
+    next: int | None = None
+    """Token to feed; None once the text is complete."""
 
 
 def trace_texts(values: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> Iterator[list[TraceText]]:
     """Yield each question's texts from the stored values of `Traces`."""
     for row in np.split(values, offsets[1:-1]):
         texts = []
-        for text in np.split(row, np.flatnonzero(row == -1) + 1)[:-1]:
+        for text in np.split(row.astype(np.int32), np.flatnonzero(row == -1) + 1)[:-1]:
             at = int(np.flatnonzero(text < -1)[0])
-            ids = text.astype(np.int32)
-            texts.append(TraceText(ids[:at], TraceEnd(-2 - int(text[at])), int(text[at + 1]), ids[at + 2 : -1]))
+            texts.append(TraceText(text[:at], TraceEnd(-2 - int(text[at])), int(text[at + 1]), text[at + 2 : -1]))
         yield texts
 
 
-@dataclass(eq=False)
-class _Text:
-    """A trace and an answer that are being generated."""
-
-    row: int
-    """Index of the prompt in the decode batch."""
-    numbers: npt.NDArray[np.float64] | None
-    """Random numbers in [0, 1), one for each token; None for a greedy text."""
-    trace: list[int] = field(default_factory=list)
-    end: TraceEnd | None = None
-    answer: list[int] = field(default_factory=list)
-    forced: list[int] = field(default_factory=list)
-    """Token ids that follow whatever the model would choose."""
-    next: int | None = None
-    """Token to feed; None once the text is complete."""
-    fed: int = 0
-
-    def number(self) -> float:
-        """Return the random number of the next token."""
-        return 0.0 if self.numbers is None else float(self.numbers[self.fed])
-
-
-class _TraceSpec:
-    """Stands for the reader of a signal: traces need no hidden state."""
-
-    continuations = Continuations()
-    depths: frozenset[float] = frozenset()
-    ragged = True
-    unanswered: Arrays | None = None
-
-    def take(self, done: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
-        """Not called: the decoder itself returns the values."""
-        raise NotImplementedError
+_SPEC: Any = SimpleNamespace(continuations=Continuations(), depths=frozenset(), ragged=True, unanswered=None)
+"""Stands for the reader of a signal: traces need no hidden state."""
 
 
 class TraceDecoder(Extractor):
@@ -126,8 +104,7 @@ class TraceDecoder(Extractor):
             traces: which traces to generate.
             together: limits of decode batches; by default those of the device.
         """
-        specs: Mapping[Signal, _TraceSpec] = {traces: _TraceSpec()}
-        super().__init__(lm, replace(settings, max_new_tokens=thinking.budget), specs, STAGE, together)
+        super().__init__(lm, replace(settings, max_new_tokens=thinking.budget), {traces: _SPEC}, STAGE, together)
         self.together = replace(self.together, sequences=max(1, self.together.sequences // traces.n))
         self.thinking, self.traces = thinking, traces
         self.answer_limit = 0 if traces.sampling is None else settings.max_new_tokens
@@ -150,92 +127,76 @@ class TraceDecoder(Extractor):
                 f"--think-budget: expected a model that generates texts side by side; {self.lm.spec.name!r} reads each"
                 f" question alone, as {self.lm.no_packs_reason}. Use another model."
             )
-        texts: list[list[list[_Text]]] = []
+        texts = []
         for row, group in enumerate(items):
             if self.traces.sampling is None:  # equal prompts share the text
-                texts.append([[_Text(row, None)]] * len(group))
+                texts.append([[TraceText([], row=row)]] * len(group))
             else:
-                texts.append([[_Text(row, numbers) for numbers in item.uniforms[: self.traces.n]] for item in group])  # type: ignore[index]  # set for sampled traces
-        distinct = {id(text): text for group in texts for own in group for text in own}
+                numbers = (item.uniforms[: self.traces.n] for item in group if item.uniforms is not None)
+                texts.append([[TraceText([], row=row, numbers=own) for own in rows] for rows in numbers])
         with self._counted(STAGE):
-            self._generate(list(distinct.values()), tree, tree.prompt_ends)
-        values = [
-            [{"values": torch.as_tensor(np.concatenate([_stored(t) for t in own]))} for own in group] for group in texts
-        ]
+            self._generate([text for group in texts for own in dict.fromkeys(map(tuple, group)) for text in own], tree)
+        stored = [[np.concatenate([_stored(text) for text in own]) for own in group] for group in texts]
+        values = [[{"values": torch.as_tensor(own)} for own in group] for group in stored]
         return [NOTHING] * len(items), {self.traces: values}
 
     @torch.inference_mode()
-    def _generate(self, texts: list[_Text], tree: ContinuationTree, ends: PromptEnds) -> None:
+    def _generate(self, texts: list[TraceText], tree: ContinuationTree) -> None:
         """Generate texts to their ends, a token of each in every forward pass."""
-        session = tree.session
-        rows = [text.row for text in texts]
-        seen, states = ends.seen[torch.as_tensor(rows, device=ends.seen.device)], tree.states(self.last, rows)
+        ends, rows = tree.prompt_ends, [text.row for text in texts]
+        assert isinstance(ends, PromptEnds)  # noqa: S101  # for the type checker
+        seen, states = ends.seen[rows], tree.states(self.last, rows)
         while True:
-            for text, token in zip(texts, self.choose(states, texts), strict=True):
-                self.advance(text, token)
+            for text, token in zip(texts, self._choose(states, texts), strict=True):
+                self._advance(text, token)
             going = [k for k, text in enumerate(texts) if text.next is not None]
             if not going:
                 return
             if len(going) < len(texts):
-                texts, seen = [texts[k] for k in going], seen[torch.as_tensor(going, device=seen.device)]
-            own = torch.eye(len(texts), dtype=torch.bool, device=seen.device)
-            seen = torch.cat([seen, own], dim=1)
+                texts, seen = [texts[k] for k in going], seen[going]
+            seen = torch.cat([seen, torch.eye(len(texts), dtype=torch.bool, device=seen.device)], dim=1)
             ids = np.asarray([text.next for text in texts], dtype=np.int32)
             positions = np.asarray([ends.lengths[text.row] + text.fed for text in texts], dtype=np.int64)
-            states = session.forward(ids, positions, partial(_same, seen), {self.last: None})[self.last]
+            states = tree.session.forward(ids, positions, seen.detach, {self.last: None})[self.last]
             for text in texts:
                 text.fed += 1
 
-    def choose(self, states: torch.Tensor, texts: Sequence[_Text]) -> list[int]:
-        """Return the model's next token of each text."""
+    def _choose(self, states: torch.Tensor, texts: Sequence[TraceText]) -> list[int]:
         logits, sampling = self.lm.head.logits(states), self.traces.sampling
         if sampling is None:
             tokens: list[int] = logits.argmax(dim=-1).tolist()
             return tokens
-        numbers = [text.number() for text in texts]
+        numbers = [float(text.numbers[text.fed]) for text in texts if text.numbers is not None]
         return sample_tokens(logits, range(len(texts)), numbers, sampling.temperature, sampling.top_p)
 
-    def advance(self, text: _Text, token: int) -> None:
+    def _advance(self, text: TraceText, token: int) -> None:
         """Go on with the token that the model chose, or with a forced one; set the token to feed next."""
+        assert isinstance(text.trace, list) and isinstance(text.answer, list)  # noqa: S101, PT018  # while generated
         if text.forced:
             text.next = text.forced.pop(0)
-        elif text.end is None:
-            self._advance_trace(text, token)
-        elif token in self.lm.stops:
-            text.next = None
-        else:
-            text.answer.append(token)
-            text.next = token if len(text.answer) < self.answer_limit else None
-
-    def _advance_trace(self, text: _Text, token: int) -> None:
-        text.next = token
-        if token in self.lm.stops:
+            return
+        is_stop, text.next = token in self.lm.stops, token
+        if text.end is not None:
+            text.answer += [] if is_stop else [token]
+            if is_stop or len(text.answer) == self.answer_limit:
+                text.next = None
+            return
+        text.trace += [] if is_stop else [token]
+        if is_stop:
             text.end = TraceEnd.STOPPED
-        else:
-            text.trace.append(token)
-            length = self.thinking.length(text.trace, self.lm.chat.pieces)
-            if length is not None:
-                text.end = TraceEnd.MARKER
-                del text.trace[length:]
-            elif len(text.trace) == self.thinking.budget:
-                text.end = TraceEnd.BUDGET
-        if text.end is None:
-            return
-        if not self.answer_limit:
-            text.next = None
-            return
-        by_instruction = text.end is TraceEnd.MARKER and self.thinking.marker_id is None
-        # the model wrote the line of an instructed answer itself; a stop token is not fed, a marker is part of `closed`
-        closing = [] if by_instruction else self.thinking.closing(text.end).tolist()
-        own = [token] if by_instruction or text.end is TraceEnd.BUDGET else []
-        text.forced = [*own, *closing]
-        text.next = text.forced.pop(0)
+        elif (length := self.thinking.length(text.trace, self.lm.chat.pieces)) is not None:
+            text.end = TraceEnd.MARKER
+            del text.trace[length:]
+        elif len(text.trace) == self.thinking.budget:
+            text.end = TraceEnd.BUDGET
+        if text.end is not None:
+            # the model wrote the line of an instructed answer itself; a stop token is not fed, a marker is in `closed`
+            written = text.end is TraceEnd.MARKER and self.thinking.marker_id is None
+            own = [token] if written or text.end is TraceEnd.BUDGET else []
+            text.forced = [*own, *([] if written else self.thinking.closing(text.end).tolist())]
+            text.next = text.forced.pop(0) if self.answer_limit else None
 
 
-def _same(visible: torch.Tensor) -> torch.Tensor:
-    return visible
-
-
-def _stored(text: _Text) -> npt.NDArray[np.int64]:
+def _stored(text: TraceText) -> npt.NDArray[np.int64]:
     assert text.end is not None  # noqa: S101  # all texts are complete
     return np.asarray([*text.trace, -2 - text.end, text.fed, *text.answer, -1], dtype=np.int64)

@@ -119,12 +119,6 @@ def _separated(
     """
     parts = [thinking.separate(record, chat.decode) for record in records]
     traces = ids_of([trace for trace, *_ in parts])
-    for record, trace in zip(records, traces, strict=True):
-        if len(trace) > thinking.budget:
-            raise UserError(
-                f"--think-budget {thinking.budget}: expected traces of at most so many tokens in the file of answers,"
-                f" got one of {len(trace):,}, that of {str(record.text)[:40]!r}; name a larger budget."
-            )
     n = min((len(record.samples or ()) for record in records), default=0)
     sampled = []
     for record in records:

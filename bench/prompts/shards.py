@@ -55,7 +55,7 @@ class Shard:
     """Token ids of each question's samples that another program generated; None if the model generates samples."""
     short: int = 0
     """Number of questions with fewer exemplars than requested, because their subject has no more."""
-    ends: list[TraceEnd] | None = None
+    ends: Sequence[TraceEnd | None] | None = None
     """How each trace ended; None without `Chat.thinking`, or if none is generated yet."""
     closings: list[int] = field(default_factory=list)
     """Number of tokens after each trace with which its prompt ends; empty if there are none."""
@@ -71,7 +71,7 @@ class Shard:
         """Return the token ids of prompt i up to its trace."""
         return self.prompts[i][: self.trace_bounds(i)[0]]
 
-    def with_traces(self, thinking: Thinking, traces: list[Ids], ends: list[TraceEnd]) -> Shard:
+    def with_traces(self, thinking: Thinking, traces: list[Ids], ends: Sequence[TraceEnd | None]) -> Shard:
         """Return the shard with these traces at the ends of its prompts, each with what closes it."""
         closings, bare = [thinking.closing(end) for end in ends], map(self.without_traces, range(len(self.rows)))
         whole = [np.concatenate(parts) for parts in zip(bare, traces, closings, strict=True)]
@@ -219,10 +219,9 @@ class PromptTokeniser:
         for i, question in enumerate(questions):
             room = self.context - self.max_new_tokens(task) - len(suffix)
             if self.thinking is not None:
-                room -= self.thinking.budget + len(self.thinking.cut)
+                room -= len(self.thinking.cut) + (self.thinking.budget if stored is None else 0)
             if stored is not None:  # room for the trace, and for longer answers than the limit
-                trace = 0 if self.thinking is not None else len(stored.traces[i])
-                room -= trace + max(0, stored.longest(i) - self.max_new_tokens(task))
+                room -= len(stored.traces[i]) + max(0, stored.longest(i) - self.max_new_tokens(task))
             limit = min(room, most or room)
             while len(ids[i]) > limit and (shown[i] or len(ids[i]) > room):
                 if not shown[i] and stored is not None:

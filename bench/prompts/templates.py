@@ -24,27 +24,13 @@ SYSTEM: Mapping[Format, str] = {
 }
 """System message for each answer format (paper, appendix on prompts; docs/methods.md §1.5)."""
 
-THINKING_SYSTEM: Mapping[Format, str] = {
-    Format.CHOICE: (
-        "You are an expert who reasons step by step before giving a correct answer. For multiple-choice questions, the"
-        " answer is the letter of the correct option (e.g., a, b, c, d, ...)."
-    ),
-    Format.OPEN: (
-        "You are an expert who reasons step by step before giving a concise, correct answer. The answer is stated"
-        " without phrases like 'the correct answer is'."
-    ),
-}
+THINKING_SYSTEM = "You are an expert who reasons step by step before giving a concise, correct answer."
 """System message for models that are instructed to reason; its version is that of `Thinking.kind`."""
-THINKING_PROMPT: Mapping[Format, str] = {
-    Format.CHOICE: (
-        "\n\nThink step by step, briefly. Then end with one line of the form 'Answer: X', where X is the letter of the"
-        " correct option."
-    ),
-    Format.OPEN: (
-        "\n\nThink step by step, briefly. Then end with one line of the form 'Answer: X', where X is the answer alone."
-    ),
-}
+THINKING_PROMPT = (
+    "\n\nThink step by step, briefly. Then end with one line of the form 'Answer: X', where X is the {what}."
+)
 """Text that ends the user message for models that are instructed to reason, in the place of `target_prompt`."""
+_WHAT: Mapping[Format, str] = {Format.CHOICE: "letter of the correct option", Format.OPEN: "answer alone"}
 
 QUERY_SENTINEL = "\u241e"
 """Placeholder for the answer, in a conversation that goes on after it; no data set or chat template has this text."""
@@ -87,12 +73,12 @@ def build(
     model is told to reason before its answer.
     """
     letters, suffix = protocol.letters, style.target_prompt
-    text = context(question, style, letters) + (THINKING_PROMPT[fmt] if instructed else suffix)
+    text = context(question, style, letters) + (THINKING_PROMPT.format(what=_WHAT[fmt]) if instructed else suffix)
     if exemplars:
         examples = [(context(e, style, letters) + suffix + " " + target(e, fmt, letters)).strip() for e in exemplars]
         header = style.header.format(label=subject_label(question.subject))
         text = "\n\n".join([header, *examples, style.footer]) + style.gap + text
-    return Prompt((Message("system", (THINKING_SYSTEM if instructed else SYSTEM)[fmt]), Message("user", text)))
+    return Prompt((Message("system", THINKING_SYSTEM if instructed else SYSTEM[fmt]), Message("user", text)))
 
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:

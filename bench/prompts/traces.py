@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,7 @@ class Thinking:
         ids = {"closed": self.closed.tolist(), "cut": self.cut.tolist()}
         return {"budget": self.budget, "marker": self.marker_id, **ids}
 
-    def closing(self, end: TraceEnd) -> Ids:
+    def closing(self, end: TraceEnd | None) -> Ids:
         """Return the token ids that are appended to a trace, after which the answer follows."""
         return self.closed if end is TraceEnd.MARKER else self.cut
 
@@ -114,7 +114,7 @@ class Thinking:
             ended, several = bool(before) or found is not None, bool(self.marker) and self.marker in answer
         line = _ANSWER_LINE.match(answer.strip())
         answer = answer.strip()[0 if line is None else line.end() :]
-        return given, answer, TraceEnd.MARKER if ended else TraceEnd.BUDGET, several
+        return given, answer, TraceEnd.MARKER if ended else TraceEnd.STOPPED, several
 
     def _end(self, text: str) -> tuple[int, int] | None:
         """Return where the first end marker, or the line with the answer, begins and ends; None without one."""
@@ -146,11 +146,10 @@ def is_empty(trace: str) -> bool:
     return not _TAG.sub("", trace).strip()
 
 
-def end_counts(thinking: Thinking, ends: Sequence[TraceEnd], empty: int) -> Mapping[str, int]:
-    """Return description -> number of traces, for those that did not end by themselves and for empty ones."""
-    counts = {
-        f"traces cut at {thinking.budget:,} tokens and closed": sum(end is TraceEnd.BUDGET for end in ends),
-        "traces that ended without their end marker, closed": sum(end is TraceEnd.STOPPED for end in ends),
+def end_counts(thinking: Thinking, ends: Sequence[TraceEnd | None], empty: int) -> dict[str, int]:
+    """Return description -> number of traces: of those that did not end by themselves, and of empty ones."""
+    return {
+        f"traces cut at {thinking.budget:,} tokens and closed": ends.count(TraceEnd.BUDGET),
+        "traces that ended without their end marker, closed": ends.count(TraceEnd.STOPPED),
         "empty traces": empty,
     }
-    return {what: n for what, n in counts.items() if n}

@@ -72,6 +72,8 @@ class ResolvedRun:
     """Published answers, or a file of answers; None if the model generates the answers."""
     answers: str = RunConfig.answers
     """Source of the answers, as results record it."""
+    think_budget: int | None = None
+    """Value of `--think-budget`; None: the model answers at once."""
     training_budget: int | None = None
     """Value of `--training-budget`; None: the device's default."""
     tune: int | None = None
@@ -132,7 +134,8 @@ class ResolvedRun:
             reads = self.methods[name].reads()
             relations = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
             relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in relations}
-        config = {**self.unusual, **judging, **relating, **self.deviations_of(name)}
+        thinking = {} if self.think_budget is None else {"think_budget": self.think_budget}
+        config = {**self.unusual, **thinking, **judging, **relating, **self.deviations_of(name)}
         default = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
         if self.tune is not None:
@@ -236,16 +239,13 @@ def resolve(
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
-        unusual={
-            name: value
-            for name, value in (("answers", answers), ("think_budget", config.think_budget))
-            if value != getattr(RunConfig, name)
-        },
+        unusual={"answers": answers} if answers != RunConfig.answers else {},
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),
         judging={name: value for name, value in judging.items() if value != getattr(RunConfig, name)},
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
         release=release,
         answers=answers_after_traces(answers, config.think_budget),
+        think_budget=config.think_budget,
         training_budget=config.training_budget,
         tune=config.tune,
         configurations=tuned,

@@ -41,6 +41,8 @@ another run has stored some of its signals."""
 
 _PIECE, _LARGE_PIECE = 32, 256
 """Number of traces that are generated and stored together: on a CPU by a large model, and otherwise."""
+_TRACES = "traces"
+"""Name of traces in store keys."""
 _TRACE = 256
 """Number of tokens of a trace that take as long to read as a prompt; shards are the smaller, the longer traces are."""
 
@@ -55,8 +57,6 @@ class TracePiece:
     sampling: Samples | None
     """Sampling settings; None for greedy traces."""
     kind: str
-    name: str
-    """Name of the traces in store keys."""
     items: list[ModelInput]
 
 
@@ -206,9 +206,8 @@ class Reader:
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Return for how many shards the store lacks the answers or some of the given signals."""
         if self.generates_traces(split_data):
-            for piece in self.trace_pieces(split_data, signals):
-                if not any(piece.name in names_in(entry) for entry in self.store.entries(piece.kind)):
-                    return len(split_data.shards)
+            if not all(self.store.entries(piece.kind) for piece in self.trace_pieces(split_data, signals)):
+                return len(split_data.shards)
             split_data = self._with_traces(split_data, signals)
         settings = self.prompt_settings(split_data, signals)
         sources = self.stored_signals(signals, split_data)
@@ -277,53 +276,47 @@ class Reader:
 
         def look_up(i: int) -> _StoreLookup:
             piece = pieces[i]
-            entries = self.store.entries(piece.kind)
-            if any(piece.name in names_in(entry) for entry in entries):
+            names: dict[Signal, str] = {Traces(piece.sampling): _TRACES}
+            if entries := self.store.entries(piece.kind):
                 return entries, None
-            keys = tuple(entry.folder.name for entry in entries)
-            names: dict[Signal, str] = {Traces(piece.sampling): piece.name}
-            return entries, ShardTask(
-                i, str(split_data.where), piece.kind, keys, piece.items, self.prompt_settings(split_data), names,
-                self.seed, thinking=thinking,
-            )  # fmt: skip
+            where, settings = str(split_data.where), self.prompt_settings(split_data)
+            return [], ShardTask(i, where, piece.kind, (), piece.items, settings, names, self.seed, thinking=thinking)
 
         tokens = [len(piece.items) * Traces(piece.sampling).n * thinking.budget for piece in pieces]
         stored = self._complete(f"reason {split_data.where}", tokens, look_up)
         generated: dict[Samples | None, list[list[TraceText]]] = {}
         for piece, entries in zip(pieces, stored, strict=True):
-            arrays = load_signal(entries, piece.name)
-            generated.setdefault(piece.sampling, []).extend(trace_texts(arrays["values"], arrays["offsets"]))
+            generated.setdefault(piece.sampling, []).extend(trace_texts(**load_signal(entries, _TRACES)))
         shards, greedy = [], iter(generated[None])
         for shard in split_data.shards:
             texts = [text for (text,) in islice(greedy, len(shard.rows))]
-            shards.append(shard.with_traces(thinking, [text.trace for text in texts], [text.end for text in texts]))
+            traces = [np.asarray(text.trace, dtype=np.int32) for text in texts]
+            shards.append(shard.with_traces(thinking, traces, [text.end for text in texts]))
         entries = [entry for part in stored for entry in part]
-        split_data = replace(split_data, shards=shards, generated=generated, trace_entries=entries)
-        return self._with_counts(split_data)
+        return self._with_counts(replace(split_data, shards=shards, generated=generated, trace_entries=entries))
 
     def trace_pieces(self, split_data: SplitData, signals: frozenset[Signal]) -> list[TracePiece]:
         """Return the pieces of a split in which traces are generated and stored, greedy ones first."""
         from bench.model.extractor import VERSION
 
-        pieces, limit = [], self.prompts.max_new_tokens(split_data.task)
-        assert self.prompts.thinking is not None  # noqa: S101  # for the type checker
+        pieces, limit, thinking = [], self.prompts.max_new_tokens(split_data.task), self.prompts.thinking
         fields = {
             "weights": self.lm.fingerprint, "dtype": str(self.lm.dtype), "attention": self.lm.attention,
-            "thinking": self.prompts.thinking.fields(), "extractor": VERSION, **self.arithmetic,
+            "thinking": thinking and thinking.fields(), "extractor": VERSION, **self.arithmetic,
         }  # fmt: skip
         for sampling in (None, *self.sampled_traces(signals)):
             most = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
             size = max(1, most // (1 if sampling is None else sampling.n))
             for shard in split_data.shards:
-                for first in range(0, len(shard.rows), size):
-                    rows = range(first, min(first + size, len(shard.rows)))
-                    ids = [split_data.questions[shard.rows[i]].id for i in rows]
-                    items = [ModelInput(shard.without_traces(i), 0, id=key) for i, key in zip(rows, ids, strict=True)]
-                    prompts = digest_arrays([item.prompt for item in items])
-                    kind = f"readings/{key_of({**fields, 'prompts': prompts, 'traces': repr(sampling)})}"
-                    drawn = key_of({"ids": ids, "seed": self.seed, "answer": limit})
-                    name = "Traces()" if sampling is None else f"Traces({sampling!r}) {drawn}"
-                    pieces.append(TracePiece(sampling, kind, name, items))
+                ids = [split_data.questions[row].id for row in shard.rows]
+                for first in range(0, len(ids), size):
+                    rows = range(first, min(first + size, len(ids)))
+                    items = [ModelInput(shard.without_traces(i), 0, id=ids[i]) for i in rows]
+                    key: dict[str, object] = {"prompts": digest_arrays([item.prompt for item in items])}
+                    if sampling is not None:
+                        key |= {"sampling": repr(sampling), "drawn by": [ids[i] for i in rows], "seed": self.seed}
+                        key["answer"] = limit
+                    pieces.append(TracePiece(sampling, f"readings/{key_of({**fields, **key, 'traces': True})}", items))
         return pieces
 
     def _with_counts(self, split_data: SplitData) -> SplitData:
@@ -331,12 +324,9 @@ class Reader:
         thinking, shards = self.prompts.thinking, split_data.shards
         traces = [trace for shard in shards for trace in shard.traces or ()]
         empty = sum(is_empty(self.lm.chat.decode(trace.tolist())) for trace in traces)
-        counts = {}
-        if thinking is None:
-            counts = {"answers without a trace, in a file where others have one": empty * (empty < len(traces))}
-        elif traces:
-            ends = [end for shard in shards for end in shard.ends or ()]
-            counts = dict(end_counts(thinking, ends, empty))
+        counts = {"answers without a trace, in a file where others have one": empty * (empty < len(traces))}
+        if thinking is not None:
+            counts = end_counts(thinking, [end for shard in shards for end in shard.ends or ()], empty)
             counts["outputs with a second end marker, divided at the first"] = sum(shard.several for shard in shards)
         return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
 

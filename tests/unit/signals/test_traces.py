@@ -14,7 +14,6 @@ import torch
 from bench.api import (
     At,
     ChoiceLogits,
-    ForcedLetters,
     Hidden,
     Of,
     QueryLogits,
@@ -50,7 +49,7 @@ READ = frozenset({
     TokenIds(Of.TRACE), TokenScores(Of.TRACE, mean_of=4), Hidden(0.5, At.STEP_END), SampleAgreement(3),
     Text(Of.SAMPLES, samples=SAMPLED), TokenIds(Of.OPTIONS),
 })  # fmt: skip
-LETTERED = frozenset({ChoiceLogits(), ForcedLetters()})
+LETTERED = frozenset({ChoiceLogits(), ChoiceLogits((0.25, 0.5, 0.75))})
 
 
 def reader_of(
@@ -181,14 +180,14 @@ def test_tokens_of_samples_are_not_read(small_model: Path, tmp_path: Path, signa
 
 
 @pytest.mark.parametrize(
-    "signal", [TokenIds(Of.TRACE), TokenScores(Of.TRACE), Hidden(0.5, At.STEP_END), ForcedLetters()], ids=repr
+    "signal", [TokenIds(Of.TRACE), TokenScores(Of.TRACE), Hidden(0.5, At.STEP_END), ChoiceLogits((0.5,))], ids=repr
 )
 def test_without_traces_none_can_be_read(small_model: Path, tmp_path: Path, signal: Signal) -> None:
     task: Any = FewRivers(None)  # type: ignore[arg-type]
     prompts = reader_of(small_model, tmp_path, None).prompts
     assert "ask for traces with --think-budget N" in str(definition(signal).unsupported_reason(task, prompts))
     of_file = replace(prompts, file_has_traces=True)
-    forced = "say how with --think-budget N" if isinstance(signal, ForcedLetters) else "None"
+    forced = "say how with --think-budget N" if isinstance(signal, ChoiceLogits) else "None"
     assert forced in str(definition(signal).unsupported_reason(task, of_file))
 
 
@@ -211,9 +210,9 @@ def test_outputs_of_a_file_are_closed_alike(small_model: Path, tmp_path: Path) -
         Released(None, "Answer: a", None, samples=("a", "b")),
     ]
     reader = reader_of(small_model, tmp_path)
-    signals = {ChoiceLogits(), ForcedLetters(), QueryLogits(), SampleAgreement(2), TokenIds(Of.TRACE)}
+    signals = {ChoiceLogits(), ChoiceLogits((0.25, 0.5)), QueryLogits(), SampleAgreement(2), TokenIds(Of.TRACE)}
     split_data = graded(reader, FewRivers, signals, said)
-    assert split_data.counts == {f"traces cut at {BUDGET} tokens and closed": 5, "empty traces": 4}
+    assert split_data.counts == {"traces that ended without their end marker, closed": 5, "empty traces": 4}
     letters = [split_data.answers[row].letter for row in split_data.rows[:3]]
     assert letters == ["b", None, "a"]
     agree = split_data.agreements[SampleAgreement(2)].agree  # type: ignore[union-attr]
