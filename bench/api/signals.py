@@ -422,6 +422,11 @@ def leaks_label(signal: Signal) -> bool:
     return any(place in _GOLD for place in _positions_and_texts(signal))
 
 
+def reads_trace(signal: Signal) -> bool:
+    """Return whether a signal is read within a reasoning trace, so that answers without one don't have it."""
+    return bool(getattr(signal, "forced", ())) or not {At.STEP_END, Of.TRACE}.isdisjoint(_positions_and_texts(signal))
+
+
 def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:
     if got not in expected:
         raise ContractError(f"{what}: expected one of {', '.join(map(str, expected))}, got {got}")

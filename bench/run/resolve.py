@@ -175,7 +175,9 @@ def resolve(
     task_registry, train_on = _tasks(config)
     model = specs.resolve(config.model)
     preset = config.preset or model.preset
-    chosen = {name: method_registry.get(name) for name in registry.expand_groups(config.methods, method_registry)}
+    traces = config.think_budget is not None or is_answer_file(config.answers)
+    expanded = registry.expand_groups(config.methods, method_registry, traces=traces)
+    chosen = {name: method_registry.get(name) for name in expanded}
     if config.think_budget is not None and config.save_heads is not None:
         raise UserError(
             "--save-heads: a head scores answers without reasoning traces; leave it out, or --think-budget."

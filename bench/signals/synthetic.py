@@ -246,11 +246,10 @@ def make_batch(
     gold = Texts(Ragged.of([ids for ids, _ in golds]), np.concatenate([states for _, states in golds]))
     ids, states, owner = (Ragged.of(each) for each in zip(*wrongs, strict=True))
     wrong = Texts(Ragged(ids.values, ids.offsets, owner.values), states.values)
-    drawn = np.random.default_rng([seed, *b"traces"])  # of their own, so that other signals stay what they are
-    sizes = drawn.integers(8, 40, n)
+    drawn = np.random.default_rng([seed, *b"traces"])  # its own, so that other signals stay what they are
+    sizes = np.maximum(2, drawn.normal(24 - 8 * certainty, 4)).astype(np.int64)  # shorter if the certainty is higher
     tokens = drawn.integers(0, model.vocab_size, int(sizes.sum()))
-    states_of_traces = last_states(drawn, tokens, np.repeat(certainty, sizes), model)
-    traces = Texts(_ragged(tokens, sizes), states_of_traces)
+    traces = Texts(_ragged(tokens, sizes), last_states(drawn, tokens, np.repeat(certainty, sizes), model))
     texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong, Of.TRACE: traces}
     limit = 1 if fmt is Format.CHOICE else longest
     data = SyntheticQuestions(rng, certainty, prompts, options, texts, limit=limit, seed=seed, model=model)
