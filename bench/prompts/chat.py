@@ -121,14 +121,8 @@ class Chat:
             )
         ids_of = {marker: self._following("", marker) for marker in MARKERS if marker in source}
         marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
-        lead, gap = next(
-            (
-                (lead, gap)
-                for lead, gap in LEADS
-                if all(len(self._following(lead, gap + letter)) == 1 for letter in "abAB")
-            ),
-            LEADS[0],
-        )
+        fitting = [(lead, gap) for lead, gap in LEADS if all(len(self._following(lead, gap + x)) == 1 for x in "abAB")]
+        lead, gap = (fitting or LEADS)[0]
         closed = self._following("text\n", lead)
         if marker:
             closed = np.concatenate([ids_of[marker], self._following(marker, f"\n\n{lead}")])
@@ -325,9 +319,8 @@ class Chat:
         Raises:
             UserError: a word has more than one token there, or two words have the same token.
         """
-        ids = self._first_ids(
-            replace(prompt, lead=""), words, "word", "Choose other words, or read the reply as text: say=N."
-        )
+        advice = "Choose other words, or read the reply as text: say=N."
+        ids = self._first_ids(replace(prompt, lead=""), words, "word", advice)
         if len(set(ids.tolist())) != len(ids):
             raise UserError(f"Expected words of different tokens of this model's tokenizer, got {', '.join(words)}.")
         return ids

@@ -84,13 +84,17 @@ class Tuning:
     """Reason why nothing was tuned; None if something was."""
 
 
+AFTER_TRACES = " after traces of at most "
+"""Text in `answers_source` between where the answers come from and the length limit of the traces before them."""
+
+
 def answers_after_traces(answers: str, budget: int | None) -> str:
     """Return `answers_source` of a result, from the source of its answers and the length limit of the traces before.
 
     >>> answers_after_traces("generate", None), answers_after_traces("generate", 320)
     ('generate', 'generate after traces of at most 320 tokens')
     """
-    return answers if budget is None else f"{answers} after traces of at most {budget:,} tokens"
+    return answers if budget is None else f"{answers}{AFTER_TRACES}{budget:,} tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,10 +154,8 @@ class PassForecast:
         fitting = max(limits.bytes, LEAST_BYTES) // max(1, speed.kv_bytes * budget)
         rooms = max(1, min(_ALONE if limits == ALONE else limits.sequences, fitting))
         n = len(self.split_data.questions) * (1 + sum(each.n for each in self.reader.sampled_traces(self.signals)))
-        tokens = n * budget
-        return (
-            speed.seconds(math.ceil(n / rooms) * budget, tokens, tokens * rooms * budget // 2) + tokens * speed.greedy
-        )
+        passes, tokens = math.ceil(n / rooms) * budget, n * budget
+        return speed.seconds(passes, tokens, tokens * rooms * budget // 2) + tokens * speed.greedy
 
 
 def generate_texts(

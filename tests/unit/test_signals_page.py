@@ -73,6 +73,6 @@ def test_the_method_on_the_page_of_traces_is_short_and_keeps_every_rule(tmp_path
     page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
     (written,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert written.count("\n") <= 30
-    path = tmp_path / "few_doubts.py"
+    path = tmp_path / "trace_entropy.py"
     path.write_text(written, encoding="utf-8")
     assert [result for result in check_plugin(path) if not result.ok] == []
