@@ -42,6 +42,7 @@ from bench.api.configurations import refuse_search
 from bench.api.errors import did_you_mean, fold_name, plugin_errors, reason_of
 from bench.api.methods import refuse_gold, refuse_output
 from bench.api.registration import PendingRegistration
+from bench.api.signals import reads_trace
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
@@ -219,8 +220,13 @@ def resources_of(name: str) -> tuple[str, ...]:
     return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
-def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tuple[str, ...]:
+def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod], *, traces: bool = True) -> tuple[str, ...]:
     """Replace names of groups by the names of their methods, and spellings by names; each method appears once.
+
+    Args:
+        names: names of methods and groups.
+        known: all methods.
+        traces: whether answers have reasoning traces; if not, groups lack methods that read them.
 
     Raises:
         UserError: a name is neither a method nor a group.
@@ -232,8 +238,10 @@ def expand_groups(names: Sequence[str], known: Registry[ConfidenceMethod]) -> tu
             raise UserError(f"Unknown method {name!r}.{meant} Groups: {', '.join(GROUPS)}. See: bench list methods")
         for candidate in known.names() if name in GROUPS else [name]:
             with plugin_errors(f"method {candidate!r}"):
-                if name in {candidate, "all"} or name in groups_of(known.get(candidate)):
-                    selected[known.get(candidate).name] = None
+                cls = known.get(candidate)
+                fits = traces or not any(map(reads_trace, cls.needs.fit | cls.needs.predict))
+                if name == candidate or (fits and (name == "all" or name in groups_of(cls))):
+                    selected[cls.name] = None
     return tuple(selected)
 
 

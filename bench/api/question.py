@@ -85,6 +85,8 @@ class Prompt:
     """A conversation that ends where the model's answer is due."""
 
     messages: tuple[Message, ...]
+    lead: str = ""
+    """Text with which the model's turn begins, before the answer; empty unless the answer follows a reasoning trace."""
 
 
 Text = str | tuple[int, ...]
@@ -102,7 +104,8 @@ class Released:
     correct: bool | None
     """Whether the answer is right; None if the run has to grade it."""
     trace: Text = ""
-    """Reasoning before the answer; it is fed to the model as context, but no signal is read at its tokens."""
+    """Reasoning before the answer; it is fed to the model as context, and only signals of the trace are read at its
+    tokens."""
     samples: tuple[Text, ...] | None = None
     """Further answers to the same question."""
 

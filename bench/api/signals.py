@@ -29,6 +29,9 @@ class At(enum.Enum):
     SAMPLE_END = "sample_end"
     """Position of each sampled answer's last token: the state after this token was itself fed to the model. For an
     empty sample it is the prompt's last position."""
+    STEP_END = "step_end"
+    """The last token of each step of the reasoning trace; a step is a line of text. A row per step, which a trace cut
+    into by its budget may end within."""
     QUERY_END = "query_end"
     """The last position of the self-check query, whose state predicts the reply (no or yes); one row per question."""
 
@@ -53,6 +56,8 @@ class Of(enum.Enum):
     alphabetical order. Options of open questions are sorted by text, as data sets may put the right one first."""
     SAMPLES = "samples"
     """All sampled answers, one after the other; `Ragged.owner` is the index of each token's sample."""
+    TRACE = "trace"
+    """The reasoning before the answer, without its end marker; empty if this answer has none."""
 
 
 class Adapter(enum.Enum):
@@ -183,7 +188,8 @@ class TokenIds(Signal):
     """Token ids of one text per question, a `Ragged` of int64 `(t_i,)`; needs no forward pass."""
 
     of: Of = Of.ANSWER
-    """The text: prompt, answer, query, options, or right or wrong options. Ids of samples are in `Samples`."""
+    """The text: prompt, answer, query, reasoning trace, options, or right or wrong options. `Samples` has ids of
+    samples."""
 
     def __post_init__(self) -> None:
         """Refuse texts whose token ids this signal does not have.
@@ -191,7 +197,7 @@ class TokenIds(Signal):
         Raises:
             ContractError: `of` is such a text.
         """
-        _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.OPTIONS, Of.GOLD, Of.WRONG))
+        _check("TokenIds: of", self.of, (Of.ANSWER, Of.PROMPT, Of.QUERY, Of.TRACE, Of.OPTIONS, Of.GOLD, Of.WRONG))
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,6 +211,7 @@ class TokenScores(Signal):
     - `entropy`, float32: of the distribution.
     - `divergence`, float32: KL(uniform || distribution), that is, the mean of -log p over the vocabulary minus the log
       of the vocabulary's size. Only if `divergence` is set.
+    - `top_mean`, float32: mean log-probability of the `mean_of` most likely tokens. Only if `mean_of` is above 0.
     - `top_ids`, int64 `(top,)`: the most likely tokens, the likeliest first. Only if `top` is above 0.
     - `top_log_probabilities`, float32 `(top,)`: of the tokens in `top_ids`. Only if `top` is above 0.
 
@@ -213,7 +220,8 @@ class TokenScores(Signal):
     """
 
     of: Of = Of.ANSWER
-    """The text that is scored: the answer, the samples, all options, or (in `fit` only) the right or the wrong options.
+    """The text that is scored: the answer, the reasoning trace before it, the samples, all options, or (in `fit` only)
+    the right or the wrong options.
     If a question has several texts, `Ragged.owner` is the index of the text of each token."""
     top: int = 0
     """Number of most likely tokens whose ids and log-probabilities are included."""
@@ -221,22 +229,28 @@ class TokenScores(Signal):
     """Whether records include `divergence`, the KL divergence from the uniform distribution."""
     samples: Samples = Samples()
     """The sampled answers that are scored; used with `Of.SAMPLES` only."""
+    mean_of: int = 0
+    """Number of most likely tokens whose mean log-probability records include."""
 
     def __post_init__(self) -> None:
         """Refuse texts whose tokens are not scored.
 
         Raises:
-            ContractError: `of` is such a text, or `top` is below 0.
+            ContractError: `of` is such a text, or `top` or `mean_of` is below 0.
         """
-        _check("TokenScores: of", self.of, (Of.ANSWER, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
-        if not _is_count(self.top, 0):
-            raise ContractError(f"TokenScores: expected top as a whole number of at least 0, got {self.top!r}")
+        _check("TokenScores: of", self.of, (Of.ANSWER, Of.TRACE, Of.SAMPLES, Of.OPTIONS, Of.GOLD, Of.WRONG))
+        for name in ("top", "mean_of"):
+            if not _is_count(getattr(self, name), 0):
+                raise ContractError(
+                    f"TokenScores: expected {name} as a whole number of at least 0, got {getattr(self, name)!r}"
+                )
 
     @property
     def dtype(self) -> np.dtype[np.void]:
         """Numpy dtype of the record of one token."""
         top_fields = [("top_ids", np.int64, (self.top,)), ("top_log_probabilities", np.float32, (self.top,))]
         names = ["log_probability", "entropy", *(["divergence"] if self.divergence else [])]
+        names += ["top_mean"] if self.mean_of else []
         return np.dtype([*((name, np.float32) for name in names), *(top_fields if self.top else [])])
 
 
@@ -295,7 +309,24 @@ class Text(Signal):
 
 @dataclass(frozen=True, repr=False)
 class ChoiceLogits(Signal):
-    """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options."""
+    """`(n, k)` float32 logits of the option letters at the prompt's end; -inf where a question has fewer options.
+
+    With `forced` they are `(n, len(forced), k)`: of answers that are forced earlier in the reasoning trace. A part of
+    the trace is closed like a trace that its budget cut.
+    """
+
+    forced: tuple[float, ...] = ()
+    """Shares of the trace's tokens after which an answer is forced, from 0 to 1 in ascending order."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are not ascending, or not from 0 to 1.
+
+        Raises:
+            ContractError: `forced` has such values.
+        """
+        shares = [share for share in self.forced if _is_number(share) and 0 <= share <= 1]
+        if type(self.forced) is not tuple or list(self.forced) != sorted(set(shares)):
+            raise ContractError(f"ChoiceLogits: expected ascending shares from 0 to 1, got {self.forced!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -418,6 +449,11 @@ _GOLD = frozenset({At.GOLD_PREDICTING, At.WRONG_PREDICTING, Of.GOLD, Of.WRONG})
 def leaks_label(signal: Signal) -> bool:
     """Return whether a signal reveals the right answer; only `fit` may read such a signal (docs/methods.md §0.21)."""
     return any(place in _GOLD for place in _positions_and_texts(signal))
+
+
+def reads_trace(signal: Signal) -> bool:
+    """Return whether a signal is read within a reasoning trace, so that answers without one don't have it."""
+    return bool(getattr(signal, "forced", ())) or not {At.STEP_END, Of.TRACE}.isdisjoint(_positions_and_texts(signal))
 
 
 def _check(what: str, got: Of, expected: tuple[Of, ...]) -> None:

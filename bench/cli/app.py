@@ -263,6 +263,8 @@ def import_(
         print_line(f"{len(imported.unmatched):,} records match no question, or several, e.g. {imported.unmatched[0]!r}")
     if imported.repeated:
         print_line(f"{imported.repeated:,} records of questions that had an answer before were left out")
+    if imported.redacted:
+        print_line(f"{imported.redacted:,} answers have reasoning that the log encrypts; they are without a trace")
     if imported.ungraded:
         print_line("some records have no grade that is right or wrong, so all grades were left out")
 

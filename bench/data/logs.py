@@ -56,6 +56,8 @@ class LogRecord:
     """Texts that the model generated: the answer, then further samples. If `option` is set, only the option's text."""
     trace: str = ""
     """Reasoning that the model generated before the answer."""
+    redacted: bool = False
+    """Whether reasoning is left out of `trace`, because the log has it encrypted."""
     final: str | None = None
     """The part of the answer that was graded in the log; None if the whole answer was graded."""
     choices: Sequence[str] = ()
@@ -111,6 +113,8 @@ class Imported:
     or because the options differ."""
     repeated: int = 0
     """Number of records left out because an earlier record answers the same question."""
+    redacted: int = 0
+    """Number of rows whose reasoning the log has encrypted."""
     ungraded: bool = False
     """Whether all rows lost their grades, which happens if some records of the log have no grade."""
 
@@ -136,6 +140,7 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
         else:
             seen.add(matched.id)
             result.rows.append(record.row(matched, fmt))
+            result.redacted += record.redacted
     graded = sum("grade" in row for row in result.rows)
     result.ungraded = 0 < graded < len(result.rows)
     if result.ungraded:
@@ -356,6 +361,8 @@ def _inspect(row: Row) -> LogRecord | None:
         [str(sample["id"])], list(filter(None, texts)), [text for _, text in outputs], trace=outputs[0][0],
         choices=_as_texts(_as_list(sample.get("choices"))),
     )  # fmt: skip
+    first = _as_list(_get_nested(answers[0], "message", "content"))
+    record.redacted = any(bool(_get_nested(part, "redacted")) for part in first)
     for name, score in _as_mapping(sample.get("scores")).items():  # of the first scorer
         if isinstance(score, dict):
             value, final = score.get("value"), score.get("answer")
@@ -372,7 +379,8 @@ def _content(sample: Mapping[str, Any], content: Any) -> tuple[str, str]:
     if not isinstance(content, list):
         return "", _attachment(sample, content)
     parts = [part for part in content if isinstance(part, dict)]
-    trace = "".join(_attachment(sample, part.get("reasoning")) for part in parts if part.get("type") == "reasoning")
+    thoughts = (part for part in parts if part.get("type") == "reasoning" and not part.get("redacted"))
+    trace = "".join(_attachment(sample, part.get("reasoning")) for part in thoughts)
     text = "".join(_attachment(sample, part.get("text")) for part in parts if part.get("type") == "text")
     return trace, text
 

@@ -44,6 +44,7 @@ class BatchPlanner:
         limits: BatchLimits,
         bytes_per_token: int,
         too_long: Callable[[Sequence[int]], bool] = lambda _: False,
+        kept: Sequence[int] = (),
     ) -> None:
         """Plan the decode batches.
 
@@ -54,8 +55,10 @@ class BatchPlanner:
             bytes_per_token: bytes of the keys and values of one token.
             too_long: function that says whether the stored answers to the prompts with the given indices have too many
                 tokens for one decode batch.
+            kept: number of last tokens of each prompt that must be in its pack; if not given, the last one alone.
         """
         self.prompts = prompts
+        self.kept = kept or [1] * len(prompts)
         self.too_long = too_long
         self.limits = limits
         self.max_tokens = limits.bytes // max(1, bytes_per_token)
@@ -107,7 +110,8 @@ class BatchPlanner:
             rows_by_prompt.setdefault(self.prompts[row].tobytes(), []).append(row)
         row_groups = list(rows_by_prompt.values())
         planned_packs = []
-        for pack in plan_packs([self.prompts[group[0]] for group in row_groups], budget):
+        kept = [max(self.kept[row] for row in group) for group in row_groups]
+        for pack in plan_packs([self.prompts[group[0]] for group in row_groups], budget, kept):
             groups = [row_groups[row] for row in pack.rows]
             leaves = np.repeat(pack.leaves, [len(group) for group in groups])
             planned_packs.append(PlannedPack(pack, [row for group in groups for row in group], leaves))

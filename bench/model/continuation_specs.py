@@ -77,6 +77,10 @@ class ModelInput:
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
     """Token ids of the stored samples, by sampling settings. For settings without stored samples, samples are
     generated."""
+    trace: tuple[int, int] = (0, 0)
+    """Range of positions in `prompt` that the reasoning trace has; empty if there is none."""
+    steps: Sequence[int] = ()
+    """Position in `prompt` of the last token of each step of the trace; empty if no signal reads states there."""
     id: str = ""
     """Question id, from which the random numbers of the question's samples are derived."""
 
@@ -135,6 +139,12 @@ class Continuations:
 
     Samples with these settings keep their hidden states at all depths that signals use.
     """
+    trace: bool = False
+    """Whether to keep the last hidden states that predict the tokens of the reasoning trace."""
+    steps: bool = False
+    """Whether to keep the hidden states at the ends of the trace's steps."""
+    forced: frozenset[float] = frozenset()
+    """Shares of the trace's tokens after which an answer is forced, each in a branch of its own."""
 
     def __or__(self, other: Continuations) -> Continuations:
         """Return the spec of all continuations in either spec."""

@@ -16,7 +16,7 @@ import torch
 from bench.api import IntArray
 from bench.model.attention import ATTENTION, AnswerPath
 from bench.model.prefix_tree import Pack
-from bench.model.session import Session
+from bench.model.session import Indices, Session
 from bench.model.upload_buffer import Upload
 from bench.prompts.front_coding import Ids
 
@@ -28,6 +28,8 @@ If the hidden states of more ranges are wanted, they are read with an index tens
 
 States = dict[int, torch.Tensor]
 """Number of a transformer block -> hidden states `(n, d)` that this block returns."""
+INNER = -1
+"""Key in `States` of the last block's states at tokens inside of prompts; no block has this number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,12 @@ class AttentionMask:
 
 @torch.inference_mode()
 def read_pack(
-    session: Session, pack: Pack, chunk: int, depths: Sequence[int], leaves: IntArray | None = None
+    session: Session,
+    pack: Pack,
+    chunk: int,
+    depths: Sequence[int],
+    leaves: IntArray | None = None,
+    inner: IntArray | None = None,
 ) -> tuple[PromptEnds, States]:
     """Run the model over a pack, with its shared prefix, in the main row of the session's KV cache.
 
@@ -73,6 +80,7 @@ def read_pack(
         chunk: maximum tokens of one forward pass over the shared prefix.
         depths: numbers of the blocks whose hidden states are returned; `ATTENTION` keeps the last tokens' queries.
         leaves: index of each prompt's last token in `pack.tokens`, repeats allowed; by default `pack.leaves`.
+        inner: indices in `pack.tokens` of further tokens, whose states after the last block are returned under `INNER`.
 
     Returns:
         A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens.
@@ -80,13 +88,23 @@ def read_pack(
     session.load_prefix(pack, chunk)
     last_tokens = pack.leaves if leaves is None else leaves
     attention_mask, index = AttentionMask(len(pack.shared), session.send(pack.ends)), session.send(last_tokens)
-    states = session.forward(pack.tokens, pack.positions, attention_mask.all, dict.fromkeys(depths, index))
+    read: dict[int, Indices] = dict.fromkeys(depths, index)
+    if inner is not None:
+        read[max(depths)] = session.send(np.concatenate([last_tokens, inner]))
+    states = session.forward(pack.tokens, pack.positions, attention_mask.all, read)
+    if inner is not None:
+        rows = states[max(depths)]
+        states |= {max(depths): rows[: len(last_tokens)], INNER: rows[len(last_tokens) :]}
     return PromptEnds(attention_mask.of(index.tensor), [int(n) + 1 for n in pack.positions[last_tokens]]), states
 
 
 @torch.inference_mode()
 def read_together(
-    session: Session, packs: Sequence[tuple[Pack, IntArray]], chunk: int, depths: Sequence[int]
+    session: Session,
+    packs: Sequence[tuple[Pack, IntArray]],
+    chunk: int,
+    depths: Sequence[int],
+    inner: Sequence[IntArray] = (),
 ) -> tuple[PromptEnds, States]:
     """Run the model over packs, one after the other; if there are several, gather them in a new row of the KV cache.
 
@@ -95,20 +113,23 @@ def read_together(
         packs: pairs of a pack and the indices in `pack.tokens` of its prompts' last tokens.
         chunk: maximum tokens of one forward pass over a shared prefix.
         depths: numbers of the blocks whose hidden states are returned; `ATTENTION` keeps the last tokens' queries.
+        inner: for each pack, indices in `pack.tokens` of further tokens, whose states after the last block are returned
+            under `INNER`; empty if there are none.
 
     Returns:
         A pair: the prompts' ends in the row, and for each block the hidden states at the prompts' last tokens. Prompts
         are in the order of the packs.
     """
+    within: Sequence[IntArray | None] = inner or [None] * len(packs)
     if len(packs) == 1:
         ((pack, leaves),) = packs
-        return read_pack(session, pack, chunk, depths, leaves)
+        return read_pack(session, pack, chunk, depths, leaves, within[0])
     segments = dict(segment for pack, _ in packs for segment in session.prefix_segments(pack))
     row = session.new_row(sum(len(pack.tokens) for pack, _ in packs) + sum(segments.values()))
     segment_slices: dict[bytes, slice] = {}
     read = []
-    for pack, leaves in packs:
-        prompt_ends, states = read_pack(session, pack, chunk, depths, leaves)
+    for (pack, leaves), tokens in zip(packs, within, strict=True):
+        prompt_ends, states = read_pack(session, pack, chunk, depths, leaves, tokens)
         read.append((prompt_ends, session.copy_to(pack, row, segment_slices), states))
     session.use_row(row)
     lengths = [length for prompt_ends, _, _ in read for length in prompt_ends.lengths]
@@ -133,7 +154,11 @@ class ContinuationTree:
     """
 
     def __init__(
-        self, session: Session, prompt_ends: PromptEnds | Sequence[Ids], states: States, *, attends: bool = False
+        self,
+        session: Session,
+        prompt_ends: PromptEnds | Sequence[Ids],
+        states: States,
+        queries: Sequence[int] | None = None,
     ) -> None:
         """Start one tree at the end of each prompt.
 
@@ -142,7 +167,8 @@ class ContinuationTree:
             prompt_ends: the prompts' ends in this row. Or the prompts' token ids: then each continuation is read
                 together with its prompt as one whole sequence, without a KV cache.
             states: number of a block -> hidden states `(n, d)` at the prompts' ends.
-            attends: whether queries are kept until `attention` is called; those of the prompts' ends already are.
+            queries: number of the query of each prompt's end among those that the session has kept; more are kept until
+                `attention` is called. None if none are kept.
         """
         self.session = session
         self.prompt_ends = prompt_ends
@@ -157,7 +183,7 @@ class ContinuationTree:
         self._chunks: dict[int, list[torch.Tensor]] = {block: [rows] for block, rows in states.items()}
         self._prefetched: dict[tuple[int, ...], Upload] = {}
         self._read = n
-        self._query_rows = {node: node for node in range(n)} if attends else None
+        self._query_rows = None if queries is None else dict(enumerate(queries))
         """Node -> number of its query among those that the session kept; None if none are kept."""
 
     def grow(self, node: int, ids: Sequence[int] | Ids) -> list[int]:
@@ -254,14 +280,14 @@ class ContinuationTree:
         """Return what the tokens of each prompt's answer attend to (see `QueryRecorder.take`); keep no more queries.
 
         Args:
-            paths: for each prompt the nodes of its answer's tokens, which were read. Without a KV cache, each answer is
-                read once more with its prompt.
+            paths: for each of the first prompts the nodes of its answer's tokens, which were read. Without a KV cache,
+                each answer is read once more with its prompt.
         """
         kept, self._query_rows = self._query_rows, None
         assert kept is not None  # noqa: S101  # for the type checker
         if isinstance(self.prompt_ends, PromptEnds):
             answer_paths = []
-            for i, (seen, path) in enumerate(zip(self.prompt_ends.seen, paths, strict=True)):
+            for i, (seen, path) in enumerate(zip(self.prompt_ends.seen, paths, strict=False)):
                 columns = seen.new_zeros(1, dtype=torch.long)
                 if path:
                     answer = torch.tensor(self._columns[path[-1]], device=seen.device)
@@ -269,7 +295,7 @@ class ContinuationTree:
                 answer_paths.append(AnswerPath(columns, [kept[node] for node in (i, *path)] if path else []))
             return self.session.attention(answer_paths)
         found = []
-        for prompt, path in zip(self.prompt_ends, paths, strict=True):
+        for prompt, path in zip(self.prompt_ends, paths, strict=False):
             ids = self._ids(path, self.prompt_ends) if path else prompt
             self.session.read_alone(ids, {ATTENTION: np.arange(len(prompt) - 1, len(ids))})
             columns = torch.arange(len(ids), device=self.session.device)

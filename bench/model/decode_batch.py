@@ -69,6 +69,13 @@ class DecodeBatch:
     replies: dict[UserTurn, Replies] = field(default_factory=dict)
     samples: dict[tuple[Samples, int, int], Sequence[Ids]] = field(default_factory=dict)
     """(sampling settings, i, j) -> token ids of the samples of question `items[i][j]`."""
+    trace_states: torch.Tensor | None = None
+    """Last hidden states that predict the tokens of the traces in the prompts, one trace after the other; None if no
+    signal reads them."""
+    cuts: list[dict[float, int]] = field(default_factory=list)
+    """`cuts[i]`: share of the tokens of the trace in prompt i -> tree node after which an answer is forced."""
+    steps: list[range] = field(default_factory=list)
+    """`steps[i]`: tree nodes at the ends of the steps of the trace in prompt i."""
 
     def states(self, depth: float, nodes: Sequence[int]) -> torch.Tensor:
         """Return the hidden states `(len(nodes), d)` at tree nodes, at a fraction of the model's depth.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from itertools import count
@@ -12,9 +12,9 @@ from itertools import count
 import numpy as np
 import torch
 
-from bench.api import Samples, Signal, UserError
+from bench.api import IntArray, Samples, Signal, UserError
 from bench.model.attention import ATTENTION
-from bench.model.batch_planner import BatchPlanner
+from bench.model.batch_planner import BatchPlanner, PackGroup
 from bench.model.continuation_specs import (
     NOTHING,
     AnswerSpan,
@@ -25,7 +25,7 @@ from bench.model.continuation_specs import (
     PendingArray,
     UserTurn,
 )
-from bench.model.continuation_tree import ContinuationTree, PromptEnds, States, read_together
+from bench.model.continuation_tree import INNER, ContinuationTree, PromptEnds, read_together
 from bench.model.decode_batch import DecodeBatch, Replies, SignalSpec
 from bench.model.devices import ALONE, BatchLimits, default_batch_limits
 from bench.model.language_model import LanguageModel
@@ -136,11 +136,20 @@ class Extractor:
         """
         session = self.lm.session
         if not self.lm.uses_packs:
-            for row, group in enumerate(groups):
-                prompt = group[0].prompt
+            for i, group in enumerate(groups):
+                prompt, (start, stop) = group[0].prompt, group[0].trace
+                ends = np.asarray([len(prompt) - 1, *self.marks(group[0])])
+                read = dict.fromkeys(self.blocks, ends)
+                if self.continuations.trace:
+                    read[self.last] = np.concatenate([ends, np.arange(start - 1, stop - 1)])
                 with self._counted(self._first_stage(group[0])):
-                    states = session.read_alone(prompt, dict.fromkeys(self.blocks, np.asarray([len(prompt) - 1])))
-                yield [row], *self._run_batch([group], self._tree([prompt], states))
+                    states = session.read_alone(prompt, read)
+                inner = states[self.last][len(ends) :]
+                states[self.last] = states[self.last][: len(ends)]
+                tree = ContinuationTree(
+                    session, [prompt[: end + 1] for end in ends], states, self._queries(np.arange(len(ends)))
+                )
+                yield [i], *self._run_batch([group], tree, inner)
             return
         limits, max_new_tokens, items = self.together, self.settings.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
@@ -149,22 +158,19 @@ class Extractor:
             queries = -(-_FULL // (1 + len(self.settings.suffix)))
             limits = replace(limits, sequences=min(queries, limits.sequences))
             limits = ALONE if limits.only_decoding else limits
-        max_answer_tokens = max(_LONG * self.settings.budget, limits.sequences * max_new_tokens)
-
-        def too_long(rows: Sequence[int]) -> bool:
-            """Return whether the stored answers to these prompts have too many tokens for one decode batch."""
-            return sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > max_answer_tokens
-
-        decode_batches = BatchPlanner([item.prompt for item in items], self.settings.budget, limits, size, too_long)
+        # states of a trace are read in its prompt's own pack
+        kept = [len(item.prompt) - item.trace[0] + 1 if item.trace[1] else 1 for item in items]
+        too_long = self._too_long(items, limits)
+        decode_batches = BatchPlanner(
+            [item.prompt for item in items], self.settings.budget, limits, size, too_long, kept
+        )
         for decode_batch in decode_batches:
             rows = [row for planned in decode_batch for row in planned.rows]
-            packs = [(planned.pack, planned.leaves) for planned in decode_batch]
             stage = self._first_stage(groups[rows[0]][0])
             try:
                 with self._counted(stage):
-                    blocks = [ATTENTION, *self.blocks] if self.continuations.attention else self.blocks
-                    prompt_ends, states = read_together(session, packs, self.settings.budget, blocks)
-                outputs = self._run_batch([groups[row] for row in rows], self._tree(prompt_ends, states))
+                    tree, traces = self._read_prompts(decode_batch, items)
+                outputs = self._run_batch([groups[row] for row in rows], tree, traces)
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -181,8 +187,51 @@ class Extractor:
             session.use_main_row()
             yield rows, *outputs
 
-    def _tree(self, prompt_ends: PromptEnds | Sequence[Ids], states: States) -> ContinuationTree:
-        return ContinuationTree(self.lm.session, prompt_ends, states, attends=self.continuations.attention)
+    def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
+        """Return a function that says whether prompts, by index, have too many answer tokens for one decode batch."""
+        most = max(_LONG * self.settings.budget, limits.sequences * self.settings.max_new_tokens)
+        return lambda rows: sum(len(answer) for row in rows if (answer := items[row].answer) is not None) > most
+
+    def marks(self, item: ModelInput) -> list[int]:
+        """Return positions inside of a prompt: where answers are forced, then the ends of the trace's steps."""
+        start, stop = item.trace
+        cuts = [start + round(share * (stop - start)) - 1 for share in sorted(self.continuations.forced)]
+        return [*cuts, *(item.steps if self.continuations.steps else ())]
+
+    def _read_prompts(
+        self, decode_batch: PackGroup, items: Sequence[ModelInput]
+    ) -> tuple[ContinuationTree, torch.Tensor | None]:
+        """Read the prompts of a decode batch.
+
+        Returns:
+            The tree, whose first nodes are the prompts' ends and then the `marks` of each prompt; and the states that
+            predict the tokens of the traces, one after the other, or None if no signal reads them.
+        """
+        packs, inner, is_mark = [], list[IntArray](), list[bool]()
+        for planned in decode_batch:
+            marks, within = list[int](), list[int]()
+            for row, leaf in zip(planned.rows, planned.leaves.tolist(), strict=True):
+                item, path = items[row], planned.pack.path(leaf)
+                path = np.concatenate([np.full(len(item.prompt) - len(path), -1), path])  # by position in the prompt
+                marks += path[self.marks(item)].tolist()
+                within += path[item.trace[0] - 1 : item.trace[1] - 1].tolist() if self.continuations.trace else []
+            packs.append((planned.pack, np.asarray([*planned.leaves, *marks], dtype=np.int64)))
+            inner.append(np.asarray(within, dtype=np.int64))
+            is_mark += [False] * len(planned.leaves) + [True] * len(marks)
+        blocks = [ATTENTION, *self.blocks] if self.continuations.attention else self.blocks
+        prompt_ends, states = read_together(
+            self.lm.session, packs, self.settings.budget, blocks, inner if self.continuations.trace else ()
+        )
+        trace_states, index = states.pop(INNER, None), np.arange(len(is_mark))
+        if any(is_mark) and len(packs) > 1:  # the prompts' ends come first
+            index = np.argsort(is_mark, kind="stable")
+            at = torch.as_tensor(index, device=prompt_ends.seen.device)
+            prompt_ends = PromptEnds(prompt_ends.seen[at], [prompt_ends.lengths[i] for i in index])
+            states = {block: rows[at.to(rows.device)] for block, rows in states.items()}
+        return ContinuationTree(self.lm.session, prompt_ends, states, self._queries(index)), trace_states
+
+    def _queries(self, index: IntArray) -> list[int] | None:
+        return index.tolist() if self.continuations.attention else None
 
     def _first_stage(self, item: ModelInput) -> str:
         """Return the name of the stage to which the cost of reading the prompt is added.
@@ -198,11 +247,25 @@ class Extractor:
 
     # --- continuations ------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
-        """Run the model over all continuations of a decode batch's prompts; return the answers and the signals."""
+    def _run_batch(
+        self, items: list[list[ModelInput]], tree: ContinuationTree, inner: torch.Tensor | None = None
+    ) -> tuple[list[Ids], Values]:
+        """Run the model over all continuations of a decode batch's prompts; return the answers and the signals.
+
+        Args:
+            items: questions of the decode batch.
+            tree: its prompts.
+            inner: states that predict the tokens of the prompts' traces; None if no signal reads them.
+        """
         answers = [group[0].answer for group in items]
         stored = [NOTHING if answer is None else answer for answer in answers]
-        batch = DecodeBatch(self.lm, self.settings, items, tree, stored, dict(self.rows))
+        batch = DecodeBatch(self.lm, self.settings, items, tree, stored, dict(self.rows), trace_states=inner)
+        node, shares = len(items), sorted(self.continuations.forced)
+        for group in items:
+            nodes = range(node, node + len(self.marks(group[0])))
+            batch.cuts.append(dict(zip(shares, nodes, strict=False)))
+            batch.steps.append(nodes[len(shares) :])
+            node = nodes.stop
         if any(answer is None for answer in answers):
             with self._counted("answers", batch):  # greedily (docs/methods.md §0.5)
                 batch.answers = [*self._decode(batch, {Generation(i): i for i in range(len(items))}).values()]
@@ -214,6 +277,8 @@ class Extractor:
                     tree.grow(i, item.gold[:-1])
                 for option in item.wrong if self.continuations.wrong else ():
                     tree.grow(i, option[:-1])
+            for cut in (cut for cuts in batch.cuts for cut in cuts.values()):
+                tree.grow(cut, self.settings.closing)
             tree.read()
         with self._counted("samples", batch):
             self._grow_samples(batch)

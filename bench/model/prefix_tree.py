@@ -48,6 +48,10 @@ class Pack:
     leaves: IntArray
     """`(n,)` index in `tokens` of the last token of each sequence in `rows`."""
 
+    def path(self, leaf: int) -> IntArray:
+        """Return the indices in `tokens` of all tokens on the path to token `leaf`, which is the last of them."""
+        return np.flatnonzero(self.ends[: leaf + 1] > leaf)
+
     def visible(self) -> BoolArray:
         """Return the attention mask `(t, t)` bool: entry (q, k) says whether token q attends to token k."""
         index = np.arange(len(self.tokens))
@@ -57,11 +61,12 @@ class Pack:
 class _Sorted:
     """Distinct sequences in lexicographic order; with each, the length of its common prefix with the previous one."""
 
-    def __init__(self, sequences: Sequence[Ids]) -> None:
+    def __init__(self, sequences: Sequence[Ids], kept: Sequence[int] | None = None) -> None:
         order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
         self.rows = np.asarray(order, dtype=np.int64)
         self.ids = [sequences[i] for i in order]
         self.lengths = np.asarray([len(s) for s in self.ids], dtype=np.int64)
+        self.kept = np.asarray([1 if kept is None else kept[i] for i in order], dtype=np.int64)
         self.shared = np.asarray([0, *(common_prefix(a, b) for a, b in pairwise(self.ids))], dtype=np.int64)
 
     def size(self, lo: int, hi: int, depth: int) -> int:
@@ -72,12 +77,12 @@ class _Sorted:
     def cut_length(self, lo: int, hi: int) -> int:
         """Return the length of the prefix of sequences lo ... hi-1 that is read before the pack.
 
-        It is 0 for a single sequence. The last token of each sequence stays in the pack, since its hidden state is
-        needed.
+        It is 0 for a single sequence. The last tokens of each sequence stay in the pack, as many as `kept` says, since
+        their hidden states are needed.
         """
         if hi - lo == 1:
             return 0
-        return min(int(self.shared[lo + 1 : hi].min()), int(self.lengths[lo:hi].min()) - 1) // _CUT * _CUT
+        return min(int(self.shared[lo + 1 : hi].min()), int((self.lengths - self.kept)[lo:hi].min())) // _CUT * _CUT
 
     def children(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Divide sequences lo ... hi-1 by the first token after their common prefix; yield the range of each part."""
@@ -86,12 +91,17 @@ class _Sorted:
         yield from ((int(a), int(b)) for a, b in pairwise(cuts))
 
 
-def plan_packs(sequences: Sequence[Ids], budget: int) -> list[Pack]:
+def plan_packs(sequences: Sequence[Ids], budget: int, kept: Sequence[int] | None = None) -> list[Pack]:
     """Divide the prefix tree of distinct, non-empty sequences into packs of at most `budget` tokens.
 
     A single sequence longer than the budget gets its own pack. The result depends on the arguments alone.
+
+    Args:
+        sequences: token ids.
+        budget: maximum number of tokens of a pack.
+        kept: number of last tokens of each sequence that must be in the pack itself; None for the last one alone.
     """
-    return list(_cover(_Sorted(sequences), (0, len(sequences)), (), budget)) if sequences else []
+    return list(_cover(_Sorted(sequences, kept), (0, len(sequences)), (), budget)) if sequences else []
 
 
 def one_pack(sequences: Sequence[Ids]) -> Pack:

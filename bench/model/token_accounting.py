@@ -11,24 +11,26 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from bench.api import IntArray, Samples, Signal
 from bench.model.attention import AnswerPath
-from bench.model.continuation_specs import Generation, ModelInput, UserTurn
+from bench.model.continuation_specs import NOTHING, Generation, ModelInput, UserTurn
 from bench.model.continuation_tree import ContinuationTree
 from bench.model.decode_batch import DecodeBatch, SignalSpec
-from bench.model.extractor import Extractor, Values
+from bench.model.extractor import Extractor, ShardOutput, Values
 from bench.model.kv_cache import CacheRow
 from bench.model.language_model import LanguageModel
 from bench.model.session import Indices, Session
+from bench.model.trace_decoder import STAGE, TraceDecoder, TraceText
 from bench.model.upload_buffer import Upload, UploadBuffer
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
 from bench.store.disk_cache import digest_arrays
 
-STAGES = ("answers", "query", "continuations", "samples")
-"""Names of the stages in which a decode batch is read, in order."""
+STAGES = (STAGE, "answers", "query", "continuations", "samples")
+"""Names of the stages in which a split is read, in order; traces are generated before anything else."""
 _END = -1
 """Made-up id of a stop token, put at the end of each text of an `InputWithGenerations`."""
 
@@ -125,13 +127,15 @@ class CountingExtractor(Extractor):
         The stop token counts, unless the text has the maximum length, at which no stop token is generated.
         """
 
-    def _run_batch(self, items: list[list[ModelInput]], tree: ContinuationTree) -> tuple[list[Ids], Values]:
+    def _run_batch(
+        self, items: list[list[ModelInput]], tree: ContinuationTree, inner: torch.Tensor | None = None
+    ) -> tuple[list[Ids], Values]:
         # an empty answer has no states to read
         others = self.continuations.gold or self.continuations.wrong or bool(self.continuations.samples)
         firsts = [group[0] for group in items]
         read = [item.prompt for item in firsts if others or item.answer is None or len(item.answer)]
         self.sequences[self._first_stage(firsts[0])] += read
-        return super()._run_batch(items, tree)
+        return super()._run_batch(items, tree, inner)
 
     @contextmanager
     def _counted(self, stage: str, batch: DecodeBatch | None = None) -> Iterator[None]:
@@ -142,7 +146,9 @@ class CountingExtractor(Extractor):
             return
         read = self.sequences[self.stage or stage]
         self.grown += len(batch.tree.tokens) - first
-        read += batch.tree.sequences(first, [group[0].prompt for group in batch.items])
+        firsts = [group[0] for group in batch.items]
+        inside = [item.prompt[: mark + 1] for item in firsts for mark in self.marks(item)]
+        read += batch.tree.sequences(first, [*(item.prompt for item in firsts), *inside])
         for replies in batch.replies.values() if stage == "query" else ():
             if replies.tree is not batch.tree:
                 before = [ids for i in replies.answered if (ids := batch.items[i][0].query_prompt) is not None]
@@ -171,3 +177,34 @@ class CountingExtractor(Extractor):
             ids = item.written[text.kind][text.number]
             tokens.append(int(ids[step]) if step < len(ids) else _END)
         return tokens
+
+
+class CountingTraceDecoder(TraceDecoder):
+    """Trace decoder that makes the forward passes over prompts, and counts those of traces that are given."""
+
+    texts: Mapping[str, Sequence[TraceText]]
+    """Question id -> its traces; set before the decoder is used."""
+
+    def extract(self, items: Sequence[ModelInput]) -> ShardOutput:
+        """Count the tokens of a shard's traces; nothing else is returned."""
+        self.sequences: list[Ids] = []
+        """Token ids that the stage reads, each from the start of its prompt."""
+        self.written: dict[Hashable, int] = {}
+        """Number of tokens of each distinct generated text, with the token that ends it."""
+        return super().extract(items)
+
+    def _run_batch(
+        self, items: list[list[ModelInput]], tree: ContinuationTree, _inner: torch.Tensor | None = None
+    ) -> tuple[list[Ids], Values]:
+        greedy, budget, limit = self.traces.sampling is None, self.thinking.budget, self.answer_limit
+        with self._counted(self.stage or ""):
+            for item in (item for group in items for item in (group[:1] if greedy else group)):
+                for j, text in enumerate(self.texts[item.id]):
+                    tree.session.tokens += text.fed
+                    closing = [] if greedy else [self.thinking.closing(text.end), text.answer]
+                    read = np.concatenate([text.trace, *closing])[: text.fed].astype(np.int32)
+                    self.sequences.append(np.concatenate([item.prompt, read]))
+                    once = digest_arrays([item.prompt]) if greedy else (item.id, j)
+                    answer = 0 if greedy else min(len(text.answer) + 1, limit)
+                    self.written[self.traces, once] = min(len(text.trace) + 1, budget) + answer
+        return [NOTHING] * len(items), {self.traces: [[{"values": torch.zeros(0)}] * len(group) for group in items]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -12,6 +12,7 @@ from bench.api import Question, UserError
 from bench.api.question import Prompt, Released, Text
 from bench.prompts.chat import Chat
 from bench.prompts.front_coding import Ids
+from bench.prompts.traces import Thinking, TraceEnd
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class TokenizedAnswers:
     answers: list[Ids]
     samples: list[list[Ids]] | None
     """Token ids of each question's samples, the same number for all questions; None if some question has no samples."""
+    ends: list[TraceEnd] | None = None
+    """How each trace ended; None unless the model reasons before its answers (`Chat.thinking`)."""
+    several: int = 0
+    """Number of outputs with more than one end marker."""
 
     def longest(self, i: int) -> int:
         """Return the number of tokens of the longest text among the answer and the samples of question i."""
@@ -70,6 +75,10 @@ def tokenise_answers(
             n -= 1
         return ids[:n]
 
+    if chat.thinking is not None:
+        for column in ("text", "trace"):
+            ids_of([getattr(record, column) for record in records])  # else unknown ids could not be decoded
+        return _separated(chat, replace(prompt, lead=chat.thinking.lead), records, chat.thinking, ids_of)
     traces = ids_of([record.trace for record in records])
     texts = [record.text if isinstance(record.text, str) else "" for record in records]
     answer_ids = chat.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
@@ -90,3 +99,42 @@ def tokenise_answers(
     samples = iter(ids_of([sample for record in records for sample in (record.samples or ())[:n]], n))
     sample_ids = [[without_end_tokens(ids) for ids in islice(samples, n)] for _ in records]
     return TokenizedAnswers(traces, [without_end_tokens(ids) for ids in answers], sample_ids if n else None)
+
+
+def _separated(
+    chat: Chat,
+    prompt: Prompt,
+    records: Sequence[Released],
+    thinking: Thinking,
+    ids_of: Callable[[Sequence[Text]], list[Ids]],
+) -> TokenizedAnswers:
+    """Tokenise answers that follow traces and their closing; outputs are divided at the first end marker.
+
+    Args:
+        chat: tokenizer and chat template of the model.
+        prompt: a prompt with the lead of the answers.
+        records: one for each question.
+        thinking: says how traces end.
+        ids_of: function that returns the token ids of traces.
+    """
+    parts = [thinking.separate(record, chat.decode) for record in records]
+    traces = ids_of([trace for trace, *_ in parts])
+    n = min((len(record.samples or ()) for record in records), default=0)
+    sampled = []
+    for record in records:
+        for sample in (record.samples or ())[:n]:
+            _, answer, _, _ = thinking.separate(replace(record, trace="", text=sample), chat.decode)
+            sampled.append(answer or (sample if isinstance(sample, str) else chat.decode(sample)).strip())
+    samples = iter(chat.continuations(prompt, sampled) if sampled else ())
+    return TokenizedAnswers(
+        traces,
+        [
+            ids if answer else ids[:0]
+            for ids, (_, answer, _, _) in zip(
+                chat.continuations(prompt, [a for _, a, _, _ in parts]), parts, strict=True
+            )
+        ],
+        [[*islice(samples, n)] for _ in records] if n else None,
+        [end for _, _, end, _ in parts],
+        sum(several for *_, several in parts),
+    )

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import dropwhile, takewhile
 from typing import Any
@@ -24,6 +24,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Message, Prompt
 from bench.prompts.front_coding import Ids
 from bench.prompts.templates import QUERY_SENTINEL, followup_messages, query_messages, query_text
+from bench.prompts.traces import LEADS, MARKERS, Thinking
 
 _DATE_STRING = "26 Jul 2024"
 """Date passed to every chat template. Otherwise Llama's line with today's date would change (docs/methods.md §1.5)."""
@@ -73,6 +74,8 @@ class Chat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.template: str | None = None if tokenizer.chat_template else _PLAIN_TEMPLATE
+        self.thinking: Thinking | None = None
+        """How the model reasons before its answers; None if it answers at once."""
         # caches for the placeholder prompts of tasks, whose ids are needed again for every result
         self._suffix_cache: dict[tuple[Prompt, str], QuerySuffix] = {}
         self._first_ids_cache: dict[tuple[Prompt, tuple[str, ...]], Ids] = {}
@@ -81,7 +84,56 @@ class Chat:
     def notes(self) -> list[str]:
         """Notes on how the prompts were made, for readers of the results."""
         notes = {_PLAIN_NOTE: self.template, _THINKING_NOTE: self.takes_thinking, _TRACE_NOTE: self.opens_trace}
+        if self.thinking is not None:
+            way = f"its template's own way, up to {self.thinking.marker}" if self.thinking.marker else "an instruction"
+            reasons = (
+                f"this model reasons before each answer, in at most {self.thinking.budget:,} tokens, by {way}; every"
+                f" answer is read after {self.thinking.lead.strip()!r}"
+            )
+            notes = {_PLAIN_NOTE: self.template, reasons: True}
         return [note for note, applies in notes.items() if applies]
+
+    def think(self, budget: int, context: int) -> None:
+        """Let the model reason before its answers: by its template's own end marker, or else by an instruction.
+
+        Args:
+            budget: maximum number of tokens of a trace.
+            context: context length of the model in tokens.
+
+        Raises:
+            UserError: the budget exceeds the context, or this template gives no turn in which the model can reason.
+        """
+        if budget >= context:
+            raise UserError(
+                f"--think-budget {budget}: expected fewer tokens than this model's context of {context:,}, which holds"
+                " prompt, trace and answer; name fewer."
+            )
+        source = str(self.tokenizer.chat_template or "")
+        if "<|channel|>" in source:
+            raise UserError(
+                "--think-budget: traces of models that write several channels (gpt-oss) can't be told from answers"
+                " here; use another model."
+            )
+        if self._probe(answering=True) == self._probe(answering=False):
+            raise UserError(
+                "--think-budget: expected a chat template with a generation prompt, after which the model reasons; this"
+                " one has none. Use another model, or mend its template."
+            )
+        ids_of = {marker: self._following("", marker) for marker in MARKERS if marker in source}
+        marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
+        fitting = [(lead, gap) for lead, gap in LEADS if all(len(self._following(lead, gap + x)) == 1 for x in "abAB")]
+        lead, gap = (fitting or LEADS)[0]
+        closed = self._following("text\n", lead)
+        if marker:
+            closed = np.concatenate([ids_of[marker], self._following(marker, f"\n\n{lead}")])
+        cut = self._following("text", f"\n{marker}\n\n{lead}" if marker else f"\n\n{lead}")
+        marker_id = int(ids_of[marker][0]) if marker else None
+        self.thinking = Thinking(budget, marker, marker_id, closed, cut, lead, gap)
+
+    def _following(self, before: str, text: str) -> Ids:
+        """Return the token ids of a text as it follows another one, or alone if both share a token."""
+        start, whole, alone = self.tokenizer([before, before + text, text], add_special_tokens=False)["input_ids"]
+        return np.asarray(whole[len(start) :] if whole[: len(start)] == start else alone, dtype=np.int32)
 
     @cached_property
     def takes_thinking(self) -> bool:
@@ -99,7 +151,7 @@ class Chat:
     @property
     def no_letters_reason(self) -> str | None:
         """Why the model can't answer with one token; None if it can."""
-        if not self.opens_trace:
+        if self.thinking is not None or not self.opens_trace:
             return None
         return "this model's chat template opens a reasoning trace, so the first token is no answer; use another model"
 
@@ -109,13 +161,19 @@ class Chat:
             return self._apply_template([{"role": "user", "content": "probe"}], answering=answering, **settings)
         return ""
 
-    def render(self, messages: Sequence[Message], *, answering: bool = True) -> str:
-        """Return a conversation as text; `answering` adds the generation prompt, after which the model answers."""
+    def render(self, messages: Sequence[Message], *, answering: bool = True, at_once: bool = False) -> str:
+        """Return a conversation as text.
+
+        Args:
+            messages: turns of the conversation.
+            answering: whether the generation prompt is added, after which the model answers.
+            at_once: whether the model replies without a trace, even if it reasons before its answers.
+        """
         turns = [{"role": m.role, "content": m.content} for m in messages]
         if not self._takes_system and turns[0]["role"] == "system":
             first = f"{turns[0]['content']}\n\n{turns[1]['content']}"
             turns = [{"role": "user", "content": first}, *turns[2:]]
-        settings = {"enable_thinking": False} if self.takes_thinking else {}
+        settings = {"enable_thinking": self.thinking is not None and not at_once} if self.takes_thinking else {}
         try:
             return self._apply_template(turns, answering=answering, **settings)
         except Exception as error:
@@ -207,7 +265,9 @@ class Chat:
         """
         if (prompt, wording) in self._suffix_cache:
             return self._suffix_cache[prompt, wording]
-        rendered = self.render(followup_messages(prompt, wording))
+        rendered = self.render(followup_messages(prompt, wording), at_once=True)
+        if self.thinking is not None and self.opens_trace:
+            rendered += f"\n{self.thinking.marker}\n\n"
         before, _, after = rendered.partition(QUERY_SENTINEL)
         if not after or QUERY_SENTINEL in after:
             raise UserError(
@@ -228,13 +288,18 @@ class Chat:
 
     def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
         """Return the token ids that each text has as a continuation of a prompt, i.e. as an answer."""
-        base = self.render(prompt.messages)
+        base, texts = self._answer_place(prompt, texts)
         (start, *whole) = self.encode([base, *(base + text for text in texts)])
-        alone = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        alone = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return [
             ids[len(start) :] if np.array_equal(ids[: len(start)], start) else np.asarray(other, dtype=np.int32)
             for ids, other in zip(whole, alone, strict=True)
         ]
+
+    def _answer_place(self, prompt: Prompt, texts: Sequence[str]) -> tuple[str, list[str]]:
+        """Return a prompt as text, with its `lead`, and answers as they follow it."""
+        gap = self.thinking.gap if self.thinking is not None and prompt.lead else ""
+        return self.render(prompt.messages) + prompt.lead, [gap + text for text in texts]
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
         """Return the token id that each letter has at the beginning of an answer to this prompt.
@@ -254,7 +319,8 @@ class Chat:
         Raises:
             UserError: a word has more than one token there, or two words have the same token.
         """
-        ids = self._first_ids(prompt, words, "word", "Choose other words, or read the reply as text: say=N.")
+        advice = "Choose other words, or read the reply as text: say=N."
+        ids = self._first_ids(replace(prompt, lead=""), words, "word", advice)
         if len(set(ids.tolist())) != len(ids):
             raise UserError(f"Expected words of different tokens of this model's tokenizer, got {', '.join(words)}.")
         return ids
@@ -265,8 +331,8 @@ class Chat:
         key = prompt, tuple(texts)
         if key in self._first_ids_cache:
             return self._first_ids_cache[key]
-        base = self.render(prompt.messages)
-        (start, *rest) = self.encode([base, *(base + text for text in texts)])
+        base, answers = self._answer_place(prompt, texts)
+        (start, *rest) = self.encode([base, *(base + answer for answer in answers)])
         ids = []
         for text, whole in zip(texts, rest, strict=True):
             if len(whole) != len(start) + 1 or not np.array_equal(whole[: len(start)], start):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bench.prompts.front_coding import Ids
 
 
@@ -25,6 +27,8 @@ class PromptSettings:
     """Wording of a user turn after the answer -> its token ids, for turns other than the self-check."""
     words: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
     """Tuple of words -> token ids, one id for each word at the beginning of a reply."""
+    closing: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Token ids between a reasoning trace that is cut off and an answer that is forced there."""
 
     @property
     def turns(self) -> Mapping[str, Ids]:

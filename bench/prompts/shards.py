@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from bench.prompts.chat import Chat
 from bench.prompts.exemplars import exemplars, indices_in_subject
 from bench.prompts.front_coding import FrontCodedIds, Ids
 from bench.prompts.prompt_settings import PromptSettings
+from bench.prompts.traces import Thinking, TraceEnd, steps
 
 if TYPE_CHECKING:
     from bench.progress import Progress
@@ -49,11 +50,33 @@ class Shard:
     An answer's reasoning trace is not in these ids, since it is at the end of the prompt.
     """
     traces: list[Ids] | None = None
-    """Token ids of the reasoning traces of the answers in `given`; None if the model answers."""
+    """Token ids of the reasoning traces, which are in the prompts; None if there are none, or none yet."""
     samples: list[list[Ids]] | None = None
     """Token ids of each question's samples that another program generated; None if the model generates samples."""
     short: int = 0
     """Number of questions with fewer exemplars than requested, because their subject has no more."""
+    ends: Sequence[TraceEnd | None] | None = None
+    """How each trace ended; None without `Chat.thinking`, or if none is generated yet."""
+    closings: list[int] = field(default_factory=list)
+    """Number of tokens after each trace with which its prompt ends; empty if there are none."""
+    several: int = 0
+    """Number of answers in `given` that came with more than one end marker of a trace."""
+
+    def trace_bounds(self, i: int) -> tuple[int, int]:
+        """Return the range of positions in prompt i that its reasoning trace has; an empty one without a trace."""
+        stop = len(self.prompts[i]) - (self.closings[i] if self.closings else 0)
+        return stop - (len(self.traces[i]) if self.traces else 0), stop
+
+    def without_traces(self, i: int) -> Ids:
+        """Return the token ids of prompt i up to its trace."""
+        return self.prompts[i][: self.trace_bounds(i)[0]]
+
+    def with_traces(self, thinking: Thinking, traces: list[Ids], ends: Sequence[TraceEnd | None]) -> Shard:
+        """Return the shard with these traces at the ends of its prompts, each with what closes it."""
+        closings, bare = [thinking.closing(end) for end in ends], map(self.without_traces, range(len(self.rows)))
+        whole = [np.concatenate(parts) for parts in zip(bare, traces, closings, strict=True)]
+        sizes = [len(closing) for closing in closings]
+        return replace(self, prompts=FrontCodedIds(whole), traces=traces, ends=ends, closings=sizes)
 
 
 def split_into_shards(subjects: Sequence[str], divisor: int = 1) -> list[IntArray]:
@@ -88,6 +111,27 @@ class PromptTokeniser:
     """Approximate number of prompts of a large split that are tokenised for an estimate; None to tokenise all."""
     divisor: int = 1
     """How many times smaller shards are than usual, so that a killed run loses minutes of a slow model's work."""
+    file_has_traces: bool = False
+    """Whether answers come from a file, of which at least one has a reasoning trace."""
+
+    @property
+    def thinking(self) -> Thinking | None:
+        """How the model reasons before its answers; None if it answers at once."""
+        return self.chat.thinking
+
+    @property
+    def no_traces_reason(self) -> str | None:
+        """Why answers have no reasoning traces; None if they have."""
+        if self.thinking is not None or self.file_has_traces:
+            return None
+        return "it reads a reasoning trace; ask for traces with --think-budget N, or read answers that have some"
+
+    @property
+    def no_sample_states_reason(self) -> str | None:
+        """Why tokens of samples can't be read; None if they can."""
+        if self.thinking is None:
+            return None
+        return "it reads the tokens of samples; each has a trace of its own (--think-budget), and only its text is read"
 
     def shards(
         self, task: Task, questions: Sequence[Question], released: Mapping[str, Released], progress: Progress, what: str
@@ -114,7 +158,9 @@ class PromptTokeniser:
             for rows in self._some(split_into_shards([q.subject for q in questions], self.divisor)):
                 members = [questions[r] for r in rows]
                 stored = (
-                    tokenise_answers(self.chat, self.placeholder_prompt(task), members, released) if released else None
+                    tokenise_answers(self.chat, replace(self.placeholder_prompt(task), lead=""), members, released)
+                    if released
+                    else None
                 )
                 shown: list[list[Question]] = [[] for _ in members]
                 most, short = task.prompt_tokens, 0
@@ -142,7 +188,9 @@ class PromptTokeniser:
     def prompt(self, task: Task, question: Question, shown: Sequence[Question] = ()) -> Prompt:
         """Build the prompt of a question."""
         with plugin_errors(f"task {task.name!r}, prompt of {question.id!r}"):
-            return templates.build(question, shown, task.style_of(question), task.format, self.protocol)
+            instructed = self.thinking is not None and not self.thinking.marker
+            style = task.style_of(question)
+            return templates.build(question, shown, style, task.format, self.protocol, instructed=instructed)
 
     def _shard(
         self,
@@ -170,6 +218,8 @@ class PromptTokeniser:
         suffix, _ = self.query(self.placeholder_prompt(task))
         for i, question in enumerate(questions):
             room = self.context - self.max_new_tokens(task) - len(suffix)
+            if self.thinking is not None:
+                room -= len(self.thinking.cut) + (self.thinking.budget if stored is None else 0)
             if stored is not None:  # room for the trace, and for longer answers than the limit
                 room -= len(stored.traces[i]) + max(0, stored.longest(i) - self.max_new_tokens(task))
             limit = min(room, most or room)
@@ -182,17 +232,25 @@ class PromptTokeniser:
                         " a model with a longer context."
                     )
                 if not shown[i]:
+                    less = ", or a smaller --think-budget" if self.thinking is not None else ""
                     raise TooLongError(
                         f"Question {question.id} has {len(ids[i])} tokens without exemplars, and this model's context"
-                        f" leaves room for {room}. Use a model with a longer context."
+                        f" leaves room for {max(0, room)}. Use a model with a longer context{less}."
                     )
                 shown[i] = shown[i][1:]
                 (ids[i],) = self.chat.prompts([self.prompt(task, question, shown[i])])
                 dropped += 1
         if stored is None:
             return Shard(rows, FrontCodedIds(ids), shown, dropped)
+        if self.thinking is not None and stored.ends is not None:
+            bare = Shard(rows, FrontCodedIds(ids), shown, dropped, stored.answers, samples=stored.samples)
+            return replace(bare.with_traces(self.thinking, stored.traces, stored.ends), several=stored.several)
         ids = [np.concatenate(pair) if len(pair[1]) else pair[0] for pair in zip(ids, stored.traces, strict=True)]
         return Shard(rows, FrontCodedIds(ids), shown, dropped, stored.answers, stored.traces, stored.samples)
+
+    def trace_steps(self, trace: Ids) -> list[int]:
+        """Return the index in a trace of the last token of each of its steps."""
+        return steps(trace.tolist(), lambda token: self.chat.pieces([token])[0])
 
     def max_new_tokens(self, task: Task) -> int:
         """Return the maximum number of tokens of an answer."""
@@ -205,7 +263,8 @@ class PromptTokeniser:
         n_options = max(len(q.choices) for q in questions) if task.format is Format.CHOICE else 0
         suffix, verdicts = self.query(prompt)
         letters = self.chat.letters(prompt, self.protocol.letters[:n_options])
-        return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget)
+        closing = np.zeros(0, dtype=np.int32) if self.thinking is None else self.thinking.cut
+        return PromptSettings(self.max_new_tokens(task), letters, suffix, verdicts, budget, closing=closing)
 
     def placeholder_prompt(self, task: Task) -> Prompt:
         """Return a prompt of the task's format with a placeholder as question.
@@ -213,7 +272,7 @@ class PromptTokeniser:
         From it, token ids are found that are the same for all questions.
         """
         messages = (Message("system", templates.SYSTEM[task.format]), Message("user", "?"))
-        return Prompt(messages)
+        return Prompt(messages, "" if self.thinking is None else f"\n\n{self.thinking.lead}")
 
     def query(self, prompt: Prompt) -> tuple[Ids, Ids]:
         """Return two tuples of token ids: of the self-check query, and of its verdicts (no, yes).
@@ -221,7 +280,8 @@ class PromptTokeniser:
         Both are empty if the self-check can't be asked of this model.
         """
         try:
-            return self.chat.query(prompt, self.protocol).ids, self.chat.letters(prompt, self.protocol.query_letters)
+            verdicts = self.chat.letters(replace(prompt, lead=""), self.protocol.query_letters)
+            return self.chat.query(prompt, self.protocol).ids, verdicts
         except UserError:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
@@ -230,7 +290,7 @@ class PromptTokeniser:
         prompt = self.placeholder_prompt(task)
         try:
             self.chat.query(prompt, self.protocol)
-            self.chat.letters(prompt, self.protocol.query_letters)
+            self.chat.letters(replace(prompt, lead=""), self.protocol.query_letters)
         except UserError as error:
             return str(error)
         return None

@@ -24,6 +24,14 @@ SYSTEM: Mapping[Format, str] = {
 }
 """System message for each answer format (paper, appendix on prompts; docs/methods.md §1.5)."""
 
+THINKING_SYSTEM = "You are an expert who reasons step by step before giving a concise, correct answer."
+"""System message for models that are instructed to reason; its version is that of `Thinking.kind`."""
+THINKING_PROMPT = (
+    "\n\nThink step by step, briefly. Then end with one line of the form 'Answer: X', where X is the {what}."
+)
+"""Text that ends the user message for models that are instructed to reason, in the place of `target_prompt`."""
+_WHAT: Mapping[Format, str] = {Format.CHOICE: "letter of the correct option", Format.OPEN: "answer alone"}
+
 QUERY_SENTINEL = "\u241e"
 """Placeholder for the answer, in a conversation that goes on after it; no data set or chat template has this text."""
 
@@ -51,19 +59,26 @@ def target(question: Question, fmt: Format, letters: str) -> str:
 
 
 def build(
-    question: Question, exemplars: Sequence[Question], style: PromptStyle, fmt: Format, protocol: Protocol
+    question: Question,
+    exemplars: Sequence[Question],
+    style: PromptStyle,
+    fmt: Format,
+    protocol: Protocol,
+    *,
+    instructed: bool = False,
 ) -> Prompt:
     """Build the prompt of a question (docs/methods.md §1.4).
 
-    The prompt has a system message, then the exemplars with their answers, then the question.
+    The prompt has a system message, then the exemplars with their answers, then the question. If `instructed`, the
+    model is told to reason before its answer.
     """
     letters, suffix = protocol.letters, style.target_prompt
-    text = context(question, style, letters) + suffix
+    text = context(question, style, letters) + (THINKING_PROMPT.format(what=_WHAT[fmt]) if instructed else suffix)
     if exemplars:
         examples = [(context(e, style, letters) + suffix + " " + target(e, fmt, letters)).strip() for e in exemplars]
         header = style.header.format(label=subject_label(question.subject))
         text = "\n\n".join([header, *examples, style.footer]) + style.gap + text
-    return Prompt((Message("system", SYSTEM[fmt]), Message("user", text)))
+    return Prompt((Message("system", THINKING_SYSTEM if instructed else SYSTEM[fmt]), Message("user", text)))
 
 
 def query_messages(prompt: Prompt, protocol: Protocol) -> tuple[Message, ...]:

@@ -84,6 +84,19 @@ class Tuning:
     """Reason why nothing was tuned; None if something was."""
 
 
+AFTER_TRACES = " after traces of at most "
+"""Text in `answers_source` between where the answers come from and the length limit of the traces before them."""
+
+
+def answers_after_traces(answers: str, budget: int | None) -> str:
+    """Return `answers_source` of a result, from the source of its answers and the length limit of the traces before.
+
+    >>> answers_after_traces("generate", None), answers_after_traces("generate", 320)
+    ('generate', 'generate after traces of at most 320 tokens')
+    """
+    return answers if budget is None else f"{answers}{AFTER_TRACES}{budget:,} tokens"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRow:
     """One result (cell): a method with a preset and a seed, on a model, over a task.
@@ -119,7 +132,8 @@ class ResultRow:
     judge: str | None = None
     """Name of the judge that graded open answers; None for choice tasks."""
     answers_source: str = "generate"
-    """Where the answers come from: `generate` (this run), a release of other authors, or a user's file."""
+    """Where the answers come from: `generate` (this run), a release of other authors, or a user's file; followed by the
+    length limit of the reasoning traces before them, if there are any (`answers_after_traces`)."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Numbers of labels that were read to fit, scale, recalibrate or tune the method."""
     base_rate: float | None = None

@@ -52,6 +52,9 @@ class RunConfig:
     answers: str = "generate"
     """Source of the answers: generate, released[@REVISION] (published by the paper's authors), FILE (.jsonl, .parquet),
     or URL of a server that has the model."""
+    think_budget: int | None = None
+    """Most tokens of a reasoning trace before each answer: by the model's template, or by an instruction. Default: the
+    model answers at once."""
     judge: str = "match"
     """Who grades open answers: match, openai or hf."""
     judge_model: str | None = None

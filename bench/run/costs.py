@@ -15,13 +15,13 @@ from bench.api import Followup, Samples, Signal
 from bench.model.cost import StageTokens
 from bench.model.prefix_tree import PrefixTree
 from bench.results.row import ResultRow
-from bench.signals.definition import continuations_of, pass_definitions, read_from_model, required_stored_signals
+from bench.signals.definition import continuations_of, pass_definitions, read_from_model
 from bench.signals.followup import FollowupDefinition
 from bench.signals.samples import sampled_ids
 
 if TYPE_CHECKING:
     from bench.model.continuation_specs import UserTurn
-    from bench.model.token_accounting import InputWithGenerations
+    from bench.model.token_accounting import CountingModel, InputWithGenerations
     from bench.prompts.front_coding import Ids
     from bench.signals.reader import Reader
     from bench.signals.split_data import SplitData
@@ -97,8 +97,9 @@ def tokens_alone(
     """
     splits: dict[object, SplitData] = {}
     for split_data, signals in read:
-        earlier = splits[split_data.where].signals if split_data.where in splits else frozenset()
-        splits[split_data.where] = replace(split_data, signals=earlier | signals_alone(split_data, signals, reader))
+        before = splits.get(split_data.where, replace(split_data, signals=frozenset(), requested=frozenset()))
+        stored = before.signals | signals_alone(split_data, signals, reader)
+        splits[split_data.where] = replace(before, signals=stored, requested=before.requested | signals)
     count = count_tokens([*splits.values(), *adapted], reader)
     return TokensAlone(count.floors.total(), sum(count.written.values()))
 
@@ -111,9 +112,7 @@ def signals_alone(split_data: SplitData, signals: frozenset[Signal], reader: Rea
         signals: signals that the method reads in this split.
         reader: the reader of the split.
     """
-    return required_stored_signals(
-        read_from_model(signals), split_data.task.format, reader.prompt_settings(split_data).max_new_tokens
-    )
+    return reader.stored_signals(read_from_model(signals), split_data)
 
 
 def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCount:
@@ -137,6 +136,8 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
         lm = CountingModel(sessions[adapted], reader.lm.devices, reader.lm.dtype, packed=packed)
         specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
+        if split_data.generated and not adapted:
+            _count_traces(split_data, reader, lm, count, trees[False])
         extractor = CountingExtractor(lm, reader.prompt_settings(split_data), specs, stage)
         for items in _model_inputs(split_data, reader):
             count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.extract(items).costs.items()})
@@ -144,6 +145,24 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
             count.floors[name] += sum(map(trees[adapted].add, extractor.sequences[name]))
         count.written |= extractor.written
     return count
+
+
+def _count_traces(
+    split_data: SplitData, reader: Reader, lm: CountingModel, count: TokenCount, tree: PrefixTree
+) -> None:
+    """Add to `count` the tokens of the reasoning traces that the split's requested signals need."""
+    from bench.model.token_accounting import CountingTraceDecoder
+    from bench.model.trace_decoder import STAGE, Traces
+
+    thinking, settings = reader.prompts.thinking, reader.prompt_settings(split_data)
+    assert thinking is not None  # noqa: S101  # as traces were generated
+    texts = {sampling: iter(questions) for sampling, questions in split_data.generated.items()}
+    for piece in reader.trace_pieces(split_data, split_data.requested):
+        decoder = CountingTraceDecoder(lm, settings, thinking, Traces(piece.sampling))
+        decoder.texts = {item.id: next(texts[piece.sampling]) for item in piece.items}
+        count.fed[STAGE] += sum(cost.forward_tokens for cost in decoder.extract(piece.items).costs.values())
+        count.floors[STAGE] += sum(map(tree.add, decoder.sequences))
+        count.written |= decoder.written
 
 
 def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputWithGenerations]]:

@@ -129,6 +129,8 @@ def open_resources(
         of_server = (config.served, config.parallel)
         opened.lm = open_model(resolved.model, options, *of_server if resolved.model.is_server or not by_server else ())
     lm = opened.lm
+    if config.think_budget is not None and lm.chat.thinking is None:
+        lm.chat.think(config.think_budget, lm.context)
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
         raise UserError(f"{', '.join(choice)}: expected a model that answers with a letter; {reason}, or open tasks.")
@@ -141,7 +143,9 @@ def open_resources(
     budget = config.token_budget or default_budget(*lm.devices)
     relating = open_pair_models(config, lm.device)
     engine = engines.build_engines(request, lm, store)
-    reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers)
+    release = resolved.release
+    traces = isinstance(release, AnswerFile) and any(answer.trace for answer in release.answers.values())
+    reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers, traces)
     if by_server:
         server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)
         server.check_identity(store, dry_run=config.dry_run)
@@ -167,6 +171,7 @@ def _refuse_with_server(config: RunConfig) -> None:
         "address",
         "trust_remote_code",
         "save_heads",
+        "think_budget",
     )
     used = [name for name in names if getattr(config, name) != getattr(defaults, name)]
     if used:

@@ -200,13 +200,13 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
     dtype = row.dtype or row.config.get("dtype")
     options |= {} if dtype is None else {"dtype": str(dtype)}
-    number_options = ("tune", "token_budget", "training_budget")
+    number_options = ("tune", "token_budget", "training_budget", "think_budget")
     options |= {name: row.config[name] for name in number_options if isinstance(row.config.get(name), int)}
     return RunConfig(
         methods=(method,), model=row.model, tasks=(row.task,), preset=row.preset, seed=row.seed, limit=row.limit,
         recalibrate=(kind,) if kind else (),
         overrides=tuple(f"{key}={value}" for key, value in row.deviations.items() if "." in key),
-        answers=row.answers_source, data_dir=data_dir, out=out, **options,
+        answers=str(row.config.get("answers", RunConfig.answers)), data_dir=data_dir, out=out, **options,
     )  # fmt: skip
 
 

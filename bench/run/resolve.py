@@ -23,6 +23,7 @@ from bench.metrics.recalibration import create_recalibrator
 from bench.model import specs
 from bench.model.specs import ModelSpec, model_label
 from bench.registry import Registry
+from bench.results.row import answers_after_traces
 from bench.run.config import RunConfig
 from bench.run.feasibility import reason_untrainable
 from bench.run.isolation.sandbox import Isolation
@@ -71,6 +72,8 @@ class ResolvedRun:
     """Published answers, or a file of answers; None if the model generates the answers."""
     answers: str = RunConfig.answers
     """Source of the answers, as results record it."""
+    think_budget: int | None = None
+    """Value of `--think-budget`; None: the model answers at once."""
     training_budget: int | None = None
     """Value of `--training-budget`; None: the device's default."""
     tune: int | None = None
@@ -131,7 +134,8 @@ class ResolvedRun:
             reads = self.methods[name].reads()
             relations = {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
             relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in relations}
-        config = {**self.unusual, **judging, **relating, **self.deviations_of(name)}
+        thinking = {} if self.think_budget is None else {"think_budget": self.think_budget}
+        config = {**self.unusual, **thinking, **judging, **relating, **self.deviations_of(name)}
         default = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
         if self.tune is not None:
@@ -171,7 +175,13 @@ def resolve(
     task_registry, train_on = _tasks(config)
     model = specs.resolve(config.model)
     preset = config.preset or model.preset
-    chosen = {name: method_registry.get(name) for name in registry.expand_groups(config.methods, method_registry)}
+    traces = config.think_budget is not None or is_answer_file(config.answers)
+    expanded = registry.expand_groups(config.methods, method_registry, traces=traces)
+    chosen = {name: method_registry.get(name) for name in expanded}
+    if config.think_budget is not None and config.save_heads is not None:
+        raise UserError(
+            "--save-heads: a head scores answers without reasoning traces; leave it out, or --think-budget."
+        )
     if not chosen:
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     overrides = parse_overrides(config.overrides, list(chosen))
@@ -189,20 +199,7 @@ def resolve(
     for kind in config.recalibrate:
         create_recalibrator(kind)
     judging = {"judge": config.judge, **public_options(judge_options(config))}
-    release: Release | AnswerFile | None = None
-    answers = config.answers
-    if specs.is_url(answers):
-        answers = RunConfig.answers  # results have the name of the server's model (`Reader.nondefault_settings`)
-    elif is_answer_file(answers):
-        release = read_answers(Path(answers))
-        answers = release.source
-    elif (revision := requested_revision(answers)) is not None:
-        if not model.released:
-            others = ", ".join(name for name, spec in specs.aliases().items() if spec.released)
-            raise UserError(
-                f"--answers released: there are none of {model.name!r}, expected one of the models {others}."
-            )
-        release = open_release(revision, config.data_dir, model.released)
+    answers, release = _open_answers(config, model)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
     learned_on = {target.task for target in learn_on.values()}
@@ -233,7 +230,8 @@ def resolve(
         judging={name: value for name, value in judging.items() if value != getattr(RunConfig, name)},
         relating={by: model_label(name) for by, option in _OPTIONS.items() if (name := getattr(config, option))},
         release=release,
-        answers=answers,
+        answers=answers_after_traces(answers, config.think_budget),
+        think_budget=config.think_budget,
         training_budget=config.training_budget,
         tune=config.tune,
         configurations=tuned,
@@ -242,6 +240,29 @@ def resolve(
         notes=[*method_registry.notes],
         isolation=isolation,
     )
+
+
+def _open_answers(config: RunConfig, model: ModelSpec) -> tuple[str, Release | AnswerFile | None]:
+    """Return the source of the answers as results name it, and the answers that were made elsewhere, if they were.
+
+    Raises:
+        UserError: there are none of this model, or they have no traces.
+    """
+    answers = config.answers
+    if specs.is_url(answers):
+        return RunConfig.answers, None  # results have the name of the server's model (`Reader.nondefault_settings`)
+    if is_answer_file(answers):
+        release = read_answers(Path(answers))
+        return release.source, release
+    if (revision := requested_revision(answers)) is None:
+        return answers, None
+    if not model.released:
+        others = ", ".join(name for name, spec in specs.aliases().items() if spec.released)
+        raise UserError(f"--answers released: there are none of {model.name!r}, expected one of the models {others}.")
+    if config.think_budget is not None:
+        what = "the released answers have no reasoning traces; leave it out, or take --answers generate."
+        raise UserError(f"--think-budget: {what}")
+    return answers, open_release(revision, config.data_dir, model.released)
 
 
 def _seconds(duration: str) -> float:
@@ -266,6 +287,7 @@ def _check_numbers(config: RunConfig) -> None:
         "token_budget": 1,
         "training_budget": 1,
         "exemplar_sets": 0,
+        "think_budget": 1,
         "workers": 1,
         "parallel": 1,
     }

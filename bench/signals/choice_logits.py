@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import ChoiceLogits, FloatArray, Format
+from bench.api import ChoiceLogits, FloatArray, Format, Task
 from bench.model.continuation_specs import Arrays, Continuations, PendingArray, PendingArrays
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.prompts.shards import PromptTokeniser
     from bench.signals.server_extractor import QuestionRequests
     from bench.signals.synthetic import SyntheticQuestions
 
 
 class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
-    """Definition of `ChoiceLogits`, stored as `values` `(n, k)` float32."""
+    """Definition of `ChoiceLogits`, stored as `values` `(n, k)` or `(n, forced, k)` float32."""
 
     declares = ChoiceLogits
 
@@ -31,26 +32,37 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         """Return why open questions don't have the signal: they have no option letters. None for choice questions."""
         return "it reads option letters, and this task has none" if fmt is Format.OPEN else None
 
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Return why a task has no letters, or why no answer can be forced within a trace; None if it has and can."""
+        if self.signal.forced and prompts.thinking is None:
+            return prompts.no_traces_reason or "it forces answers within traces; say how with --think-budget N"
+        return self.unsupported(task.format)
+
     @property
     def continuations(self) -> Continuations:
-        """Nothing: the logits are those at the prompt's last token, so the model reads no token after it."""
-        return Continuations()
+        """Nothing after the prompt, at whose last token the logits are; after parts of a trace what closes them."""
+        return Continuations(forced=frozenset(self.signal.forced))
 
     def name(self, settings: PromptSettings, seed: int) -> str:
-        """Return the signal's name in store keys; it contains a digest of the letters' token ids."""
-        return f"{super().name(settings, seed)} {digest_arrays([settings.letter_ids])}"
+        """Return the signal's name in store keys, with a digest of the letters and of what closes a trace."""
+        ids = [settings.letter_ids, *([settings.closing] if self.signal.forced else [])]
+        return f"{super().name(settings, seed)} {digest_arrays(ids)}"
 
     def take(self, batch: DecodeBatch) -> list[list[PendingArrays]]:
-        """Return `values` `(k,)` for each question: logits of the letters; -inf for letters beyond its options."""
-        logits = batch.logits(range(len(batch.items)), batch.settings.letter_ids)
+        """Return `values` for each question: logits of the letters; -inf for letters beyond its options."""
+        forced, letters = self.signal.forced, batch.settings.letter_ids
+        nodes = [batch.tree.grow(cuts[share], batch.settings.closing)[-1] for cuts in batch.cuts for share in forced]
+        logits = batch.logits(nodes or range(len(batch.items)), letters)
+        if forced:
+            logits = logits.reshape(len(batch.items), len(forced), len(letters))
         return [
-            [{"values": PendingArray(row, partial(_mask_hidden_options, item.options))} for item in group]
+            [{"values": PendingArray(row, partial(mask_hidden_options, item.options))} for item in group]
             for row, group in zip(logits, batch.items, strict=True)
         ]
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: the log-probabilities of chosen tokens."""
-        return Ability.CHOSEN
+        return Ability.STATES if self.signal.forced else Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(k,)`: log-probabilities of the letters less a constant; -inf beyond the options."""
@@ -63,15 +75,16 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         return {"values": values}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
-        """Return synthetic logits of the letters: those of the synthetic output head at the prompt's end."""
+        """Return synthetic logits: those of the output head at the prompt's end, the flatter the earlier in a trace."""
         logits = np.asarray(data.prompt_end_states @ data.output_head[: data.letters].T, dtype=np.float32)  # (n, k)
         logits[np.arange(data.letters) >= data.options[:, None]] = -np.inf
-        return logits
+        forced = self.signal.forced
+        return np.stack([logits * np.float32(max(share, 0.01)) for share in forced], axis=1) if forced else logits
 
 
-def _mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
-    """Set the logits of all letters after the first `options` to -inf, in place."""
-    logits[options:] = float("-inf")
+def mask_hidden_options(options: int, logits: torch.Tensor) -> torch.Tensor:
+    """Set the logits of all letters after the first `options`, in the last dimension, to -inf, in place."""
+    logits[..., options:] = float("-inf")
     return logits
 
 

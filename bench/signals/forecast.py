@@ -18,7 +18,9 @@ import numpy as np
 
 from bench.api import Format, Samples, Signal, UserError
 from bench.model.continuation_specs import ModelInput
-from bench.signals.definition import PassDefinition, continuations_of, pass_definitions, required_stored_signals
+from bench.model.devices import ALONE, default_batch_limits
+from bench.prompts.traces import TraceEnd
+from bench.signals.definition import PassDefinition, continuations_of, pass_definitions
 from bench.signals.samples import split_samples
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ _OPTIONS = 64
 """Number of questions whose options are tokenised to estimate the length of an option."""
 _DISTINCT_SHARE = 0.5
 """Assumed share of a sample's tokens that none of the question's other texts has at the same position."""
+_ALONE = 8
+"""Assumed number of prompts of a pack, whose traces are generated side by side, where every pack is decoded alone."""
 _NODE_SECONDS = 1.5e-5
 """Seconds that Python needs to add one token of an answer, sample or option to the prefix tree."""
 _PROMPTS = 4
@@ -66,9 +70,7 @@ class PassForecast:
 
     @cached_property
     def _definitions(self) -> Mapping[Signal, PassDefinition[Any]]:
-        return pass_definitions(
-            required_stored_signals(self.signals, self.split_data.task.format, self.prompt_settings.max_new_tokens)
-        )
+        return pass_definitions(self.reader.stored_signals(self.signals, self.split_data))
 
     @cached_property
     def _choice_lengths(self) -> list[int]:
@@ -120,6 +122,14 @@ class PassForecast:
         )
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
         counted = [shards[i * len(shards) // count] for i in range(count)]
+        thinking, reasoning = self.reader.prompts.thinking, 0.0
+        if thinking is not None and self.reader.generates_traces(self.split_data) and not self.adapted:
+            reasoning = self._trace_seconds(speed, thinking.budget)
+            longest = [np.zeros(thinking.budget, dtype=np.int32)]  # as long as they may be
+            counted = [
+                shard.with_traces(thinking, longest * len(shard.rows), [TraceEnd.BUDGET] * len(shard.rows))
+                for shard in counted
+            ]
         for shard in counted:
             items, samples = self.reader.items(self.split_data, shard, continuations), shard.samples
             inputs = []
@@ -133,7 +143,19 @@ class PassForecast:
             extractor.extract(inputs)
         choices = extractor.greedy * speed.greedy + extractor.sampled * speed.sampled + extractor.grown * _NODE_SECONDS
         seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices
-        return seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in counted))
+        return reasoning + seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in counted))
+
+    def _trace_seconds(self, speed: Speed, budget: int) -> float:
+        """Return the seconds in which traces of the whole budget are generated, many side by side."""
+        from bench.model.trace_decoder import LEAST_BYTES
+
+        lm = self.reader.lm
+        limits = default_batch_limits(*lm.devices, dtype=lm.dtype)
+        fitting = max(limits.bytes, LEAST_BYTES) // max(1, speed.kv_bytes * budget)
+        rooms = max(1, min(_ALONE if limits == ALONE else limits.sequences, fitting))
+        n = len(self.split_data.questions) * (1 + sum(each.n for each in self.reader.sampled_traces(self.signals)))
+        passes, tokens = math.ceil(n / rooms) * budget, n * budget
+        return speed.seconds(passes, tokens, tokens * rooms * budget // 2) + tokens * speed.greedy
 
 
 def generate_texts(

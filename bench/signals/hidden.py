@@ -39,6 +39,7 @@ _CONTINUATIONS = {
     At.GOLD_PREDICTING: Continuations(gold=True),
     At.WRONG_PREDICTING: Continuations(wrong=True),
     At.QUERY_END: Continuations(AnswerSpan.ANSWER_END, turns=frozenset({_QUERY})),
+    At.STEP_END: Continuations(steps=True),
 }
 _PREDICTED_TEXTS = {At.ANSWER_PREDICTING: Of.ANSWER, At.GOLD_PREDICTING: Of.GOLD, At.WRONG_PREDICTING: Of.WRONG}
 """Position of hidden states -> kind of text that they predict, one token per state."""
@@ -56,7 +57,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def continuations(self) -> Continuations:
-        """What the model reads after the prompt: the answer, options, the samples, or the self-check query."""
+        """What the model reads: the answer, options, samples or self-check query, or the trace in the prompt."""
         if self.signal.at is At.SAMPLE_END:
             samples = frozenset({self.signal.samples})
             return Continuations(samples=samples, sample_ends=samples)
@@ -77,8 +78,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def ragged(self) -> bool:
-        """True if a question has one row for each token of a text; False for one state, or a mean, per question."""
-        return self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None
+        """True if a question has one row for each token or step; False for one state, or a mean, per question."""
+        return self.signal.at is At.STEP_END or (self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None)
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals from which the states are taken.
@@ -92,8 +93,11 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model can't read the self-check query; None if it can, or if the states need no query."""
-        return prompts.query_unsupported_reason(task) if self.signal.at is At.QUERY_END else None
+        """Return why there is no self-check query, no trace, or no reading of samples; None if that is not needed."""
+        if self.signal.at is At.QUERY_END:
+            return prompts.query_unsupported_reason(task)
+        reasons = {At.STEP_END: prompts.no_traces_reason, At.SAMPLE_END: prompts.no_sample_states_reason}
+        return reasons.get(self.signal.at)
 
     def name(self, settings: PromptSettings, seed: int) -> str:
         """Return the signal's name in store keys.
@@ -141,6 +145,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
         at, item = self.signal.at, batch.items[i][m]
         if at is At.PROMPT_END:
             return [i]
+        if at is At.STEP_END:
+            return list(batch.steps[i])
         if at is At.ANSWER_END:
             return batch.answer_path(i)[1:] if self.signal.pool else batch.answer_path(i)[-1:]
         if at is At.SAMPLE_END:
@@ -166,6 +172,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         Last-layer states that predict tokens fit the synthetic output head, which gives these tokens large logits.
         """
         last = self.signal.depth == 1.0
+        if self.signal.at is At.STEP_END:
+            steps = data.trace_steps
+            return Ragged(data.layer_states(repr(self.signal), np.repeat(data.certainty, np.diff(steps))), steps)
         if self.ragged:
             text = data.texts[_PREDICTED_TEXTS[self.signal.at]]
             certainty = np.repeat(data.certainty, text.ids.lengths)

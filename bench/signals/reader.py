@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from bench.model.devices import ALONE, default_batch_limits, default_budget, dev
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
+from bench.prompts.traces import end_counts, is_empty
 from bench.signals.definition import continuations_of, definition, pass_definitions, required_stored_signals
 from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, generate_texts
@@ -40,8 +41,25 @@ _MAX_ATTEMPTS = 3
 """Number of attempts to find a shard that no other run changes meanwhile. After them the shard is computed, even if
 another run has stored some of its signals."""
 
+_PIECE, _LARGE_PIECE = 32, 256
+"""Number of traces that are generated and stored together: on a CPU by a large model, and otherwise."""
+_TRACES = "traces"
+"""Name of traces in store keys."""
+_TRACE = 256
+"""Number of tokens of a trace that take as long to read as a prompt; shards are the smaller, the longer traces are."""
+
 _StoreLookup = tuple[list[Entry], ShardTask | None]
 """Store entries of a shard, and the task that computes what they lack; None if they lack nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class TracePiece:
+    """Questions of a shard whose traces are generated together and stored as one entry."""
+
+    sampling: Samples | None
+    """Sampling settings; None for greedy traces."""
+    kind: str
+    items: list[ModelInput]
 
 
 @dataclass
@@ -59,6 +77,8 @@ class Reader:
     """Number of prompts of a large split that are tokenised if a run is only planned; None to tokenise all."""
     engine: Engine | None = None
     """Engine that computes missing shards; None to compute them in this process."""
+    file_has_traces: bool = False
+    """Whether answers come from a file, of which at least one has a reasoning trace."""
     forward_tokens: int = 0
     """Number of token positions that the model read for this reader. Answers and signals from the store cost none."""
     peak_memory_mb: float = 0.0
@@ -93,12 +113,15 @@ class Reader:
     def nondefault_settings(self) -> dict[str, object]:
         """Settings of the model that are not the usual ones.
 
-        They are `enable_thinking`, off where the chat template takes it; `parallel` of a server's model, and `answers`
-        if such a model only writes these; a tokenizer that the user named; the dtype unless it is float32; and the
-        token budget of a forward pass unless it is the device's default. In float32, where answers don't depend on the
-        budget, it is left out.
+        They are `enable_thinking`, off where the chat template takes it, or `thinking`, how the model is made to
+        reason; `parallel` of a server's model, and `answers` if such a model only writes these; a tokenizer that the
+        user named; the dtype unless it is float32; and the token budget of a forward pass unless it is the device's
+        default. In float32, where answers don't depend on the budget, it is left out.
         """
+        thinking = self.lm.chat.thinking
         settings: dict[str, object] = {"enable_thinking": False} if self.lm.chat.takes_thinking else {}
+        if thinking is not None:
+            settings = {"thinking": thinking.kind}
         server = self.lm if self.served_answers is None else self.served_answers.server
         settings |= {} if server is self.lm else {"answers": f"{SERVER}{server.label}"}
         if server.parallel is not None:
@@ -114,7 +137,10 @@ class Reader:
     @cached_property
     def prompts(self) -> PromptTokeniser:
         """Tokeniser of the prompts."""
-        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample, self.lm.shard_divisor)
+        divisor = self.lm.shard_divisor
+        if divisor > 1 and self.lm.chat.thinking is not None:  # prompts are longer by their traces
+            divisor *= 1 + self.lm.chat.thinking.budget // _TRACE
+        return PromptTokeniser(self.lm.chat, self.lm.context, self.protocol, self.sample, divisor, self.file_has_traces)
 
     def open(
         self, where: TaskSplit, task: Task, questions: list[Question], released: Mapping[str, Released] | None = None
@@ -129,7 +155,7 @@ class Reader:
         """
         answers = released or {}
         shards = self.prompts.shards(task, questions, answers, self.progress, str(where))
-        return SplitData(where, task, questions, shards, answers)
+        return self._with_counts(SplitData(where, task, questions, shards, answers))
 
     def prompt_settings(self, split_data: SplitData, signals: frozenset[Signal] = frozenset()) -> PromptSettings:
         """Return the prompt settings that all questions of a split share, for its `requested` signals and `signals`."""
@@ -148,18 +174,23 @@ class Reader:
         """Return the model's input for each question of a shard; without `answers` the model generates the answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
         query_prompts = None  # None: the query conversation begins with the answered prompt, as in most templates
-        if continuations.turns and not self._continues(task):
+        # a turn after an answer with a trace is appended to the stored ids, since templates drop earlier traces
+        traced = shard.ends is not None or any(map(len, shard.traces or ()))
+        if continuations.turns and not traced and not self._continues(task):
             released = [split_data.released.get(question.id) for question in questions]
             prompts = [
                 (record and record.prompt) or self.prompts.prompt(task, question, shots)
                 for question, shots, record in zip(questions, shard.shown, released, strict=True)
             ]
             query_prompts = self.lm.chat.before_answers(prompts, self.protocol)
-            if shard.traces is not None:
-                query_prompts = [np.concatenate(pair) for pair in zip(query_prompts, shard.traces, strict=True)]
         is_choice = task.format is Format.CHOICE
         reads_options = (continuations.gold or continuations.wrong) and not is_choice
         options_of = self.prompts.options(task, questions) if reads_options else [[] for _ in questions]
+        bounds = [shard.trace_bounds(i) for i in range(len(questions))]
+        steps = [
+            [start + k for k in self.prompts.trace_steps(shard.prompts[i][start:stop])] if continuations.steps else []
+            for i, (start, stop) in enumerate(bounds)
+        ]
         return [
             ModelInput(
                 shard.prompts[i],
@@ -168,6 +199,8 @@ class Reader:
                 gold=options[question.gold] if options else NOTHING,
                 wrong=tuple(ids for k, ids in enumerate(options) if k != question.gold),
                 query_prompt=None if query_prompts is None else query_prompts[i],
+                trace=bounds[i],
+                steps=steps[i],
                 id=question.id,
             )
             for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
@@ -177,8 +210,12 @@ class Reader:
 
     def find(self, split_data: SplitData, signals: frozenset[Signal]) -> int:
         """Return for how many shards the store lacks the answers or some of the given signals."""
+        if self.generates_traces(split_data):
+            if not all(self.store.entries(piece.kind) for piece in self.trace_pieces(split_data, signals)):
+                return len(split_data.shards)
+            split_data = self._with_traces(split_data, signals)
         settings = self.prompt_settings(split_data, signals)
-        sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
+        sources = self.stored_signals(signals, split_data)
         names = self._names(split_data, sources, settings)
         missing = 0
         for shard, shard_names in zip(split_data.shards, names, strict=True):
@@ -215,6 +252,89 @@ class Reader:
             self._probe_texts[key] = generate_texts(self.lm, split_data.shards[0].prompts, settings, samplings)
         return self._probe_texts[key]
 
+    def stored_signals(self, signals: frozenset[Signal], split_data: SplitData) -> frozenset[Signal]:
+        """Return the stored signals from which signals are computed, without samples that have traces of their own."""
+        limit = self.prompts.max_new_tokens(split_data.task)
+        sources = required_stored_signals(signals, split_data.task.format, limit)
+        if self.prompts.thinking is None:
+            return sources
+        return frozenset(source for source in sources if not continuations_of([source]).samples)
+
+    # --- reasoning traces ---------------------------------------------------------------------------------------------
+
+    def generates_traces(self, split_data: SplitData) -> bool:
+        """Return whether the model reasons before the answers of a split, which are not those of a file."""
+        return self.prompts.thinking is not None and not split_data.released
+
+    def sampled_traces(self, signals: frozenset[Signal]) -> list[Samples]:
+        """Return the settings with which traces are sampled for some signals."""
+        # as for an open task: a choice task without traces samples letters from logits, and stores no samples
+        return sorted(continuations_of(required_stored_signals(signals, Format.OPEN, 2)).samples, key=repr)
+
+    def _with_traces(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
+        """Return the split with reasoning traces from the store in its prompts; missing ones are generated first."""
+        from bench.model.trace_decoder import Traces, TraceText, trace_texts
+
+        thinking = self.prompts.thinking
+        assert thinking is not None  # noqa: S101  # for the type checker
+        pieces = self.trace_pieces(split_data, signals)
+
+        def look_up(i: int) -> _StoreLookup:
+            piece = pieces[i]
+            names: dict[Signal, str] = {Traces(piece.sampling): _TRACES}
+            if entries := self.store.entries(piece.kind):
+                return entries, None
+            where, settings = str(split_data.where), self.prompt_settings(split_data)
+            return [], ShardTask(i, where, piece.kind, (), piece.items, settings, names, self.seed, thinking=thinking)
+
+        tokens = [len(piece.items) * Traces(piece.sampling).n * thinking.budget for piece in pieces]
+        stored = self._complete(f"reason {split_data.where}", tokens, look_up)
+        generated: dict[Samples | None, list[list[TraceText]]] = {}
+        for piece, entries in zip(pieces, stored, strict=True):
+            generated.setdefault(piece.sampling, []).extend(trace_texts(**load_signal(entries, _TRACES)))
+        shards, greedy = [], iter(generated[None])
+        for shard in split_data.shards:
+            texts = [text for (text,) in islice(greedy, len(shard.rows))]
+            traces = [np.asarray(text.trace, dtype=np.int32) for text in texts]
+            shards.append(shard.with_traces(thinking, traces, [text.end for text in texts]))
+        entries = [entry for part in stored for entry in part]
+        return self._with_counts(replace(split_data, shards=shards, generated=generated, trace_entries=entries))
+
+    def trace_pieces(self, split_data: SplitData, signals: frozenset[Signal]) -> list[TracePiece]:
+        """Return the pieces of a split in which traces are generated and stored, greedy ones first."""
+        from bench.model.extractor import VERSION
+
+        pieces, limit, thinking = [], self.prompts.max_new_tokens(split_data.task), self.prompts.thinking
+        fields = {
+            "weights": self.lm.fingerprint, "dtype": str(self.lm.dtype), "attention": self.lm.attention,
+            "thinking": thinking and thinking.fields(), "extractor": VERSION, **self.arithmetic,
+        }  # fmt: skip
+        for sampling in (None, *self.sampled_traces(signals)):
+            most = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
+            size = max(1, most // (1 if sampling is None else sampling.n))
+            for shard in split_data.shards:
+                ids = [split_data.questions[row].id for row in shard.rows]
+                for first in range(0, len(ids), size):
+                    rows = range(first, min(first + size, len(ids)))
+                    items = [ModelInput(shard.without_traces(i), 0, id=ids[i]) for i in rows]
+                    key: dict[str, object] = {"prompts": digest_arrays([item.prompt for item in items])}
+                    if sampling is not None:
+                        key |= {"sampling": repr(sampling), "drawn by": [ids[i] for i in rows], "seed": self.seed}
+                        key["answer"] = limit
+                    pieces.append(TracePiece(sampling, f"readings/{key_of({**fields, **key, 'traces': True})}", items))
+        return pieces
+
+    def _with_counts(self, split_data: SplitData) -> SplitData:
+        """Return the split with the numbers of odd traces among its `counts`."""
+        thinking, shards = self.prompts.thinking, split_data.shards
+        traces = [trace for shard in shards for trace in shard.traces or ()]
+        empty = sum(is_empty(self.lm.chat.decode(trace.tolist())) for trace in traces)
+        counts = {"answers without a trace, in a file where others have one": empty * (empty < len(traces))}
+        if thinking is not None:
+            counts = end_counts(thinking, [end for shard in shards for end in shard.ends or ()], empty)
+            counts["outputs with a second end marker, divided at the first"] = sum(shard.several for shard in shards)
+        return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
+
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
         """Return the split with its answers and signals from the store; missing ones are computed and stored first.
 
@@ -222,9 +342,11 @@ class Reader:
             split_data: a split that `open` returned.
             signals: the signals that methods read.
         """
+        if self.generates_traces(split_data):
+            split_data = self._with_traces(split_data, signals)
         split_data = replace(split_data, requested=signals)
         settings = self.prompt_settings(split_data)
-        sources = required_stored_signals(signals, split_data.task.format, settings.max_new_tokens)
+        sources = self.stored_signals(signals, split_data)
         if self.served_answers is not None:
             split_data = self.served_answers.add(split_data, continuations_of(sources).samples, self)
         names = self._names(split_data, sources, settings)
@@ -248,7 +370,8 @@ class Reader:
             items = [replace(item, samples=sampled) for item, sampled in zip(task.items, samples, strict=True)]
             return entries, replace(task, items=items)
 
-        entries_by_shard = self._complete(f"read {split_data.where}", split_data.shards, look_up)
+        totals = [shard.prompts.total for shard in split_data.shards]
+        entries_by_shard = self._complete(f"read {split_data.where}", totals, look_up)
         answers = [
             load_answers(entries[0]) if shard.given is None else shard.given
             for shard, entries in zip(split_data.shards, entries_by_shard, strict=True)
@@ -273,7 +396,8 @@ class Reader:
             task = self._task(split_data, i, kind, [], names, split_data.answer_ids[i])
             return [], replace(task, stage="adapter_predictions", adapter=resolved, held=None)
 
-        bundles = self._complete(f"read {split_data.where} adapted", split_data.shards, look_up)
+        totals = [shard.prompts.total for shard in split_data.shards]
+        bundles = self._complete(f"read {split_data.where} adapted", totals, look_up)
         names_by_shard = [names] * len(bundles)
         return replace(split_data, signals=frozenset(names), names=names_by_shard, bundles=bundles, adapter=adapter)
 
@@ -296,26 +420,26 @@ class Reader:
         kinds = [f"{self._kind(shard, settings)}-adapted" for shard in split_data.shards]
         return names, [(kind, key_of(fields)) for kind, fields in zip(kinds, key_fields, strict=True)]
 
-    def _complete(self, stage: str, shards: list[Shard], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
+    def _complete(self, stage: str, totals: list[int], look_up: Callable[[int], _StoreLookup]) -> list[list[Entry]]:
         """Return the store entries of each shard; missing answers and signals are computed and stored first.
 
         Args:
             stage: name of the stage on the progress bar.
-            shards: the shards of a split.
+            totals: number of tokens of each shard, for the progress bar.
             look_up: returns for the index of a shard its store entries, and the task that computes what they lack.
         """
         complete: dict[int, list[Entry]] = {}
         stored_entries: dict[int, list[Entry]] = {}
-        with self.progress.stage(stage, sum(shard.prompts.total for shard in shards), unit="tokens") as advance:
+        with self.progress.stage(stage, sum(totals), unit="tokens") as advance:
 
             def finish(i: int, entries: list[Entry]) -> None:
                 complete[i] = entries
-                advance(shards[i].prompts.total)
+                advance(totals[i])
                 release_free_memory()
 
             def missing(*, recompute: bool) -> Iterator[ShardTask]:
                 """Yield a task for each incomplete shard; the store is searched only when the task is requested."""
-                for i in range(len(shards)):
+                for i in range(len(totals)):
                     if i not in complete:
                         stored_entries[i], task = look_up(i)
                         if task is None:
@@ -331,9 +455,9 @@ class Reader:
                         entry = result.entry or (self.store.get(task.kind, result.key) if result.key else None)
                         if entry is not None:  # else another run stored some signals: look the shard up again
                             finish(task.number, [*stored_entries[task.number], entry])
-                if len(complete) == len(shards):
+                if len(complete) == len(totals):
                     break
-        return [complete[i] for i in range(len(shards))]
+        return [complete[i] for i in range(len(totals))]
 
     def _names(
         self, split_data: SplitData, signals: frozenset[Signal], settings: PromptSettings
@@ -425,6 +549,7 @@ class Reader:
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
             **({"samples": [digest_arrays(sampled) for sampled in shard.samples]} if shard.samples else {}),
+            **({"traces": digest_arrays(shard.traces)} if shard.traces and any(map(len, shard.traces)) else {}),
             "extractor": VERSION,
             **self.arithmetic,
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, TokenScores
+from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, Task, TokenScores
 from bench.model.continuation_specs import Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.prompts.shards import PromptTokeniser
     from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
@@ -67,6 +68,10 @@ class SamplesDefinition(PassDefinition[Samples]):
             ]
             for i, group in enumerate(batch.items)
         ]
+
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Return why tokens of samples can't be read; None if they can."""
+        return prompts.no_sample_states_reason
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: log-probabilities of its own tokens; of letters, whole distributions."""
@@ -134,6 +139,13 @@ def join_texts(texts: Sequence[Sequence[npt.NDArray[Any]]]) -> Ragged:
 
 def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
     """Yield the token ids of each question's samples, in the order of `split.rows`."""
+    if split.prompts.thinking is not None:  # each follows a trace of its own
+        generated = split.split_data.generated.get(sampling)
+        if generated is not None:
+            yield from ([text.answer for text in generated[place]] for place in split.positions)
+        else:
+            yield from (sampled[: sampling.n] for sampled in split.samples or ())
+        return
     if split.settings.max_new_tokens == 1:
         for letters, _ in sample_letters(split, sampling):
             yield from letters

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import AdapterRef, BoolArray, FloatArray, Format, IntArray, Question, Signal, Task, UserError
+from bench.api import AdapterRef, BoolArray, FloatArray, Format, IntArray, Question, Samples, Signal, Task, UserError
 from bench.api.question import Answer, Released
 from bench.data.splits import TaskSplit
 from bench.prompts.front_coding import Ids
@@ -23,6 +23,7 @@ from bench.store.disk_cache import Entry, digest_arrays, key_of
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
+    from bench.model.trace_decoder import TraceText
     from bench.prompts.prompt_settings import PromptSettings
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ class SplitData:
     """Store entries of each shard, which have its answers and signals."""
     answer_ids: list[list[Ids]] = field(default_factory=list)
     """Token ids of each shard's answers."""
+    generated: Mapping[Samples | None, list[list[TraceText]]] = field(default_factory=dict)
+    """Sampling settings, or None -> the texts with traces that were generated with them, or greedily, for each question
+    in the order of the shards. Empty if the model does not reason, or if the answers are from a file."""
+    trace_entries: list[Entry] = field(default_factory=list)
+    """Store entries of generated traces."""
     adapter: AdapterRef | None = None
     """Adapter with which the model read the self-check query; None without one."""
 
@@ -153,7 +159,8 @@ class SplitData:
 
     def digest(self) -> str:
         """Return a digest of answers, labels and signals, for the cache keys of fitted methods."""
-        files = [sorted(entry.manifest["files"].items()) for shard in self.bundles for entry in shard]
+        bundles = [*self.bundles, self.trace_entries]
+        files = [sorted(entry.manifest["files"].items()) for shard in bundles for entry in shard]
         judge: dict[str, object] = {"samples compared by": self.compared_by} if self.compared_by else {}
         if self.related_by:
             judge["samples related by"] = sorted((repr(signal), name) for signal, name in self.related_by.items())
@@ -191,10 +198,20 @@ class StoredSplit:
 
     def pairs(self) -> Iterator[tuple[Ids, Ids]]:
         """Yield the token ids of prompt and answer of every selected question."""
+        for i, k in self._places():
+            yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
+
+    def traces(self) -> Iterator[Ids]:
+        """Yield the token ids of every selected question's reasoning trace, which may be empty."""
+        for i, k in self._places():
+            traces = self.split_data.shards[i].traces
+            yield np.zeros(0, dtype=np.int32) if traces is None else traces[k]
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Yield for every selected question the index of its shard, and its index in the shard."""
         firsts = np.cumsum([0, *(len(shard.rows) for shard in self.split_data.shards)])
         shards = np.searchsorted(firsts, self.positions, side="right") - 1
-        for i, k in zip(shards.tolist(), (self.positions - firsts[shards]).tolist(), strict=True):
-            yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
+        yield from zip(shards.tolist(), (self.positions - firsts[shards]).tolist(), strict=True)
 
     @cached_property
     def positions(self) -> IntArray:

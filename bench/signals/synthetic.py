@@ -57,7 +57,7 @@ class SyntheticQuestions:
     options: IntArray
     """`(n,)` number of options of each question."""
     texts: Mapping[Of, Texts]
-    """Answers, gold answers and wrong options, with their hidden states."""
+    """Answers, traces, gold answers and wrong options, with their hidden states."""
     letters: int = LETTERS
     """Largest number of options of a question; the option letters are the token ids from 0 on."""
     limit: int = 1
@@ -71,6 +71,12 @@ class SyntheticQuestions:
         """`(n, d)` hidden states of the last layer at the prompts' ends."""
         answers = self.texts[Of.ANSWER]
         return answers.states[answers.ids.offsets[:-1]]
+
+    @property
+    def trace_steps(self) -> IntArray:
+        """`(n + 1,)` offsets of the steps of the traces: one step for up to eight tokens of a trace."""
+        steps: IntArray = np.concatenate([[0], np.cumsum(-(-self.texts[Of.TRACE].ids.lengths // 8))])
+        return steps
 
     @property
     def output_head(self) -> FloatArray:
@@ -240,7 +246,11 @@ def make_batch(
     gold = Texts(Ragged.of([ids for ids, _ in golds]), np.concatenate([states for _, states in golds]))
     ids, states, owner = (Ragged.of(each) for each in zip(*wrongs, strict=True))
     wrong = Texts(Ragged(ids.values, ids.offsets, owner.values), states.values)
-    texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong}
+    drawn = np.random.default_rng([seed, *b"traces"])  # its own, so that other signals stay what they are
+    sizes = np.maximum(2, drawn.normal(24 - 8 * certainty, 4)).astype(np.int64)  # shorter if the certainty is higher
+    tokens = drawn.integers(0, model.vocab_size, int(sizes.sum()))
+    traces = Texts(_ragged(tokens, sizes), last_states(drawn, tokens, np.repeat(certainty, sizes), model))
+    texts = {Of.ANSWER: answers, Of.GOLD: gold, Of.WRONG: wrong, Of.TRACE: traces}
     limit = 1 if fmt is Format.CHOICE else longest
     data = SyntheticQuestions(rng, certainty, prompts, options, texts, limit=limit, seed=seed, model=model)
     ordered = sorted(signals, key=repr)  # a set's order changes from process to process

@@ -34,7 +34,9 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         return self.signal.of in {Of.ANSWER, Of.QUERY}
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why the model can't read the self-check query; None if it can, or if the token ids need no query."""
+        """Return why there is no self-check query, or no trace; None if there is, or if the token ids need none."""
+        if self.signal.of is Of.TRACE:
+            return prompts.no_traces_reason
         return prompts.query_unsupported_reason(task) if self.signal.of is Of.QUERY else None
 
     def column(self, split: StoredSplit) -> Ragged:
@@ -44,6 +46,8 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
             UserError: a question has no wrong option, if these are requested; or only one option, if all are requested.
         """
         id_rows, owners = [], []
+        if self.signal.of is Of.TRACE:
+            return Ragged.of([trace.astype(np.int64) for trace in split.traces()])
         if self.signal.of not in OPTIONS:
             for prompt, answer in split.pairs():
                 parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.settings.suffix]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
+from bench.api import Format, Of, Ragged, Task, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability, Scored
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bench.model.decode_batch import DecodeBatch
     from bench.prompts.prompt_settings import PromptSettings
+    from bench.prompts.shards import PromptTokeniser
     from bench.signals.server_extractor import QuestionRequests
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
@@ -47,6 +48,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """What the model reads after the prompt: answer, samples or options, each without its last token."""
         return {
             Of.ANSWER: Continuations(AnswerSpan.ANSWER_PREDICTING),
+            Of.TRACE: Continuations(trace=True),
             Of.SAMPLES: Continuations(samples=frozenset({self.signal.samples})),
             Of.OPTIONS: Continuations(),
             Of.GOLD: Continuations(gold=True),
@@ -63,6 +65,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """Arrays without rows for an empty answer; None for other texts, which are scored in any case."""
         return self._empty_scores() if self.signal.of is Of.ANSWER else None
 
+    def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
+        """Return why answers have no trace, or why tokens of samples can't be read; None for other texts."""
+        reasons = {Of.TRACE: prompts.no_traces_reason, Of.SAMPLES: prompts.no_sample_states_reason}
+        return reasons.get(self.signal.of)
+
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored signals from which the scores are taken.
 
@@ -73,7 +80,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if of is Of.SAMPLES:
             ids = sample_sources(self.signal.samples, max_new_tokens)
             return ids if max_new_tokens == 1 else (self, *ids)
-        if of is Of.ANSWER or choice == (of is Of.OPTIONS):
+        if of in {Of.ANSWER, Of.TRACE} or choice == (of is Of.OPTIONS):
             return (self,)
         return (self._with_texts(Of.OPTIONS),) if choice else (self._with_texts(Of.GOLD), self._with_texts(Of.WRONG))
 
@@ -96,7 +103,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         import torch
 
-        per_item = self.signal.of is not Of.ANSWER  # questions of one prompt share its answer only
+        # questions of one prompt share its answer and trace only
+        per_item = self.signal.of not in {Of.ANSWER, Of.TRACE}
         places = [(i, m) for i, group in enumerate(batch.items) for m in range(len(group) if per_item else 1)]
         of, letters, items = self.signal.of, batch.settings.letter_ids, batch.items
         texts: list[Sequence[Ids]] = [
@@ -104,16 +112,24 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             if of is Of.SAMPLES
             else list(letters[: items[i][m].options, None])
             if of is Of.OPTIONS
+            else [items[i][m].prompt[slice(*items[i][m].trace)]]
+            if of is Of.TRACE
             else {Of.ANSWER: [batch.answers[i]], Of.GOLD: [items[i][m].gold], Of.WRONG: items[i][m].wrong}[of]
             for i, m in places
         ]
         sizes = [sum(map(len, group)) for group in texts]
-        nodes = [
-            node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation_nodes(i, group)
-        ]
         flat = np.concatenate([NO_IDS, *(ids for group in texts for ids in group)])
+        nodes: Sequence[int] = range(len(flat))
+        if of is not Of.TRACE:
+            nodes = [
+                node for (i, _), group in zip(places, texts, strict=True) for node in batch.continuation_nodes(i, group)
+            ]
         pairs = dict.fromkeys(zip(nodes, flat.tolist(), strict=True))  # shared prefixes of the texts are scored once
-        states = batch.states(1.0, [node for node, _ in pairs])
+        if of is Of.TRACE:
+            assert batch.trace_states is not None  # noqa: S101  # the extractor keeps them for this signal
+            states = batch.trace_states
+        else:
+            states = batch.states(1.0, [node for node, _ in pairs])
         ids = batch.ids_of(np.asarray([token for _, token in pairs], dtype=np.int32))
         parts = []
         for first in range(0, max(1, len(ids)), CHUNK):
@@ -137,6 +153,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         Scores of samples have no entropy, so they serve the signal `Samples` alone; those of letters have it.
         """
+        if self.signal.of is Of.TRACE or self.signal.mean_of:
+            return Ability.STATES
         if self.signal.of is Of.SAMPLES:
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
         return Ability.WHOLE | Ability.GIVEN
@@ -170,15 +188,16 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _empty_scores(self) -> Arrays:
         import torch
 
-        return _scores(torch.zeros(0, self.signal.top + 1), torch.zeros(0, dtype=torch.long), self.signal)
+        most = max(self.signal.top, self.signal.mean_of)
+        return _scores(torch.zeros(0, most + 1), torch.zeros(0, dtype=torch.long), self.signal)
 
     def _check(self, logits: torch.Tensor) -> None:
-        if self.signal.top > logits.shape[-1]:
+        if max(self.signal.top, self.signal.mean_of) > logits.shape[-1]:
             raise UserError(f"{self.signal!r}: expected at most {logits.shape[-1]} tokens, the whole vocabulary")
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `TokenScores.dtype`, `(t_i,)` for each question."""
-        if self.signal.of is Of.ANSWER:
+        if self.signal.of in {Of.ANSWER, Of.TRACE}:
             return self.stored(split)
         if self.signal.of is Of.SAMPLES:
             return self._sampled(split)
@@ -265,6 +284,8 @@ def _scores(logits: torch.Tensor, ids: torch.Tensor, signal: TokenScores, rows: 
     scores = {"entropy": entropy}
     if signal.divergence:
         scores["divergence"] = _divergence(log_probabilities)
+    if signal.mean_of:
+        scores["top_mean"] = log_probabilities.topk(signal.mean_of, dim=-1).values.mean(dim=-1)
     if signal.top:
         likeliest = log_probabilities.topk(signal.top, dim=-1)
         scores |= {"top_ids": likeliest.indices, "top_log_probabilities": likeliest.values}

@@ -21,6 +21,7 @@ from bench.model.devices import device_class
 from bench.model.memory import peak_memory_mb, release_free_memory
 from bench.model.specs import label_of
 from bench.prompts.prompt_settings import PromptSettings
+from bench.prompts.traces import Thinking
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
@@ -58,6 +59,8 @@ class ShardTask:
     costs."""
     adapter: AdapterRef | None = None
     """Adapter with which the model runs; None without one."""
+    thinking: Thinking | None = None
+    """How traces end, if the task is to generate traces: `names` then has one `Traces` alone. None for signals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +195,7 @@ class Worker:
         from bench.model.extractor import Extractor
         from bench.model.server_model import ServerModel
         from bench.model.token_sampling import uniform_numbers
+        from bench.model.trace_decoder import TraceDecoder, Traces
         from bench.signals.server_extractor import ServerExtractor
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
@@ -203,14 +207,22 @@ class Worker:
 
                 self._adapter_stack.enter_context(apply_adapter(self.lm, task.adapter))
             self._adapter = task.adapter
-        items, limit = task.items, task.settings.max_new_tokens
-        if n := max((sampling.n for sampling in continuations_of(task.names).samples), default=0):
+        items, limit, decoder = task.items, task.settings.max_new_tokens, None
+        if task.thinking is None:
+            n = max((sampling.n for sampling in continuations_of(task.names).samples), default=0)
+        else:
+            (traces,) = (name for name in task.names if isinstance(name, Traces))
+            decoder = TraceDecoder(self.lm, task.settings, task.thinking, traces)
+            n, limit = 0 if traces.sampling is None else traces.n, decoder.longest + 1
+        if n:
             items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
         journal: Path | None = None
         if isinstance(self.lm, ServerModel):
             journal = self.store.root / "asked" / f"{key_of({'shard': task.kind})[:32]}.jsonl"
             specs = pass_definitions(task.names)
             measured = ServerExtractor(self.lm, task.settings, specs, task.seed).extract(items, journal)
+        elif decoder is not None:
+            measured = decoder.extract(items)
         else:
             measured = Extractor(self.lm, task.settings, pass_definitions(task.names), task.stage).extract(items)
         fields = {"signals": sorted(task.names.values()), "answers": digest_arrays(measured.answers)}

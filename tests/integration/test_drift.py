@@ -73,7 +73,11 @@ def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options:
             "A's prompts begin with up to 1 begin tokens, B's with up to 2",
         ),
         (edited("chat_template.jinja", "{{ bos_token }}", ""), ["BOS"], "B's with up to 0"),
-        (edited("tokenizer.json", r"\\p{L}+ ?|", r"\\p{L}+|"), ["tokenizer"], "prompts have other token ids for the same text"),
+        (
+            edited("tokenizer.json", r"\\p{L}+ ?|", r"\\p{L}+|"),
+            ["tokenizer"],
+            "prompts have other token ids for the same text",
+        ),
         (rounded, ["weights or precision"], "with weights in float32 and float32; compare SHA-256"),
         (
             edited("config.json", '"max_position_embeddings": 16384', '"max_position_embeddings": 260'),
@@ -89,7 +93,9 @@ def test_drift_names_the_change(tmp_path: Path, change: Any, causes: list[str], 
     found = compare_sides(*read(tmp_path, TINY, tmp_path / "copy"))
     assert list(found["causes"]) == causes
     assert says in "".join(found["causes"].values())
-    assert found["steps"]["prompts"]["equal"] == (12 if not causes or causes[0] not in {"template", "cut context"} else 0)
+    assert found["steps"]["prompts"]["equal"] == (
+        12 if not causes or causes[0] not in {"template", "cut context"} else 0
+    )
     (method,) = found["methods"]
     assert (method["worst"] == 0) == (not causes)
 
@@ -110,7 +116,9 @@ def test_drift_finds_another_sampler(
 
     def complete(body: dict[str, Any]) -> dict[str, Any]:
         is_changed = "seed" in body if "temperature" in change else body["temperature"] == 0 and "grammar" not in body
-        return LlamaServer.complete(server, {**body, **(change if "temperature" in change else {"logit_bias": bias})} if is_changed else body)
+        return LlamaServer.complete(
+            server, {**body, **(change if "temperature" in change else {"logit_bias": bias})} if is_changed else body
+        )
 
     monkeypatch.setattr(server, "complete", complete)
     found = compare_sides(*read(tmp_path, "tiny", server.url, task=task, limit=14))

@@ -15,7 +15,7 @@ from tests.kit import command
 
 Rows = dict[str, dict[str, Any]]
 """Method -> its result."""
-WORKING = ("Plan: ", "Label budgets on ", "  ", "prompts ", "read ")
+WORKING = ("Plan: ", "Label budgets on ", "  ", "prompts ", "read ", "reason ")
 """How lines begin that tell of work; stages that take long are told, on a busy machine also short ones."""
 
 

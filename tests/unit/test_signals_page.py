@@ -47,7 +47,7 @@ def _said(value: object) -> str:
 
 
 def _tuple(value: tuple[object, ...]) -> str:
-    return "(" + ", ".join(f'"{part}"' for part in value) + ")"
+    return "(" + ", ".join(_said(part) for part in value) + ")"
 
 
 def test_the_methods_on_the_page_keep_every_rule(tmp_path: Path) -> None:
@@ -67,3 +67,12 @@ def test_the_methods_on_the_page_keep_every_rule(tmp_path: Path) -> None:
         results = check_plugin(path)
         assert len(results) > 20
         assert [result for result in results if not result.ok] == []
+
+
+def test_the_method_on_the_page_of_traces_is_short_and_keeps_every_rule(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert written.count("\n") <= 30
+    path = tmp_path / "trace_entropy.py"
+    path.write_text(written, encoding="utf-8")
+    assert [result for result in check_plugin(path) if not result.ok] == []

@@ -10,7 +10,7 @@ from bench.report.grouping import Group, common_corpus, common_settings, tuning_
 from bench.report.tables.origins import Origins
 from bench.report.text import count, join, percent, plain, range_text
 from bench.results.files import base_of
-from bench.results.row import ResultRow
+from bench.results.row import AFTER_TRACES, ResultRow
 
 MANY = 100
 """Number of questions below which the caption warns."""
@@ -33,9 +33,9 @@ def build_facts(group: Group, origins: Origins) -> tuple[str, ...]:
 
 
 def title_of(rows: Sequence[ResultRow]) -> str:
-    """Return the title of a table: model and task, and what methods learned on if a run's `--train-on` named it."""
-    corpus = common_corpus(rows)
-    return f"{rows[0].model} on {rows[0].task}" + (f", learned on {corpus}" if corpus else "")
+    """Return the title of a table: model and task, traces before answers, and the corpus of a run's `--train-on`."""
+    corpus, (_, traces, limit) = common_corpus(rows), rows[0].answers_source.partition(AFTER_TRACES)
+    return f"{rows[0].model} on {rows[0].task}{traces}{limit}" + (f", learned on {corpus}" if corpus else "")
 
 
 def too_few(rows: Sequence[ResultRow]) -> str:
@@ -122,7 +122,7 @@ def distinguishing_labels(tables: Sequence[Sequence[ResultRow]]) -> list[str]:
         words += [f"tuned, {tuning_budget(row)} configurations"] if tuning_budget(row) else []
         words += [f"protocol {row.protocol[:8]}"] if len({other.protocol for other in same}) > 1 else []
         if row.answers_source != _GENERATED and len({other.answers_source for other in same}) > 1:
-            words.append(f"answers from {row.answers_source}")
+            words.append(f"answers from {row.answers_source}".replace(f"answers from {_GENERATED} ", ""))
         words += [f"learned on {corpus}"] if (corpus := common_corpus(rows)) else []
         labels.append(plain(", ".join(words)))
     return labels

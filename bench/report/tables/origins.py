@@ -15,7 +15,7 @@ from bench.report.grouping import Key
 from bench.report.text import join
 from bench.results.files import base_of
 from bench.results.provenance import PLUGIN
-from bench.results.row import ResultRow
+from bench.results.row import AFTER_TRACES, ResultRow
 
 _REVISION_LENGTH = 12
 """Number of characters of a model revision that footnotes show."""
@@ -47,7 +47,7 @@ class Origins:
     @property
     def source_sentence(self) -> str:
         """Sentence that says where the answers come from; empty if all runs generated their own."""
-        sources = {row.answers_source for rows in self.runs.values() for row in rows}
+        sources = {row.answers_source.partition(AFTER_TRACES)[0] for rows in self.runs.values() for row in rows}
         return f"Answers are {join(sources)}." if sources - {"generate"} else ""
 
     def notes(self, key: Key) -> Iterator[str]:

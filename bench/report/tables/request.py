@@ -6,6 +6,7 @@ Example: `build_views(View(Path("results"), against=Against.PAPER), cache)` comp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bench.api import UserError
 from bench.report import recomputed, style
 from bench.report.selection import AverageOver, Layout, Selection, View
 from bench.report.standings.cache import StandingsReader
-from bench.report.tables import build, comparison, published
+from bench.report.tables import build, comparison, published, reasoning
 from bench.report.tables.choice import apply_selection, refuse_unknown_metrics, select_rows
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Table
@@ -48,7 +49,9 @@ def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lam
         return comparison.build(tables, view.compare)
     if view.against:
         tables = build.add_published(tables, published.read(view.results))
-    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+    views = build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+    paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
+    return replace(views, grids=[*views.grids, *paired])
 
 
 def tables_of(

@@ -63,6 +63,7 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         row = table.rows[0]
         limit = "" if row.limit is None else f"first {row.limit}"
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
+        source = source.replace("answers from generate ", "")
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
         corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)

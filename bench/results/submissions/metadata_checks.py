@@ -20,13 +20,13 @@ from bench.data.splits import TrainLimit
 from bench.metrics.recalibration import create_recalibrator
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
-from bench.results.row import ResultRow
+from bench.results.row import ResultRow, answers_after_traces
 from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, protocol_of
 from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "parallel", "train_on", "train_limit", "tune", LEAVE_OUT,
+    "parallel", "think_budget", "thinking", "train_on", "train_limit", "tune", LEAVE_OUT,
 })  # fmt: skip
 """Keys of `ResultRow.config` that are options of the run; the other keys are constants that deviate from the preset."""
 _ROUNDING = 1e-4
@@ -89,8 +89,9 @@ def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> 
             yield f"it deviates in {key}, which its file name does not carry (config); run it again"
         elif key not in row.deviations or settings[key] != row.deviations[key]:
             yield f"its config has {key} {settings[key]}, its deviations {row.deviations.get(key)}; run it again"
-    if row.answers_source != row.config.get("answers", "generate"):
-        yield f"its answers_source is {row.answers_source}, its config says {row.config.get('answers', 'generate')}"
+    source = answers_after_traces(row.config.get("answers", "generate"), row.config.get("think_budget"))
+    if row.answers_source != source:
+        yield f"its answers_source is {row.answers_source}, its config says {source}"
     if "train_limit" in row.config:
         try:
             limit = TrainLimit.parse(str(row.config["train_limit"]))
@@ -121,14 +122,15 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
         return
     size = task.card.sizes.get("test")
     n = (row.n or 0) + (row.n_undecided or 0)
-    if row.limit is None and row.answers_source == "generate" and n != size:
+    generated = "answers" not in row.config
+    if row.limit is None and generated and n != size:
         yield f"it has {n} questions, {row.task} has {size}; run the whole task"
     if task.format is Format.CHOICE:
         if row.judge is not None:
             yield f"its judge is {row.judge}, but answers to {row.task} are letters, which no judge grades"
         undecided = row.n_undecided
     else:
-        default = "release" if row.answers_source != "generate" else "match"
+        default = "match" if generated else "release"
         if "judge" not in row.config and row.judge != default:
             yield f"its judge is {row.judge}, which its file name does not carry (config): expected {default}"
         undecided = row.n_undecided if row.judge == "match" else None
@@ -191,7 +193,7 @@ def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[
     if alone is not None and (alone < 1 or (alone > n_read and RECALIBRATED not in row.method)):
         yield f"forward_tokens_alone is {alone:,}; expected at least 1 and at most the {n_read:,} tokens that were read"
     # each greedy token needs one input token; many samples may share one
-    written, fewest = row.generated_tokens_alone, int(row.answers_source == "generate")
+    written, fewest = row.generated_tokens_alone, int("answers" not in row.config)
     open_ended = RECALIBRATED in row.method or any(signal.drawn for signal in method.needs.fit | method.needs.predict)
     if written is not None and (written < fewest or (written > n_read and not open_ended)):
         most = "" if open_ended else f" and at most the {n_read:,} tokens that were read"

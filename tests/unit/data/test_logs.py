@@ -205,6 +205,17 @@ def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
     assert row["samples"] == ["Tudos"]
 
 
+def test_encrypted_reasoning_of_inspect_is_left_out_and_counted(tmp_path: Path) -> None:
+    def change(log: dict[str, Any]) -> None:
+        parts = [{"type": "reasoning", "reasoning": "gAAAA", "redacted": True}, {"type": "text", "text": "Rolor"}]
+        log["samples"][0]["output"]["choices"][0]["message"]["content"] = parts
+        log["samples"][0]["scores"] = {}
+
+    found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
+    assert found.redacted == 1
+    assert {"id": "atlas/test/0", "text": "Rolor"} in found.rows
+
+
 def test_conversation_is_found_by_the_last_user_message(tmp_path: Path) -> None:
     def change(log: dict[str, Any]) -> None:
         for i, sample in enumerate(log["samples"]):
