@@ -127,9 +127,8 @@ class Grader:
         else:
             contexts = _contexts(split_data, protocol)
             if split_data.where.split == "test" and not isinstance(self.judge, MatchJudge):
-                split_data = replace(
-                    split_data, counts={**split_data.counts, **self._measure_judge(split_data, contexts)}
-                )
+                measured = self._measure_judge(split_data, contexts)
+                split_data = replace(split_data, counts={**split_data.counts, **measured})
             cases = [JudgeCase(c, q.answer, text, q.accepted) for c, (q, text) in zip(contexts, pairs, strict=True)]
             verdicts = self.judge.verdicts(cases, f"judge {split_data.where}", self.reader.progress)
             judged = list(zip(pairs, verdicts, strict=True))

@@ -58,8 +58,9 @@ def commands_of_make_demo() -> list[str]:
 
 
 def row_of(name: str, table: str) -> list[str]:
-    """Words of a method's row, without its marks."""
-    (row,) = (line.split() for line in table.splitlines() if re.match(rf"{re.escape(name)}[¹²³⁴⁵⁶⁷⁸⁹˒]* ", line))
+    """Words of a method's row, without its marks; a line of the verdict may begin with the name, too."""
+    begin = rf"{re.escape(name)}[¹²³⁴⁵⁶⁷⁸⁹˒]* +[▸\d]"
+    (row,) = (line.split() for line in table.splitlines() if re.match(begin, line))
     return row
 
 

@@ -11,7 +11,7 @@ IMPORTS = '''"""A method that reads what others have said of an answer."""
 import numpy as np
 
 from bench.api import (
-    At, ConfidenceMethod, Followup, Hidden, Needs, Of, Related, Samples, Text, TokenScores, Unembedding, method,
+    At, AttentionRows, ConfidenceMethod, Followup, Hidden, Needs, Of, Related, Samples, Text, TokenScores, Unembedding, method,
 )
 '''
 ENTROPY = """
@@ -23,11 +23,14 @@ class SemanticEntropy(ConfidenceMethod):
     "Entropy over the meanings of samples."
     reference = "arXiv:2302.09664"
     related, scores = Related(samples=DRAWN), TokenScores(Of.SAMPLES, samples=DRAWN)
-    needs = Needs(predict=frozenset({related, scores, DRAWN}))
+    needs = Needs(predict=frozenset({related, scores, DRAWN, AttentionRows()}))
 
     def predict(self, batch):
         related, scores, samples = (batch[each] for each in (self.related, self.scores, DRAWN))
         assert (samples.owner == scores.owner).all()
+        rows = batch[AttentionRows()]
+        prompt_share = rows.values["prompt"].mean(axis=(1, 2))
+        assert ((0 < prompt_share) & (prompt_share < 1)).all() and len(rows) == len(batch)
         sure = []
         for i in range(len(batch)):
             owner = scores.owner[scores.offsets[i] : scores.offsets[i + 1]]
