@@ -239,9 +239,8 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
         task = resources.tasks[where.task]
         split_data = resources.reader.open(where, task, loaded.questions, loaded.released)
         if loaded.unanswered:
-            split_data = replace(
-                split_data, counts={"questions that the answers' file lacks, left out": loaded.unanswered}
-            )
+            lacking = {"questions that the answers' file lacks, left out": loaded.unanswered}
+            split_data = replace(split_data, counts={**split_data.counts, **lacking})
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
         for test in tests if where not in resolved.test_splits else ():
             # questions that this run also tests are excluded (docs/methods.md §0.18), or only counted

@@ -1,0 +1,96 @@
+"""Whole runs whose model reasons before its answers: results, files, the store, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.test_answer_files import questions
+from tests.kit.place import Place
+
+RUN = ("--model", "tiny", "--limit", 12)
+SOURCE = "generate after traces of at most 8 tokens"
+
+
+def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
+    methods = "ptrue,trace-length,deepconf-tail,answer-stability,self-consistency,semantic-entropy"
+    command = (
+        *RUN,
+        "--method",
+        methods,
+        "--task",
+        "atlas-choice",
+        "--task",
+        "atlas-oe",
+        "--set",
+        "self-consistency.n=2",
+    )
+    place.run(*RUN, "--method", "ptrue", "--task", "atlas-choice")
+    ended = place.run(*command, "--think-budget", 8)
+    assert "this model reasons before each answer, in at most 8 tokens, by an instruction" in ended.stderr
+    paths = sorted((place / "out").rglob("atlas-choice/ptrue--*.json"))
+    assert len(paths) == 2  # with and without
+    for task in ("atlas-choice", "atlas-oe"):
+        rows = [
+            row for path in (place / "out").rglob(f"{task}/*.json") if (row := json.loads(path.read_text()))["config"]
+        ]
+        found = {row["method"]: row for row in rows}
+        assert {name for name, row in found.items() if row["status"] == "ok"} == {
+            "ptrue", "trace-length", "deepconf-tail", "self-consistency",
+            *(["answer-stability"] if task == "atlas-choice" else []),
+        }  # fmt: skip
+        assert "each has a trace of its own" in found["semantic-entropy"]["reason"]
+        row = found["ptrue"]
+        assert row["answers_source"] == SOURCE
+        assert (row["config"]["think_budget"], row["config"]["thinking"]) == (8, "instruction/1")
+        cut = row["counts"].get(f"{task}/test: traces cut at 8 tokens and closed", 0)
+        ended_early = row["counts"].get(f"{task}/test: traces that ended without their end marker, closed", 0)
+        assert cut + ended_early == 12
+        assert row["cost"]["traces"]["forward_tokens"] > 0
+        assert row["test_generated_tokens"] > 12
+    again = place.run(*command, "--think-budget", 8)
+    assert "shards to compute" not in again.stderr
+    assert "all stored" in again.stderr
+    checked = place.bench("check", "--results", place / "out")
+    assert "answers_source" not in checked.stdout + checked.stderr
+
+
+def test_outputs_of_a_file_are_divided(place: Place) -> None:
+    lines = [
+        {"id": q.id, "text": f"I know it.\nAnswer: {'abcd'[q.gold]}" if i % 4 else "I never end"}
+        for i, q in enumerate(questions("atlas-choice")[:24])
+    ]
+    said = place.write("said.jsonl", lines)
+    ended = place.run("--model", "tiny", "--limit", 24, "--method", "ptrue,trace-length,answer-stability", "--task",
+                      "atlas-choice", "--answers", said, "--think-budget", 64)  # fmt: skip
+    rows = place.rows()
+    assert {row["status"] for row in rows.values()} == {"ok"}, ended.stderr
+    row = rows["ptrue"]
+    assert (row["llm_accuracy"], row["n_empty"]) == (0.75, 6)
+    assert row["counts"]["atlas-choice/test: traces that ended without their end marker, closed"] == 6
+    assert row["answers_source"].endswith(" after traces of at most 64 tokens")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--think-budget", 0), "--think-budget: expected at least 1, got 0"),
+        (("--think-budget", 16384), "--think-budget 16384: expected fewer tokens than this model's context of 16,384"),
+        (
+            ("--think-budget", 8, "--save-heads", "heads"),
+            "--save-heads: a head scores answers without reasoning traces",
+        ),
+        (("--think-budget", 16360), "this model's context leaves room for"),
+    ],
+)
+def test_budgets_that_do_not_fit_are_refused(place: Place, more: tuple[object, ...], said: str) -> None:
+    assert said in place.refused("run", *RUN, "--method", "ptrue", "--task", "atlas-choice", *more)
+
+
+def test_groups_have_methods_on_traces_where_answers_may_have_some(place: Place) -> None:
+    place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run")
+    plain = place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run").stderr
+    traced = place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run", "--think-budget", 8).stderr
+    assert "deepconf-mean" not in plain
+    assert "deepconf-mean" in traced
