@@ -17,11 +17,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from bench.model.language_model import LanguageModel, LoadOptions
-from bench.model.server_model import ServerModel
 from bench.model.specs import resolve
 from bench.progress import Silent
 from bench.run.config import RunConfig
 from bench.run.drift import Side, compare_sides, read_sides
+from bench.servers import client
 from tests.kit.llama_cpp import LlamaServer
 from tests.kit.place import Place
 
@@ -100,29 +100,103 @@ def test_drift_names_the_change(tmp_path: Path, change: Any, causes: list[str], 
     assert (method["worst"] == 0) == (not causes)
 
 
-@pytest.mark.parametrize(
-    ("task", "change", "says"),
-    [
-        ("atlas-oe", {"temperature": 0.05}, "tokens of B's own samples are +"),
-        ("atlas-choice", {"logit_bias": [[81, -100], [82, -100]]}, ""),
-    ],
-    ids=["temperature of samples", "greedy with a penalty"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["samples", "answers"])
 def test_drift_finds_another_sampler(
-    tmp_path: Path, server: LlamaServer, monkeypatch: pytest.MonkeyPatch, task: str, change: Any, says: str
+    tmp_path: Path, server: LlamaServer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     letters = server.lm.chat.tokenizer(["a", "b"])["input_ids"]
-    bias = [[ids[0], -100] for ids in letters]
+    penalty = {"logit_bias": [[ids[0], -100] for ids in letters]}
 
     def complete(body: dict[str, Any]) -> dict[str, Any]:
-        is_changed = "seed" in body if "temperature" in change else body["temperature"] == 0 and "grammar" not in body
-        return LlamaServer.complete(
-            server, {**body, **(change if "temperature" in change else {"logit_bias": bias})} if is_changed else body
-        )
+        """Samples that are nearly greedy; or answers that are never a or b."""
+        if what == "samples" and "seed" in body:
+            body = {**body, "temperature": 0.05}
+        elif what == "answers" and body["temperature"] == 0 and "grammar" not in body:
+            body = {**body, **penalty}
+        return LlamaServer.complete(server, body)
 
     monkeypatch.setattr(server, "complete", complete)
-    found = compare_sides(*read(tmp_path, "tiny", server.url, task=task, limit=14))
-    print(json.dumps(found["steps"]))
+    task, limit = ("atlas-oe", 14) if what == "samples" else ("atlas-choice", 10)
+    found = compare_sides(*read(tmp_path, "tiny", server.url, task=task, limit=limit))
     assert list(found["causes"]) == ["sampler"]
-    assert says in found["causes"]["sampler"]
-    print(found["causes"])
+    says = {"samples": "tokens of B's own samples are +", "answers": "log-probabilities agree, and "}
+    assert found["causes"]["sampler"].startswith(says[what])
+
+
+@pytest.mark.slow
+def test_drift_of_a_server_with_the_same_model_is_none(tmp_path: Path, server: LlamaServer) -> None:
+    place, words = Place(tmp_path), ("drift", "tiny", server.url, "--task", "atlas-choice", "--limit", 20)
+    said = place.done(*words, "--out", tmp_path / "new" / "drift.svg").stdout
+    lines = said.splitlines()
+    assert lines[0] == "A  tiny, float32"
+    assert lines[1].startswith("B  tiny.served-")
+    assert "  prompts       equal 20, exemplars 100 100" in lines
+    assert "  token ids     equal 20, begin tokens 1 1, end tokens 2 2" in lines
+    assert "no difference: but what float arithmetic makes" in lines
+    assert len(lines) < 40
+    assert max(map(len, lines)) < 130
+    picture = (tmp_path / "new" / "drift.svg").read_text(encoding="utf-8")
+    assert all(f">{name}<" in picture for name in ("letters", "ptrue", "self-consistency", "probability by A (%)"))
+    asked = len(server.completions)
+    found = json.loads(place.done(*words, "--json").stdout)
+    again = [body for body in server.completions[asked:] if len(body["prompt"]) > 20]
+    assert len(again) == 2 * 20, "only how far the server differs from itself is asked again"
+    assert not found["causes"]
+    assert found["steps"]["letters"]["worst"] < 1e-4
+    assert found["steps"]["letters"]["server's own |d|"] < 1e-4
+    assert "hidden states" in found["skipped"]["eigenscore"]
+    for row in found["methods"]:
+        assert row["equal"] == row["n"] == 20
+        assert row["worst"] < 1e-4
+        assert {"brier", "auroc", "crossed"} <= row.keys() or row["score"]
+        assert row["above"][2] == 0
+    assert len(found["values"]["ptrue"][0]) == 20
+
+
+def test_drift_is_felt_by_metrics_of_the_same_questions(tmp_path: Path) -> None:
+    shutil.copytree(TINY, tmp_path / "copy")
+    rounded(tmp_path / "copy")
+    a, b = read(tmp_path, TINY, tmp_path / "copy", limit=60)
+    (row,) = compare_sides(a, b)["methods"]
+    p, q = (side.predictions["ptrue"].confidence for side in (a, b))
+    losses = [np.square(side.predictions["ptrue"].confidence - side.data.correct) for side in (a, b)]
+    one, other, difference, half = row["brier"]
+    np.testing.assert_allclose([one, other, difference], [losses[0].mean(), losses[1].mean(), other - one], rtol=1e-6)
+    spread = np.std(losses[1] - losses[0], ddof=1) / 60**0.5
+    assert 1.5 * spread < half < 2.6 * spread, "an interval of the paired difference"
+    equal = [np.array_equal(x, y) for x, y in zip(a.answers, b.answers, strict=True)]
+    assert row["equal"] == sum(equal) < 60
+    assert row["worst"] == pytest.approx(np.abs(p - q)[equal].max())
+    at = row["threshold"][0]
+    assert row["above"][:2] == [pytest.approx((values >= at).mean()) for values in (p, q)]
+
+
+def reordered(folder: Path) -> None:
+    """Other ids for the same tokens."""
+    data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    special = {each["content"] for each in data["added_tokens"]}
+    size = len(data["model"]["vocab"])
+    vocabulary = data["model"]["vocab"].items()
+    data["model"]["vocab"] = {k: i if k in special else size + len(special) - 1 - i for k, i in vocabulary}
+    (folder / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_drift_refuses_what_it_can_not_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "RETRIES", 0)
+    shutil.copytree(TINY, tmp_path / "copy")
+    reordered(tmp_path / "copy")
+    place = Place(tmp_path)
+    for words, says in (
+        (("tiny", tmp_path / "copy"), "whose token ids stand for other texts; name copies of one model."),
+        (
+            ("tiny", "tiny", "--task", "ct-choice"),
+            "--task ct-choice: expected a task with test questions, it has train",
+        ),
+        (("tiny", "http://127.0.0.1:9/v1"), "The server http://127.0.0.1:9/v1 can't be reached"),
+        (("tiny", "tiny", "--out", "drift.bmp"), "--out drift.bmp: expected a file that ends in .svg, .png or .pdf"),
+        (("tiny", "tiny", "--limit", 0), "--limit: expected at least 1, got 0."),
+        (("tiny", "tiny", "--task", "nosuch"), "Unknown task 'nosuch'"),
+    ):
+        task = () if "--task" in words else ("--task", "atlas-choice")
+        assert says in place.refused("drift", *words, *task)
