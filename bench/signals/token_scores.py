@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
-from bench.servers.readings import Ability, Scored
+from bench.servers.readings import Ability, Scored, bound_entropy
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
 from bench.store.disk_cache import digest_arrays
@@ -41,6 +41,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     """
 
     declares = TokenScores
+    bounds_are = "questions whose entropies, if they are used, are lower bounds, by the likeliest tokens alone"
+    bounds_leave = "true ones may be higher by, in nats,"
 
     @property
     def continuations(self) -> Continuations:
@@ -133,13 +135,21 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return [values[start:stop] for start, stop in pairwise(ends)]
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: whole distributions, for the entropy, of given texts too.
+        """Return what a server has to give: the likeliest tokens, which bound the entropy; given texts, if not its own.
 
-        Scores of samples have no entropy, so they serve the signal `Samples` alone; those of letters have it.
+        Scores of samples have no entropy, so they serve the signal `Samples` alone; letters' are read from whole
+        distributions.
         """
-        if self.signal.of is Of.SAMPLES:
+        of, least = self.signal.of, Ability.WHOLE if self.signal.divergence else Ability.TOP
+        if of is Of.SAMPLES:
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
-        return Ability.WHOLE | Ability.GIVEN
+        if of is not Of.ANSWER:
+            least |= Ability.WHOLE if fmt is Format.CHOICE else Ability.GIVEN
+        return least
+
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what exact values need: whole distributions, for the entropy."""
+        return self.needs(fmt) | Ability.WHOLE
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return the scores of a question's texts, an array `(t_i, ...)` per field of `TokenScores.dtype`."""
@@ -147,13 +157,20 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         of, item = self.signal.of, requests.item
         if of is Of.OPTIONS:  # letters, of one token each
-            ids = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
-            return _scores(torch.tensor(requests.beginning.first)[None], ids, self.signal, [0] * len(ids))
+            letters = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
+            return _scores(torch.tensor(requests.beginning.first)[None], letters, self.signal, [0] * len(letters))
         samples = self.signal.samples if of is Of.SAMPLES else None
         texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:
             texts = [requests.answer if of is Of.ANSWER else item.gold]
-        parts = [self._empty_scores(), *(self._arrays(requests.scores(ids, samples)) for ids in texts if len(ids))]
+        parts, open_nats = [self._empty_scores()], np.zeros(0, dtype=np.float32)
+        for ids in filter(len, texts):
+            scored = requests.scores(ids, samples)
+            if scored.entropy is None and samples is None:
+                low, high = bound_entropy(scored.top_log_probabilities, requests.vocabulary)
+                scored, open_nats = replace(scored, entropy=low), np.append(open_nats, high - low)
+            parts.append(self._arrays(scored))
+        requests.bounds = [(len(open_nats), float(open_nats.mean()))] if len(open_nats) else []
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _arrays(self, scored: Scored) -> Arrays:
