@@ -20,6 +20,8 @@ TOP = 20
 TOLERANCE = 2e-3
 """Largest difference in nats between two readings of one distribution that are the same; sums are off by 4e-4."""
 BIAS = 100
+UNKNOWN = 1 << 18
+"""Size of a vocabulary, or context, that the server doesn't tell: more than most models have."""
 _AT_ONCE = 8
 """Texts that are tokenised at once."""
 _IMPOSSIBLE = -9000.0
@@ -38,6 +40,8 @@ class Dialect(ABC):
 
     name: ClassVar[str]
     """Name of the kind, e.g. `llama.cpp`."""
+    called: ClassVar[str]
+    """Words for the server in sentences."""
     tolerance: ClassVar[float] = 0.02
     """Largest difference in nats between two probes of a server that has the same model."""
     top = TOP
@@ -46,7 +50,7 @@ class Dialect(ABC):
     """All that the server says of its model, and the token ids of fixed texts. Part of store keys."""
     context: int
     """Tokens of prompt and answer together."""
-    vocabulary: int
+    vocabulary = UNKNOWN
     width = 0
     """Width of the hidden states; 0 if it is not said."""
     slots: int
@@ -76,11 +80,6 @@ class Dialect(ABC):
         self.stops: frozenset[int] = frozenset()
         """Token ids that end an answer, as far as they are known."""
         self.tokenizer = ServerTokenizer(self)
-
-    @property
-    def called(self) -> str:
-        """Words for the server in sentences."""
-        return f"{self.name}'s server"
 
     # --- what each kind does in its own way ---------------------------------------------------------------------------
 
@@ -118,16 +117,21 @@ class Dialect(ABC):
             whole: whether whole distributions are read; else those of the likeliest tokens.
 
         Raises:
-            UserError: the server fails, or what it answers is not as asked. So do `given` and `chosen`.
+            UserError: the server fails, or what it answers is not as asked; `given` and `chosen` raise it too.
         """
 
-    @abstractmethod
     def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
-        """Return the log-probabilities of a given text after a prompt."""
+        """Return the log-probabilities of a given text after a prompt; most servers can't be asked for them."""
+        del prompt, whole
+        raise self.client.error(
+            f"can't read a text that it doesn't answer now ({self.text(text.tolist())[:40]!r}): it answered so before, or"
+            " a file has it",
+            "Leave out --answers, or remove its answers: bench cache prune",
+        )
 
-    @abstractmethod
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:
         """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
+        raise NotImplementedError
 
     def keep(self, path: Path) -> None:  # noqa: B027 - most kinds need none
         """Name a file for what must be remembered of this model."""
@@ -185,6 +189,15 @@ class Dialect(ABC):
         except UserError as error:
             self.notes.append(f"log-probabilities of given texts are refused, which needs a newer server ({error})")
         return found
+
+    def check_model(self, name: str) -> None:
+        """Check that the server still has the model, by the name in a reply.
+
+        Raises:
+            UserError: it has another one.
+        """
+        if name not in {self.model, ""}:
+            raise self.client.error(f"has the model {name!r} now, not {self.model!r}", "Start it as it was before")
 
     def unexpected_reply(self, asked: str, got: str) -> UserError:
         """Return an error: what was asked, and what came."""

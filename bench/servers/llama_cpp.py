@@ -52,7 +52,7 @@ class _Reply(msgspec.Struct, Generic[E]):
 class LlamaCpp(Dialect):
     """A model of llama.cpp's server."""
 
-    name = "llama.cpp"
+    name, called = "llama.cpp", "llama.cpp's server"
 
     def __init__(self, client: Client, props: Mapping[str, Any], card: Mapping[str, Any], *, cached: bool) -> None:
         """Probe what the server can do.
@@ -167,10 +167,7 @@ class LlamaCpp(Dialect):
             "min_p": 0, "cache_prompt": self.cached, "return_tokens": True, **settings,
         }  # fmt: skip
         reply = self.client.request("/completion", body, kind)
-        if self.model not in {reply.model, ""}:
-            raise self.client.error(
-                f"has the model {reply.model!r} now, not {self.model!r}", "Start it as it was before"
-            )
+        self.check_model(reply.model)
         n_probs, entries = min(settings["n_probs"], self.vocabulary), reply.completion_probabilities
         sizes = sorted({len(entry.top_probs or entry.top_logprobs) for entry in entries})
         if (reply.tokens_evaluated, sizes, [entry.id for entry in entries]) != (len(prompt), [n_probs], reply.tokens):

@@ -14,23 +14,22 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import PROMPTS, TOP, Dialect
-from bench.servers.readings import Ability, Draw, Floats, Scored, bound_shares, difference
+from bench.servers.dialect import PROMPTS, TOP, UNKNOWN, Dialect
+from bench.servers.readings import Ability, Draw, Scored, difference
 from bench.store.lines import append_line, read_lines
 
 _TURN, _SAYS = "\ufdd0", "\ufdd1"
 """Non-characters that begin a turn and end its role, in conversations as text."""
-_PIECE = re.compile(r"[\x00-\x7f]{1,4}|[^\x00-\x7f]", re.DOTALL)
-_PACKED, _LISTED = 1 << 29, 1 << 30
-"""Smallest ids of several ASCII characters and of other tokens; smaller ones are code points."""
+_PIECE = re.compile(r"[\x01-\x7f]{1,4}|[^\x01-\x7f]")
+_LISTED = 0x4080_0000
+"""Bits of the ids of tokens that are no piece. An id of four ASCII characters lacks the second, others the first."""
 _NEUTRAL = {"top_k": -1, "min_p": 0, "repetition_penalty": 1, "repeat_penalty": 1}
 """Settings beside OpenAI's that turn samplers off; servers ignore what they don't know, or refuse it."""
 _QUIET: Sequence[Mapping[str, Any]] = (
@@ -38,84 +37,40 @@ _QUIET: Sequence[Mapping[str, Any]] = (
     {"chat_template_kwargs": {"enable_thinking": False}},
     {"reasoning_effort": "none"},
 )
-"""Settings that turn reasoning off, the first that does is used."""
+"""Settings that turn reasoning off; the first that does is used."""
 _TOPS = (100, TOP, 5)
 """Numbers of likeliest tokens that are asked for, until a server gives as many; fewer than the last are of no use."""
-_SAMPLED, _HOT = 32, 2.0
-"""Tokens of the text that tells whether samplers cut, and its temperature: most are not among the likeliest."""
-_UNKNOWN = -9999.0
-"""What stands for the log-probability of a token that is not among the likeliest."""
 _SCALED = 0.5
 """Difference in nats from which on log-probabilities count as scaled by a temperature; caches move them by less."""
+_UNTOLD = -9999
+"""Stands for the log-probability of a token that is not among the likeliest."""
+_REFUSALS = {400, 413, 422, 500}
+"""Status of a call that a server refuses for what it asks."""
 
 
-class _Listed(msgspec.Struct):
-    token: str
-    logprob: float
-    spelling: list[int] | None = msgspec.field(name="bytes", default=None)
+class _Token(NamedTuple):
+    text: bytes
+    log_probability: float
+    likeliest: list[tuple[bytes, float]]
 
-    @property
-    def spelt(self) -> bytes:
-        return self.token.encode() if self.spelling is None else bytes(self.spelling)
-
-
-class _Told(_Listed):
-    top_logprobs: list[_Listed] = []
-
-    def likeliest(self, k: int) -> list[_Listed]:
-        """Return the k likeliest tokens, the likeliest first."""
-        return sorted(self.top_logprobs, key=lambda each: -each.logprob)[:k]
-
-
-class _ToldTokens(msgspec.Struct):
-    content: list[_Told] | None = None
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-
-
-class _Said(msgspec.Struct):
-    message: _Message
-    finish_reason: str | None = None
-    logprobs: _ToldTokens | None = None
-
-
-class _Used(msgspec.Struct):
-    prompt_tokens: int = 0
-
-
-class _Chat(msgspec.Struct):
-    """What `chat/completions` answers, reduced to the fields that are read."""
-
-    choices: list[_Said]
-    model: str = ""
-    usage: _Used | None = None
-
-    @property
-    def text(self) -> str:
-        return self.choices[0].message.content or ""
-
-    @property
-    def tokens(self) -> list[_Told]:
-        told = self.choices[0].logprobs
-        return (told and told.content) or []
-
-    @property
-    def thinks(self) -> bool:
-        """Whether the model reasons before it answers."""
-        message = self.choices[0].message
-        return bool(message.reasoning_content or message.reasoning) or self.text.lstrip().startswith("<think")
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> _Token:
+        """Return a token of the reply with the likeliest ones at its place, the likeliest first."""
+        text = told["token"].encode() if told.get("bytes") is None else bytes(told["bytes"])
+        tops = [cls.of(each)[:2] for each in told.get("top_logprobs") or ()]
+        return cls(text, float(told["logprob"]), sorted(tops, key=lambda pair: -pair[1]))
 
 
 class OpenAIChat(Dialect):
     """A model of a server that takes messages alone."""
 
-    name = "OpenAI-compatible"
-    tolerance = _SCALED
-    slots, context, vocabulary, reads_anew = 64, 1 << 30, 1 << 18, False
+    name, called, slots, reads_anew, tolerance = (
+        "OpenAI-compatible",
+        "this OpenAI-compatible server",
+        64,
+        False,
+        _SCALED,
+    )
 
     def __init__(self, client: Client, card: Mapping[str, Any], *, cached: bool) -> None:
         """Probe what the server can do.
@@ -129,55 +84,48 @@ class OpenAIChat(Dialect):
             UserError: it can't be reached, or its model reasons before it answers.
         """
         super().__init__(client, card, cached=cached)
-        self._codes, self._lock = dict[int, bytes](), threading.Lock()
-        self._path: Path | None = None
-        self.top, self._scaled, self._room, self._system = 0, False, 0, True
-        self._settings, self._reported = self._find_settings()
+        self.context, self.top, self._scaled, self._room, self._system = UNKNOWN, 0, False, 0, True
+        self._texts, self._path, self._lock = dict[int, bytes](), Path(), threading.Lock()
+        self.served, self._is_new = self.model, True
+        self._settings = self._find_settings()
         self._find_log_probabilities()
         self.notes.append("prompts are sent as messages: their tokens are unknown, and counted as four characters each")
         settings = {name: value for name, value in self._settings.items() if name != "cache_prompt"}
-        self.identity = {"server": self.name, "model": self._reported, "settings": settings, "top": self.top}
+        self.identity = {"server": self.name, "model": self.model, "settings": settings, "top": self.top}
 
-    @property
-    def called(self) -> str:
-        """Words for the server in sentences."""
-        return "this OpenAI-compatible server"
-
-    def _find_settings(self) -> tuple[dict[str, Any], str]:
-        """Return the settings with which samplers and reasoning are off, and the model as its answers name it."""
-        refusal: UserError | None = None
-        for neutral, quiet, system in product((_NEUTRAL | {"cache_prompt": self.cached}, {}), _QUIET, (True, False)):
-            settings = {**neutral, **quiet}
-            turns = [{"role": "system", "content": "Be brief."}] * system + [{"role": "user", "content": "Say yes."}]
-            body = {"model": self.model, "messages": turns, **settings}
-            try:
-                reply = self.client.request("chat/completions", {**body, "max_tokens": 8, "temperature": 0}, _Chat)
-            except UserError as error:
-                if getattr(error.__cause__, "status_code", 0) not in {400, 422, 500}:
-                    raise
-                refusal = error
-                continue
-            if not reply.thinks:
-                self._system = system
-                return settings, reply.model or self.model
-        raise refusal or self.client.error(
-            f"has a model, {self.model!r}, that reasons before it answers, so its first token is no answer",
-            "Serve it with reasoning turned off, or another model",
+    def _find_settings(self) -> dict[str, Any]:
+        """Return the settings with which samplers and reasoning are off."""
+        refusal, prompt = (
+            "",
+            self._prompt([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]),
         )
+        for neutral, quiet, self._system in product(
+            (_NEUTRAL | {"cache_prompt": self.cached}, {}), _QUIET, (True, False)
+        ):
+            self._settings = {**neutral, **quiet}
+            try:
+                self._ask(prompt if self._system else self.encode("Hi"), 8)
+            except UserError as error:
+                if error.__cause__ and getattr(error.__cause__, "status_code", 0) not in _REFUSALS:
+                    raise
+                refusal = str(error)
+            else:
+                return self._settings
+        raise UserError(refusal)
 
     def _find_log_probabilities(self) -> None:
         """Find how many likeliest tokens the server gives, and whether temperature and samplers move them."""
         prompt, refusal = self.encode(PROMPTS[0]), ""
         for self.top in _TOPS:
             try:
-                told = self._ask(prompt, 1, temperature=1).tokens
+                tokens = self._ask(prompt, 1, temperature=1)[1]
             except UserError as error:
                 refusal = str(error)
                 continue
-            given = min((len(each.top_logprobs) for each in told), default=0)
-            refusal = f"{given} where {self.top} are asked for" if told else "null"
+            given = min((len(token.likeliest) for token in tokens), default=0)
             if given >= self.top:
                 break
+            refusal = f"{given} where {self.top} are asked for" if tokens else "null"
         else:
             self.top = 0
             self.notes.append(f"it gives no log-probabilities that could be used ({refusal})")
@@ -186,29 +134,24 @@ class OpenAIChat(Dialect):
         self.check_weights(plain)
         if difference([plain], [greedy]) > _SCALED:
             self.top = 0
-            self.notes.append("its log-probabilities are not those of the model: greedy answers have others")
+            self.notes.append("its log-probabilities are not those of the model: those of greedy answers are others")
             return
-        self.abilities |= Ability.TOP
-        self._scaled = difference([plain], [sharp]) > _SCALED
+        self.abilities, self._scaled = Ability.TEXT | Ability.TOP, difference([plain], [sharp]) > _SCALED
         if self._scaled:
             self.notes.append("it scales log-probabilities by the temperature: samples at others than 1 have none")
-        drawn = self._ask(self.encode(PROMPTS[3]), _SAMPLED, temperature=_HOT, seed=1).tokens
-        listed = sum(each.spelt in {top.spelt for top in each.top_logprobs[:TOP]} for each in drawn)
+        drawn = self._ask(self.encode(PROMPTS[3]), 32, temperature=2, seed=1)[1]  # hot: most are unlikely
+        listed = sum(token.text in dict(token.likeliest[:TOP]) for token in drawn)
         if listed > 0.6 * len(drawn):
-            self.notes.append(
-                f"its own samplers cut what it samples: of {len(drawn)} tokens at temperature {_HOT:g} {listed} are"
-                f" among the {TOP} likeliest; log-probabilities are not concerned"
-            )
-        self.notes.append(
-            f"log-probabilities are of the {self.top} likeliest tokens: others get their upper bound, and entropies"
-            " their lower one, which results count"
-        )
+            what = f"of {len(drawn)} tokens at temperature 2 {listed} are among the {TOP} likeliest"
+            self.notes.append(f"its own samplers cut what it samples: {what}; log-probabilities are not concerned")
+        what = "others get their upper bound, and entropies their lower one, which results count"
+        self.notes.append(f"log-probabilities are of the {self.top} likeliest tokens: {what}")
 
     def probe(self, prompts: Sequence[str] = PROMPTS) -> list[dict[str, float]]:
         """Return the log-probabilities of the five likeliest tokens after fixed prompts; without any, the answers."""
         if self.top:
             return super().probe(prompts)
-        return [{self.text(self.complete(self.encode(text), 4).ids.tolist()): 0.0, "": -1.0} for text in prompts]
+        return [{self._ask(self.encode(text), 4)[0]: 0.0, "": -1.0} for text in prompts]
 
     def check_room(self, longest: int) -> None:
         """Check that a prompt of so many tokens is read whole: words are sent, each of which is one token at least.
@@ -219,102 +162,94 @@ class OpenAIChat(Dialect):
         words = longest * 4 // 3
         if words <= self._room:
             return
+        self._room, read = words, words  # a server that refuses what is too long doesn't cut it
         try:
-            used = self._ask(self._coded([{"role": "user", "content": " a" * words}]), 1).usage
+            read = self._ask(self.encode(" a" * words), 1)[2]
         except UserError as error:
-            if getattr(error.__cause__, "status_code", 0) not in {400, 413, 422}:
+            if getattr(error.__cause__, "status_code", 0) not in _REFUSALS:
                 raise
-            used = None  # it refuses what is too long
-        if used is not None and used.prompt_tokens < words:
-            if used.prompt_tokens:
-                raise self.client.error(
-                    f"cuts prompts: of {words:,} words it read {used.prompt_tokens:,} tokens, and the longest question"
-                    " may need as many",
-                    "Start it with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH)",
-                )
+        if not read:
             self.notes.append("it doesn't tell how many tokens it read, so a prompt that it cuts isn't noticed")
-        self._room = words
+        elif read < words:
+            what = (
+                f"cuts prompts: of {words:,} words it read {read:,} tokens, and the longest question may need as many"
+            )
+            raise self.client.error(what, "Start it with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH)")
 
     # --- a code of texts ----------------------------------------------------------------------------------------------
 
     def tokenise(self, text: str, *, special: bool) -> list[int]:
-        """Return the code of a text: of four ASCII characters or one other each."""
+        """Return the code of a text: the bytes of up to four ASCII characters, or of one other less some of its bits."""
         del special
-        return [_code(piece) for piece in _PIECE.findall(text)]
+        numbers = (int.from_bytes(piece.encode(), "big") for piece in _PIECE.findall(text))
+        return [number & 0x07FF_FFFF if number >> 31 else number for number in numbers]
 
     def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
-        """Return a conversation as text, which only the code of the messages is made of."""
+        """Return a conversation as text, from which the messages can be read again."""
         del settings
-        if not self._system and turns[0]["role"] == "system":
+        if turns[0]["role"] == "system" and not self._system:
             raise ValueError("this server takes no system turn")
         text = "".join(f"{_TURN}{turn['role']}{_SAYS}{turn['content']}" for turn in turns)
         return f"{text}{_TURN}assistant{_SAYS}" if answering else text
 
     def encode(self, text: str) -> Ids:
         """Return the code of a conversation with a fixed prompt."""
-        return self._coded([{"role": "user", "content": text}])
+        return self._prompt([{"role": "user", "content": text}])
 
-    def _coded(self, turns: Sequence[Mapping[str, str]]) -> Ids:
+    def _prompt(self, turns: Sequence[Mapping[str, str]]) -> Ids:
         return np.asarray(self.tokenise(self.render(turns, answering=True), special=False), dtype=np.int32)
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of a code."""
-        return b"".join(self._spell(token) for token in ids).decode("utf-8", "replace")
+        return b"".join(map(self._spell, ids)).decode("utf-8", "replace")
 
     def _spell(self, token: int) -> bytes:
-        if token < _PACKED:
-            return chr(token).encode()
-        if token < _LISTED:
-            packed, text = token - _PACKED, b""
-            while packed > 1:
-                packed, text = packed >> 7, bytes([packed & 0x7F]) + text
-            return text
-        if token not in self._codes:
-            self._read_codes()  # another run may have added it
-        if token not in self._codes:
-            raise UserError(
-                f"The cache lacks the texts of the tokens of {self._reported!r}, which {self._path} had. Remove its"
-                " answers too: bench cache prune."
-            )
-        return self._codes[token]
+        if token & _LISTED != _LISTED:
+            whole = token | 0xF000_0000 if token & 0x00C0_0000 == 0x0080_0000 else token  # of four bytes
+            return whole.to_bytes(4, "big").lstrip(b"\0")
+        if token not in self._texts:
+            self.keep(self._path)  # another run may have added it
+        if token not in self._texts:
+            what = f"The cache lacks the texts of tokens of {self.model!r}, which its {self._path.name} had"
+            raise UserError(f"{what}. Remove its answers too: bench cache prune.")
+        return self._texts[token]
 
     def keep(self, path: Path) -> None:
         """Name the file with the texts of answers' tokens, and read it."""
         self._path = path
-        self._read_codes()
-
-    def _read_codes(self) -> None:
-        for line in (line for line in (read_lines(self._path) if self._path else ()) if line is not None):
-            self._codes |= {int(token): text.encode("latin-1") for token, text in line["tokens"].items()}
+        for line in read_lines(path) if path.name else ():
+            self._texts |= {
+                int(token): text.encode("latin-1") for token, text in (line or {"tokens": {}})["tokens"].items()
+            }
 
     def _id(self, token: bytes) -> int:
         text = token.decode("utf-8", "replace")
         if text.encode() == token and _PIECE.fullmatch(text):
-            return _code(text)
-        number = _LISTED + int.from_bytes(sha256(token).digest()[:4], "big") % (_LISTED - 256)
-        while self._codes.get(number, token) != token:
-            number += 1
+            return self.tokenise(text, special=False)[0]
+        number = int.from_bytes(sha256(token).digest()[:4], "big") & 0x7FFF_FFFF | _LISTED
+        while self._texts.get(number, token) != token:
+            number = number + 1 & 0x7FFF_FFFF | _LISTED
         return number
 
-    def _ids(self, tokens: Sequence[bytes]) -> list[int]:
-        """Return the ids of an answer's tokens; the texts of those that are no code are stored."""
+    def _ids(self, tokens: Sequence[bytes]) -> Ids:
+        """Return the ids of an answer's tokens, and store the texts of those that are no piece."""
         with self._lock:
-            ids, new = [], {}
-            for token in tokens:
-                ids.append(self._id(token))
-                if ids[-1] >= _LISTED and ids[-1] not in self._codes:
-                    self._codes[ids[-1]] = new[str(ids[-1])] = token
-            if new and self._path:
-                append_line(self._path, {"tokens": {number: token.decode("latin-1") for number, token in new.items()}})
-            return ids
+            ids = [self._id(token) for token in tokens]
+            new = {
+                i: text for i, text in zip(ids, tokens, strict=True) if i & _LISTED == _LISTED and i not in self._texts
+            }
+            self._texts |= new
+            if new and self._path.name:
+                append_line(self._path, {"tokens": {str(i): text.decode("latin-1") for i, text in new.items()}})
+        return np.asarray(ids, dtype=np.int32)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
     def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
         """Return the log-probabilities of the k likeliest tokens after a prompt; tokens without ids have no bias."""
         del bias
-        tokens = self._ask(prompt, 1, temperature=temperature).tokens
-        return {self._id(each.spelt): each.logprob for each in tokens[0].likeliest(k)} if tokens else {}
+        tokens = self._ask(prompt, 1, temperature=temperature)[1]
+        return {self._id(text): value for token in tokens[:1] for text, value in token.likeliest[:k]}
 
     def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`), never with whole distributions.
@@ -323,85 +258,56 @@ class OpenAIChat(Dialect):
             UserError: the server fails, or what it answers is not as asked.
         """
         del whole
-        settings = {} if draw is None else {"temperature": draw.temperature, "top_p": draw.top_p, "seed": draw.seed}
-        reply = self._ask(prompt, limit, **settings)
+        text, told, _ = self._ask(prompt, limit, **({} if draw is None else vars(draw)))
         if not self.top:
-            ids = np.asarray(self.tokenise(reply.text, special=False), dtype=np.int32)
-            unknown = np.full(len(ids), np.nan, dtype=np.float32)
-            return Scored(ids, unknown, np.zeros((len(ids), 0), dtype=np.int64), unknown[:, None][:, :0])
-        spelt, k = [each.spelt for each in reply.tokens], self.top if limit == 1 else min(self.top, TOP)
-        n = _count(spelt, reply.text)
-        rows = [each.likeliest(k) for each in reply.tokens[: max(1, n or 0)]]
-        if n is None or any(len(row) < k for row in rows):
-            got = f"{b''.join(spelt)[:40]!r} with {sorted({len(row) for row in rows})} of them each"
-            raise self.unexpected_reply(f"the tokens of {reply.text[:40]!r}, each with {k} log-probabilities", got)
-        ids = np.asarray(self._ids(spelt[:n]), dtype=np.int32)
-        pairs = zip(reply.tokens[:n], rows, strict=False)  # of an empty answer there may be neither
-        own = [row[-1].logprob if each.logprob <= _UNKNOWN else each.logprob for each, row in pairs]
-        top_ids, tops = (
-            [[self._id(each.spelt) for each in row] for row in rows],
-            [[each.logprob for each in row] for row in rows],
-        )
-        scored = self.scored(ids, own, top_ids or [[]], tops or [[]])
+            ids = np.asarray(self.tokenise(text, special=False), dtype=np.int32)
+            return Scored(ids, np.full(len(ids), np.nan, np.float32), *np.zeros((2, len(ids), 0)))
+        k, tokens = self._k(limit), [token for token in told if token.text]  # an end token may have none
+        ends = (b"".join(token.text for token in tokens[:n]).decode("utf-8", "ignore") for n in range(len(tokens) + 1))
+        same = [n for n, end in enumerate(ends) if end.strip() == text.replace("\ufffd", "").strip()]
+        rows = [token.likeliest[:k] for token in (tokens or told)[: max(1, *same, 1)]]
+        if not same or any(len(row) < k for row in rows):
+            got = f"{[token.text for token in tokens[:8]]}, with {sorted({len(row) for row in rows})} of them each"
+            raise self.unexpected_reply(f"the tokens of {text[:40]!r}, each with {k} log-probabilities", got)
+        scores = [token.log_probability for token in tokens[: same[-1]]]
+        own = [row[-1][1] if score <= _UNTOLD else score for score, row in zip(scores, rows, strict=False)]
+        top_ids = [[self._id(each) for each, _ in row] for row in rows] or [[]]
+        ids = self._ids([token.text for token in tokens[: same[-1]]])
+        scored = self.scored(ids, own, top_ids, [[value for _, value in row] for row in rows] or [[]])
         if self._scaled and draw is not None and draw.temperature != 1:
-            return replace(scored, log_probability=np.full_like(scored.log_probability, np.nan))
+            scored = replace(scored, log_probability=np.full_like(scored.log_probability, np.nan))
         return scored
 
-    def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
-        """Refuse to read a given text, which such a server can't.
+    def _k(self, limit: int) -> int:
+        """Return the number of likeliest tokens to ask for: for letters as many as there are."""
+        return self.top if limit == 1 else min(self.top, TOP)
 
-        Raises:
-            UserError: always.
-        """
-        del prompt, whole
-        raise self.client.error(
-            f"can't read a text that it doesn't answer now ({self.text(text.tolist())[:40]!r}): it answered so before,"
-            " or the text is from a file",
-            "Leave out --answers, or remove its answers: bench cache prune",
-        )
-
-    def chosen(self, prompt: Ids, ids: Ids) -> Floats:
-        """Return the log-probabilities of tokens after a prompt, of those that aren't listed the upper bound."""
-        return np.asarray(bound_shares(self.next_token(prompt, self.top), ids.tolist())[0], dtype=np.float32)
-
-    def _ask(self, prompt: Ids, limit: int, **settings: Any) -> _Chat:
-        """Return the server's reply to a conversation.
+    def _ask(self, prompt: Ids, limit: int, **settings: Any) -> tuple[str, list[_Token], int]:
+        """Return what the server answers in a conversation: text, tokens if they are told, tokens read or 0.
 
         Raises:
             UserError: the server fails, has another model, or its model reasons.
         """
         turns = [turn.partition(_SAYS) for turn in self.text(prompt.tolist()).split(_TURN)[1:-1]]
         body = {
-            "model": self.model, "messages": [{"role": role, "content": content} for role, _, content in turns],
+            "model": self.served, "messages": [{"role": role, "content": content} for role, _, content in turns],
             "max_tokens": limit, "temperature": 0, "top_p": 1, **self._settings, **settings,
         }  # fmt: skip
         if self.top:
-            body |= {"logprobs": True, "top_logprobs": self.top if limit == 1 else min(self.top, TOP)}
-        reply: _Chat = self.client.request("chat/completions", body, _Chat)
-        if reply.model not in {self._reported, ""}:
-            raise self.client.error(
-                f"has the model {reply.model!r} now, not {self._reported!r}", "Start it as it was before"
-            )
-        if reply.thinks:
-            raise self.unexpected_reply("an answer", "a reasoning trace, which was turned off")
-        return reply
-
-
-def _code(piece: str) -> int:
-    """Return the id of one character, or of two to four ASCII characters, seven bits each after a one."""
-    if len(piece) == 1:
-        return ord(piece)
-    packed = 1
-    for char in piece:
-        packed = packed << 7 | ord(char)
-    return _PACKED + packed
-
-
-def _count(tokens: Sequence[bytes], text: str) -> int | None:
-    """Return how many of an answer's tokens make its text, without an end token; None if none do."""
-    for form in (str, str.strip):  # some servers strip answers
-        for errors in ("replace", "ignore"):  # of half a character at the end
-            for n in range(len(tokens) + 1):
-                if form(b"".join(tokens[:n]).decode("utf-8", errors)) == form(text):
-                    return n
-    return None
+            body |= {"logprobs": True, "top_logprobs": self._k(limit)}
+        reply = self.client.request("chat/completions", body)
+        try:
+            choice = reply["choices"][0]
+            message, text = choice["message"], choice["message"].get("content") or ""
+            tokens = [_Token.of(told) for told in (choice.get("logprobs") or {}).get("content") or ()]
+            model, read = str(reply.get("model") or ""), int((reply.get("usage") or {}).get("prompt_tokens") or 0)
+            trace = message.get("reasoning_content") or message.get("reasoning") or text.lstrip().startswith("<think")
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self.unexpected_reply("a chat completion", f"{str(reply)[:160]}") from error
+        if trace:
+            what = f"has a model, {self.model!r}, that reasons before it answers"
+            raise self.client.error(what, "Serve it with reasoning turned off, or another model")
+        self.model = model if self._is_new else self.model
+        self._is_new = False
+        self.check_model(model)
+        return text, tokens, read
