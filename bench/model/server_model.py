@@ -76,7 +76,7 @@ class ServerModel(LanguageModel):
         self.spec = replace(spec, name=self.label)
         self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
         self.folder, self.blocks, self.context = Path(), 1, self.dialect.context
-        self.chat = Chat(self.dialect.tokenizer)
+        self.chat = Chat(self.dialect)
         self.chat.check()
         self._probed: list[dict[str, float]] = []
         self._links, self._lock = self.client.links, threading.Lock()
@@ -84,7 +84,7 @@ class ServerModel(LanguageModel):
         vars(self).update(
             dtype=torch.float32, facts=facts, no_packs_reason=None, head=LogProbabilities(torch.zeros(0)), norm=None,
             speed="the server doesn't tell how fast it is",
-            stops=self.dialect.stops,
+            stops=frozenset(self.dialect.all_special_ids),
         )  # fmt: skip
         self._fingerprint = self.identity if parallel is None else key_of({"identity": self.identity, "cached": True})
 

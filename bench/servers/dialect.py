@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,8 @@ TOLERANCE = 2e-3
 BIAS = 100
 UNKNOWN = 1 << 18
 """Size of a vocabulary, or context, that the server doesn't tell: more than most models have."""
+_REFUSALS = {400, 413, 422, 500}
+"""Status of a call that a server refuses for what it asks."""
 _AT_ONCE = 8
 """Texts that are tokenised at once."""
 _IMPOSSIBLE = -9000.0
@@ -36,29 +39,26 @@ TEXTS = (
 
 
 class Dialect(ABC):
-    """A model of a server of one kind."""
+    """A model of a server of one kind; it has those parts of a transformers tokenizer that prompts need."""
 
     name: ClassVar[str]
     """Name of the kind, e.g. `llama.cpp`."""
     called: ClassVar[str]
     """Words for the server in sentences."""
-    tolerance: ClassVar[float] = 0.02
+    tolerance = 0.02
     """Largest difference in nats between two probes of a server that has the same model."""
-    top = TOP
-    """Number of likeliest tokens that it gives with each token."""
+    reads_anew = True
+    """Whether a request can keep the server from going on from what it has read of a prompt before."""
     identity: Mapping[str, Any]
     """All that the server says of its model, and the token ids of fixed texts. Part of store keys."""
-    context: int
-    """Tokens of prompt and answer together."""
-    vocabulary = UNKNOWN
+    context = vocabulary = UNKNOWN
+    """Tokens of prompt and answer together; size of the vocabulary."""
     width = 0
     """Width of the hidden states; 0 if it is not said."""
     slots: int
     """Requests that the server answers at once."""
-    reads_anew = True
-    """Whether a request can keep the server from going on from what it has read of a prompt before."""
-    template = ""
-    """The chat template, if the server shows it."""
+    chat_template = "the server's"
+    bos_token_id: int | None = None
 
     def __init__(self, client: Client, card: Mapping[str, Any], *, cached: bool) -> None:
         """Set what all kinds have; each kind then probes what the server can do.
@@ -77,9 +77,8 @@ class Dialect(ABC):
         self.abilities = Ability.TEXT
         self.notes: list[str] = []
         """Remarks for the user on what was found."""
-        self.stops: frozenset[int] = frozenset()
-        """Token ids that end an answer, as far as they are known."""
-        self.tokenizer = ServerTokenizer(self)
+        self.all_special_ids: list[int] = []
+        """Ids of special tokens, which have no text; a letter that is one is none."""
 
     # --- what each kind does in its own way ---------------------------------------------------------------------------
 
@@ -123,11 +122,10 @@ class Dialect(ABC):
     def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
         """Return the log-probabilities of a given text after a prompt; most servers can't be asked for them."""
         del prompt, whole
-        raise self.client.error(
-            f"can't read a text that it doesn't answer now ({self.text(text.tolist())[:40]!r}): it answered so before, or"
-            " a file has it",
-            "Leave out --answers, or remove its answers: bench cache prune",
+        what = (
+            f"can't read a text that it doesn't answer now, as a file's or an earlier one: {self.text(text.tolist())!r}"
         )
+        raise self.client.error(what, "Leave out --answers, or remove what it answered: bench cache prune")
 
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:
         """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
@@ -138,6 +136,33 @@ class Dialect(ABC):
 
     def check_room(self, longest: int) -> None:  # noqa: B027 - most kinds refuse what is too long
         """Check that a prompt of so many tokens is read whole."""
+
+    # --- the tokenizer ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the size of the vocabulary."""
+        return self.vocabulary
+
+    def __call__(self, text: str | Sequence[str], *, add_special_tokens: bool = True, **_: Any) -> dict[str, Any]:
+        """Return `input_ids` of a text, or of each of several."""
+        ids = partial(self.tokenise, special=add_special_tokens)
+        if isinstance(text, str):
+            return {"input_ids": ids(sendable(text))}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return {"input_ids": list(pool.map(ids, map(sendable, text)))}
+
+    def apply_chat_template(
+        self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, **settings: Any
+    ) -> str:
+        """Return a conversation as text, by the server's own chat template."""
+        given = {name: value for name, value in settings.items() if name not in {"chat_template", "tokenize"}}
+        messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
+        return self.render(messages, answering=add_generation_prompt, **given)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of token ids; special tokens have none."""
+        del skip_special_tokens
+        return self.text(ids)
 
     # --- probes -------------------------------------------------------------------------------------------------------
 
@@ -150,7 +175,7 @@ class Dialect(ABC):
         found = (self.next_token(self.encode(text), 5) for text in prompts)
         return [{str(token): round(value, 4) for token, value in after.items()} for after in found]
 
-    def check_unsampled(self, prompt: Ids) -> dict[int, float]:
+    def check_unsampled(self, prompt: Ids) -> Mapping[int, float]:
         """Return the log-probabilities of the likeliest tokens after a prompt, which no sampler may move.
 
         Raises:
@@ -158,11 +183,10 @@ class Dialect(ABC):
         """
         plain = self.next_token(prompt, TOP)
         self.check_weights(plain)
-        last = list(plain)[-1]
-        for what, after in (
-            ("temperature", self.next_token(prompt, TOP, temperature=0.25)),
-            ("bias", self.next_token(prompt, TOP, bias=last)),
-        ):
+        sharp, biased = (
+            self.next_token(prompt, TOP, temperature=t, bias=b) for t, b in ((0.25, None), (1, min(plain)))
+        )
+        for what, after in {"temperature": sharp, "bias": biased}.items():
             if difference([plain], [after]) > TOLERANCE:
                 raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         return plain
@@ -176,19 +200,19 @@ class Dialect(ABC):
         if len(set(plain.values())) == 1:
             raise self.client.error("finds all tokens equally likely, as if it had no weights", "Load its model anew")
 
-    def exact_abilities(self, prompt: Ids, plain: Mapping[int, float]) -> Ability:
-        """Return which readings of chosen tokens and of given texts agree with the likeliest tokens'."""
-        likeliest = np.asarray(list(plain)[:4], dtype=np.int32)
-        expected = np.asarray(list(plain.values())[:4])
-        found = Ability.TEXT | Ability.TOP
+    def find_exact(self, prompt: Ids, plain: Mapping[int, float]) -> None:
+        """Find which readings of chosen tokens and of given texts agree with the likeliest tokens'."""
+        ids, expected = np.asarray([*plain][:4], dtype=np.int32), np.asarray([*plain.values()][:4])
+        self.abilities |= Ability.TOP
         try:
-            if np.ptp(self.chosen(prompt, likeliest) - expected) < TOLERANCE:
-                found |= Ability.CHOSEN
-            if abs(self.given(prompt, likeliest[1:2]).log_probability[0] - expected[1]) < TOLERANCE:
-                found |= Ability.GIVEN
+            if np.ptp(self.chosen(prompt, ids) - expected) < TOLERANCE:
+                self.abilities |= Ability.CHOSEN
+            if abs(self.given(prompt, ids[1:2]).log_probability[0] - expected[1]) < TOLERANCE:
+                self.abilities |= Ability.GIVEN
         except UserError as error:
+            if not is_refusal(error):
+                raise
             self.notes.append(f"log-probabilities of given texts are refused, which needs a newer server ({error})")
-        return found
 
     def check_model(self, name: str) -> None:
         """Check that the server still has the model, by the name in a reply.
@@ -204,99 +228,47 @@ class Dialect(ABC):
         return self.client.error(f"answers otherwise than it is asked: expected {asked}, got {got}", "Update it")
 
     def scored(
-        self,
-        ids: Ids,
-        own: Sequence[float],
-        top_ids: Sequence[Sequence[int]],
-        tops: Sequence[Sequence[float]],
-        *,
-        whole: bool = False,
-        first: bool = False,
+        self, ids: Ids, own: Sequence[float], rows: Sequence[Mapping[int, float]], *, whole: bool, first: bool = False
     ) -> Scored:
         """Return tokens with their log-probabilities, after checks; whole distributions are divided by their sums.
 
         Args:
             ids: the tokens.
-            own: their log-probabilities; of an empty text those of its end token, as in `top_ids` and `tops`.
-            top_ids: the likeliest tokens at each position, the likeliest first.
-            tops: their log-probabilities.
+            own: their log-probabilities, in the end also of the end token.
+            rows: the log-probabilities of the likeliest tokens at each position, the likeliest first.
             whole: whether these are all tokens.
             first: whether the distribution at the first position is kept.
 
         Raises:
             UserError: some are no log-probabilities.
         """
-        n, values, likeliest = len(ids), np.asarray(own, dtype=np.float64), np.asarray(tops, dtype=np.float64)
-        order, entropy, divergence, distribution = np.asarray(top_ids, dtype=np.int64), None, None, None
-        if not (values <= TOLERANCE).all() or not (likeliest <= TOLERANCE).all():  # false for NaN
-            raise self.unexpected_reply("log-probabilities", f"{own[:4]}, {[row[:4] for row in tops[:4]]}")
+        n, entropy, divergence, distribution = len(ids), None, None, None
+        rows = rows[: max(1, n)]  # of an empty answer those at its end
+        k = self.vocabulary if whole else min([TOP, *map(len, rows)])
+        order = np.asarray([[*row][:k] for row in rows], dtype=np.int64).reshape(-1, k)
+        tops = np.asarray([[*row.values()][:k] for row in rows], dtype=np.float64).reshape(-1, k)
+        values = np.asarray(own[: len(rows)], dtype=np.float64)
+        if not (values <= TOLERANCE).all() or not (tops <= TOLERANCE).all():  # false for NaN
+            raise self.unexpected_reply("log-probabilities", f"{values[:4].tolist()}, {tops[:4, :4].tolist()}")
         if whole:
-            likeliest = np.where(likeliest < _IMPOSSIBLE, -np.inf, likeliest)
-            excess = np.log(np.exp(likeliest).sum(axis=1, keepdims=True))  # of sums of float32, some 1e-4
-            values, likeliest = values - excess[:, 0], likeliest - excess
-            finite, count = np.where(np.isfinite(likeliest), likeliest, 0), np.isfinite(likeliest).sum(axis=1)
-            entropy = -(np.exp(likeliest) * finite).sum(axis=1).astype(np.float32)[:n]
+            tops = np.where(tops < _IMPOSSIBLE, -np.inf, tops)
+            excess = np.log(np.exp(tops).sum(axis=1, keepdims=True))  # of sums of float32, some 1e-4
+            values, tops = values - excess[:, 0], tops - excess
+            finite, count = np.where(np.isfinite(tops), tops, 0), np.isfinite(tops).sum(axis=1)
+            entropy = -(np.exp(tops) * finite).sum(axis=1).astype(np.float32)[:n]
             divergence = (-finite.sum(axis=1) / count - np.log(count)).astype(np.float32)[:n]
             if first:
                 distribution = np.empty(self.vocabulary, dtype=np.float32)
-                distribution[order[0]] = likeliest[0]
-        shown = likeliest[: max(1, n), : self.top].astype(np.float32)
-        return Scored(
-            ids, values[:n].astype(np.float32), order[: max(1, n), : self.top], shown, entropy, divergence, distribution
-        )
-
-
-class ServerTokenizer:
-    """The parts of a transformers tokenizer that prompts need, by a dialect."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self.bos_token_id: int | None = None
-        self.eos_token_id: int | None = None
-        self.all_special_ids: list[int] = []
-
-    def __len__(self) -> int:
-        return self._dialect.vocabulary
-
-    @property
-    def chat_template(self) -> str:
-        """The server's template, or words for it."""
-        return self._dialect.template or "the server's"
-
-    def __call__(
-        self, text: str | Sequence[str], *, add_special_tokens: bool = True, return_attention_mask: bool = False
-    ) -> dict[str, Any]:
-        """Return `input_ids` of a text, or of each of several."""
-        del return_attention_mask
-
-        def ids(each: str) -> list[int]:
-            return self._dialect.tokenise(sendable(each), special=add_special_tokens)
-
-        if isinstance(text, str):
-            return {"input_ids": ids(text)}
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return {"input_ids": list(pool.map(ids, text))}
-
-    def apply_chat_template(
-        self,
-        turns: Sequence[Mapping[str, str]],
-        *,
-        chat_template: str | None,
-        tokenize: bool,
-        add_generation_prompt: bool,
-        **settings: Any,
-    ) -> str:
-        """Return a conversation as text, by the server's own chat template."""
-        del chat_template, tokenize
-        messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
-        return self._dialect.render(messages, answering=add_generation_prompt, **settings)
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of token ids; special tokens have none."""
-        del skip_special_tokens
-        return self._dialect.text(ids)
+                distribution[order[0]] = tops[0]
+        likeliest = tops[:, :TOP].astype(np.float32)
+        return Scored(ids, values[:n].astype(np.float32), order[:, :TOP], likeliest, entropy, divergence, distribution)
 
 
 def sendable(text: str) -> str:
     """Return a text without lone surrogates, which can't be sent."""
     return text.encode(errors="replace").decode()
+
+
+def is_refusal(error: UserError) -> bool:
+    """Return whether a call failed as the server refused what it asked."""
+    return getattr(error.__cause__, "status_code", 0) in _REFUSALS

@@ -19,7 +19,6 @@ from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, Dialect
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 E = TypeVar("E")
-_ENDS = ("bos_token", "eos_token")
 
 
 class _Entry(msgspec.Struct):
@@ -70,23 +69,22 @@ class LlamaCpp(Dialect):
         meta = card.get("meta") or {}
         self.context = int(props["default_generation_settings"]["n_ctx"])
         self.slots, self.width = int(props.get("total_slots", 1)), int(meta.get("n_embd", 0))
-        self.vocabulary, self.template = int(meta["n_vocab"]), str(props.get("chat_template") or "")
-        ends = (self.tokenise(str(props[name]), special=False) if props.get(name) else [] for name in _ENDS)
-        self.tokenizer.bos_token_id, end = (i[0] if len(i) == 1 else None for i in ends)
-        self.stops = frozenset() if end is None else frozenset({end})
+        self.vocabulary, self.chat_template = int(meta["n_vocab"]), str(props.get("chat_template") or "the server's")
+        start = self.tokenise(str(props.get("bos_token") or ""), special=False)
+        self.bos_token_id = start[0] if len(start) == 1 else None
         prompt = self.encode(PROMPTS[0])
         spelt = self._ask(prompt, _Reply[_Spelt], n_predict=1, n_probs=self.vocabulary).completion_probabilities[0]
         self._bytes = [b""] * self.vocabulary
         for entry in spelt.top_logprobs:
             self._bytes[entry.id] = bytes(entry.bytes)
-        self.tokenizer.all_special_ids = [i for i, text in enumerate(self._bytes) if not text]
-        plain = self.check_unsampled(prompt)
-        self.abilities = self.exact_abilities(prompt, plain) | Ability.WHOLE
+        self.all_special_ids = [i for i, text in enumerate(self._bytes) if not text]
+        self.find_exact(prompt, self.check_unsampled(prompt))
+        self.abilities |= Ability.WHOLE
         self.identity = {
             "server": self.name, "model": self.model.replace("\\", "/").rpartition("/")[2],
             "template": sha256(str(props.get("chat_template")).encode()).hexdigest(),
             "meta": {name: value for name, value in meta.items() if name != "n_ctx"},
-            "ids": self.tokenizer(TEXTS)["input_ids"],
+            "ids": self(TEXTS)["input_ids"],
         }  # fmt: skip
         self.cached = cached
 
@@ -176,8 +174,7 @@ class LlamaCpp(Dialect):
             raise self.unexpected_reply(asked, got)
         return reply
 
-    def _scored(self, reply: Any, ids: Ids, *, whole: bool, first: bool = False) -> Scored:
-        entries = reply.completion_probabilities[: max(1, len(ids))]  # an empty answer has an end token at least
-        top_ids = [[each.id for each in entry.top_logprobs] for entry in entries]
-        tops = [[each.logprob for each in entry.top_logprobs] for entry in entries]
-        return self.scored(ids, [entry.logprob for entry in entries], top_ids, tops, whole=whole, first=first)
+    def _scored(self, reply: Any, ids: Ids, **kind: bool) -> Scored:
+        entries = reply.completion_probabilities
+        rows = [{each.id: each.logprob for each in entry.top_logprobs} for entry in entries]
+        return self.scored(ids, [entry.logprob for entry in entries], rows, **kind)

@@ -20,6 +20,8 @@ from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
 """What a token is called in replies, before its id."""
+_ENDS = ("<|eot_id|>", "<end_of_turn>", "<|end|>")
+"""Tokens that end turns, beside those of `TEXTS`."""
 _KEPT = 10_000
 """Conversations whose token ids are remembered between their rendering and their tokenisation."""
 
@@ -53,23 +55,20 @@ class VLLM(Dialect):
         """
         super().__init__(client, card, cached=cached)
         self.context, self._ids_of = int(card.get("max_model_len") or UNKNOWN), dict[str, list[int]]()
-        tokens = {text: self.tokenise(text, special=False) for text in TEXTS}
-        self.tokenizer.all_special_ids = [ids[0] for text, ids in tokens.items() if text[0] == "<" and len(ids) == 1]
+        tokens = {text: self.tokenise(text, special=False) for text in (*TEXTS, *_ENDS)}
+        self.all_special_ids = [ids[0] for text, ids in tokens.items() if text[0] == "<" and len(ids) == 1]
         first = self.tokenise("x", special=True)
-        self.tokenizer.bos_token_id = first[0] if len(first) > len(tokens["x"]) else None
+        self.bos_token_id = first[0] if len(first) > len(tokens["x"]) else None
         prompt = self.encode(PROMPTS[0])
-        plain = self.check_unsampled(prompt)
-        self.abilities = self.exact_abilities(prompt, plain)
+        self.find_exact(prompt, self.check_unsampled(prompt))
         try:
-            (reply,) = self._ask([prompt], 1, -1)
-            self.vocabulary = max(reply.rows[0]) + 1
+            self.vocabulary = max(self._ask([prompt], 1, -1)[0].rows[0]) + 1
             self.abilities |= Ability.WHOLE
         except UserError:
             self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
-        turns = [{"role": role, "content": role} for role in ("system", "user", "assistant")]
-        text = self.render(turns, answering=False)
-        ends = {token for token in self._ids_of[text][-3:] if self.text([token]).startswith("<")}
-        self.stops = frozenset({*ends, *self.tokenizer.all_special_ids})
+        text = self.render(
+            [{"role": role, "content": role} for role in ("system", "user", "assistant")], answering=False
+        )
         self.identity = {
             "server": self.name, "model": self.model.rpartition("/")[2], "template": sha256(text.encode()).hexdigest(),
             "ids": list(tokens.values()),
@@ -95,7 +94,7 @@ class VLLM(Dialect):
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
-        shown = [token for token in ids if token not in self.tokenizer.all_special_ids]
+        shown = [token for token in ids if token not in self.all_special_ids]
         return str(self.client.request("/detokenize", {"model": self.model, "tokens": shown})["prompt"])
 
     def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
@@ -117,7 +116,7 @@ class VLLM(Dialect):
         if len(reply.ids) < limit and not reply.ended:
             raise self.unexpected_reply(f"{limit} tokens or an end", f"{len(reply.ids)}")
         ids = np.asarray(reply.ids[:-1] if reply.ended else reply.ids, dtype=np.int32)
-        return self._scored(ids, reply.own, reply.rows, whole=whole, first=limit == 1)
+        return self.scored(ids, reply.own, reply.rows, whole=whole, first=limit == 1)
 
     def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
         """Return the log-probabilities of a given text after a prompt: as those of a prompt, or token by token.
@@ -134,7 +133,7 @@ class VLLM(Dialect):
         own = [row.get(token, np.nan) for token, row in zip(text.tolist(), rows, strict=False)]
         if len(own) != len(text):
             raise self.unexpected_reply(f"log-probabilities of {len(text)} given tokens", f"{len(own)}")
-        return self._scored(text, own, rows, whole=whole)
+        return self.scored(text, own, rows, whole=whole)
 
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:
         """Return the log-probabilities of some tokens after a prompt (see `Dialect.chosen`).
@@ -166,17 +165,12 @@ class VLLM(Dialect):
             read, sent = reply["usage"]["prompt_tokens"], sum(map(len, prompts))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self.unexpected_reply("completions with log-probabilities", f"{str(reply)[:160]}") from error
-        least, sizes = self.vocabulary if k < 0 else k, {len(row) for each in replies for row in each.rows}
+        least, sizes = self.vocabulary % UNKNOWN if k < 0 else k, {len(row) for each in replies for row in each.rows}
         whole = all(len(each.ids) == len(each.own) == len(each.rows) > 0 for each in replies) and min(sizes) >= least
         if (read, len(replies), whole) != (sent, len(prompts), True):
             asked = f"{sent} tokens read, and each of the answer with {least} log-probabilities"
             raise self.unexpected_reply(asked, f"{read} read, and {sorted(sizes) or 'none'}")
         return replies
-
-    def _scored(self, ids: Ids, own: Sequence[float], rows: Sequence[Mapping[int, float]], **kind: bool) -> Scored:
-        n, width = max(1, len(ids)), self.vocabulary if kind["whole"] else TOP
-        top_ids, tops = [list(row)[:width] for row in rows[:n]], [list(row.values())[:width] for row in rows[:n]]
-        return self.scored(ids, own[:n], top_ids, tops, **kind)
 
 
 def _completion(choice: Mapping[str, Any]) -> _Completion:

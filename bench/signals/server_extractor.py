@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +23,7 @@ from bench.model.continuation_specs import Arrays, ModelInput, UserTurn
 from bench.model.extractor import Cost, ShardOutput, join_values
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
-from bench.servers.readings import Ability, Draw, Floats, Scored, bound_shares
+from bench.servers.readings import Ability, Draw, Floats, Scored, bound_entropy, bound_shares
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import key_of
 from bench.store.lines import append_line, read_lines
@@ -45,11 +46,11 @@ class QuestionRequests:
         whole: bool,
     ) -> None:
         self._server, self._journal, self._seed, self._whole = server, journal, seed, whole
-        self.item, self.settings, self.vocabulary = item, settings, server.dialect.vocabulary
+        self.item, self.settings = item, settings
         self.tokens = 0
         """Tokens of all requests and answers."""
         self.bounds: list[tuple[int, float]] = []
-        """Of the signal that was read last: how many of its values are bounds, and the width that they leave open."""
+        """Of each text that the signal reads: how many values are bounds, and the width that they leave open."""
         self._drawn: dict[Samples, list[Scored]] = {}
         self._only_own = Ability.GIVEN not in server.dialect.abilities
         """Whether scores come with the model's own texts alone, which the journal then keeps."""
@@ -77,10 +78,14 @@ class QuestionRequests:
         known = self._drawn.get(samples, []) if samples is not None else []
         if samples is None and (self.item.answer is None or self._only_own):
             known = [self._generated]
-        for scored in known:
-            if np.array_equal(scored.ids, text):
-                return scored
-        return self._read("given", self.item.prompt, text=text, whole=samples is None and self._whole)
+        scored = next((each for each in known if np.array_equal(each.ids, text)), None)
+        if scored is None:
+            scored = self._read("given", self.item.prompt, text=text, whole=samples is None and self._whole)
+        if scored.entropy is None and samples is None:
+            low, high = bound_entropy(scored.top_log_probabilities, self._server.dialect.vocabulary)
+            self.bounds.append((len(low), float(np.mean(high - low))))
+            return replace(scored, entropy=low)
+        return scored
 
     def shares(self, prompt: Ids, ids: Ids) -> Floats:
         """Return the log-probabilities of tokens after a prompt, less a constant; bounds of those that aren't given."""
@@ -89,7 +94,7 @@ class QuestionRequests:
             pairs = zip(first.top_ids.tolist(), first.top_log_probabilities.tolist(), strict=True)
             listed = next((dict(zip(*pair, strict=True)) for pair in pairs), {})
             values, missing, width = bound_shares(listed, ids.tolist())
-            self.bounds = [(missing, width)] if missing else []
+            self.bounds += [(missing, width)] * bool(missing)
             return np.asarray(values, dtype=np.float32)
         if self.item.answer is None and prompt is self.item.prompt and self._whole and self.beginning.first is not None:
             return self.beginning.first[ids]
@@ -199,7 +204,9 @@ class ServerExtractor:
                 unanswered = spec.unanswered if empty else None
                 values[signal] = spec.ask(requests) if unanswered is None else unanswered
                 if requests.bounds:
-                    bounds.setdefault(signal, []).append((item.id, *requests.bounds.pop()))
+                    counts, widths = zip(*requests.bounds, strict=True)
+                    bounds.setdefault(signal, []).append((item.id, sum(counts), max(widths)))
+                    requests.bounds.clear()
             return requests.answer, values, requests.tokens
 
         with ThreadPoolExecutor(self.server.parallel or 1) as pool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench.api import Format, Of, Ragged, TokenIds, TokenScores, UserError
 from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
-from bench.servers.readings import Ability, Scored, bound_entropy
+from bench.servers.readings import Ability, Scored
 from bench.signals.definition import PassDefinition, definition
 from bench.signals.samples import join_texts, sample_letters, sample_sources, sampled_ids
 from bench.store.disk_cache import digest_arrays
@@ -163,14 +163,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:
             texts = [requests.answer if of is Of.ANSWER else item.gold]
-        parts, open_nats = [self._empty_scores()], np.zeros(0, dtype=np.float32)
-        for ids in filter(len, texts):
-            scored = requests.scores(ids, samples)
-            if scored.entropy is None and samples is None:
-                low, high = bound_entropy(scored.top_log_probabilities, requests.vocabulary)
-                scored, open_nats = replace(scored, entropy=low), np.append(open_nats, high - low)
-            parts.append(self._arrays(scored))
-        requests.bounds = [(len(open_nats), float(open_nats.mean()))] if len(open_nats) else []
+        parts = [self._empty_scores(), *(self._arrays(requests.scores(ids, samples)) for ids in texts if len(ids))]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _arrays(self, scored: Scored) -> Arrays:

@@ -521,7 +521,7 @@ def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_p
     assert np.isfinite(found[TokenScores()].values["log_probability"]).all()
     (codes,) = (tmp_path / "asked").glob("tokens-*.jsonl")
     codes.unlink()
-    with pytest.raises(UserError, match=r"The cache lacks the texts of the tokens of 'tiny', which .* had"):
+    with pytest.raises(UserError, match=r"The cache lacks the texts of tokens of 'tiny', which its .* had"):
         columns(served(server), tmp_path, splits.OpenRivers, {Text(Of.SAMPLES), Samples(3)})
 
 
@@ -529,7 +529,7 @@ def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_p
     ("oddity", "tier", "says"),
     [
         ({}, 1, "log-probabilities are of the 20 likeliest tokens: others get their upper bound"),
-        ({"most": 200}, 1, "of the 100 likeliest tokens"),
+        ({"most": 10}, 1, "of the 5 likeliest tokens"),
         ({"given": 0}, 0, r"no log-probabilities that could be used \(null\)"),
         ({"given": 3}, 0, r"no log-probabilities that could be used \(3 where 5 are asked for\)"),
         ({"most": 4}, 0, r"could be used \(.*top_logprobs must be at most 4"),
