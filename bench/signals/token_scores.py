@@ -41,7 +41,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     """
 
     declares = TokenScores
-    bounds_are = "questions whose entropies, if they are used, are lower bounds, by the likeliest tokens alone"
+    bounds_are = "questions whose entropies, if they are used, are lower bounds"
     bounds_leave = "true ones may be higher by, in nats,"
 
     @property

@@ -602,14 +602,15 @@ def test_chat_server_methods_have_the_confidences_of_the_model(start: Any, tmp_p
     there, here = place.rows("served"), place.rows("local")
     for name in ("sequence-probability", "perplexity", "token-margin", "ptrue", "lts", "verbalised"):
         assert there[name]["status"] == "ok", there[name]["reason"]
-        assert there[name]["llm_accuracy"] == here[name]["llm_accuracy"]
+        (got, expected) = (next((tmp_path / out).rglob(f"{name}--*.json")) for out in ("served", "local"))
+        one, other = read_records(got), read_records(expected)
+        assert (one.answer, one.correct.tolist()) == (other.answer, other.correct.tolist())
+        np.testing.assert_allclose(one.confidence, other.confidence, atol=1e-5, err_msg=name)
     for name in ("self-certainty", "pik", *(["self-consistency"] if task == "atlas-choice" else [])):
         assert "which this OpenAI-compatible server doesn't give" in there[name]["reason"]
-    counted = [
-        what for what in there["ptrue"]["counts"] if "outside the likeliest tokens, which has its upper bound" in what
-    ]
-    assert counted
-    assert any("the share of the likeliest word is uncertain by" in note for note in there["ptrue"]["notes"])
+    row = there["mean-token-entropy"]
+    assert row["counts"][f"{task}/test: questions whose entropies, if they are used, are lower bounds"] == 8
+    assert any("true ones may be higher by, in nats," in note for note in row["notes"])
 
 
 # --- the real one -----------------------------------------------------------------------------------------------------
