@@ -112,12 +112,14 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
 def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
     from bench import registry
+    from bench.servers.dialect import UNKNOWN
     from bench.servers.readings import WORDS, Ability, tier
     from bench.signals.definition import definition
 
     dialect = server.dialect
     what = (
-        f"{dialect.name} with {server.label}, {server.dtype_name}, context {server.context:,}, {dialect.slots} at once"
+        f"{dialect.name} with {server.label}, {server.dtype_name}, {dialect.slots} at once, context"
+        f" {server.context:,}{' or less' * (server.context == UNKNOWN)}"
     )
     yield Finding("server", State.OK, what)
     offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]

@@ -152,12 +152,12 @@ class Dialect(ABC):
             return {"input_ids": list(pool.map(ids, map(sendable, text)))}
 
     def apply_chat_template(
-        self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, **settings: Any
+        self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, tokenize: bool, **settings: Any
     ) -> str:
         """Return a conversation as text, by the server's own chat template."""
-        given = {name: value for name, value in settings.items() if name not in {"chat_template", "tokenize"}}
+        del tokenize, settings["chat_template"]
         messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
-        return self.render(messages, answering=add_generation_prompt, **given)
+        return self.render(messages, answering=add_generation_prompt, **settings)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of token ids; special tokens have none."""

@@ -46,13 +46,13 @@ _UNTOLD = -9999
 """Stands for the log-probability of a token that is not among the likeliest."""
 
 
-class _Token(NamedTuple):
+class _Told(NamedTuple):
     text: bytes
     log_probability: float
     likeliest: list[tuple[bytes, float]]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> _Token:
+    def of(cls, told: Mapping[str, Any]) -> _Told:
         """Return a token of a reply with the likeliest ones at its place."""
         text = told["token"].encode() if told.get("bytes") is None else bytes(told["bytes"])
         return cls(text, float(told["logprob"]), [cls.of(each)[:2] for each in told.get("top_logprobs") or ()])
@@ -210,7 +210,7 @@ class OpenAIChat(Dialect):
                 append_line(self._path, {"tokens": {str(i): text.decode("latin-1") for i, text in new.items()}})
         return np.asarray([i for i, _ in pairs], dtype=np.int32)
 
-    def _by_id(self, token: _Token) -> dict[int, float]:
+    def _by_id(self, token: _Told) -> dict[int, float]:
         """Return the log-probabilities of the likeliest tokens, the likeliest first; of two with one text its own."""
         values = {self._id(text): value for text, value in sorted(token.likeliest, key=lambda pair: pair[1])}
         return dict(sorted(values.items(), key=lambda pair: -pair[1]))
@@ -251,7 +251,7 @@ class OpenAIChat(Dialect):
             scored = replace(scored, log_probability=np.full_like(scored.log_probability, np.nan))
         return scored
 
-    def _ask(self, prompt: Ids, limit: int, **settings: Any) -> tuple[str, list[_Token], int]:
+    def _ask(self, prompt: Ids, limit: int, **settings: Any) -> tuple[str, list[_Told], int]:
         """Return what the server answers in a conversation: text, tokens if they are told, tokens read or 0.
 
         Raises:
@@ -268,7 +268,7 @@ class OpenAIChat(Dialect):
         try:
             choice = reply["choices"][0]
             message, text = choice["message"], choice["message"].get("content") or ""
-            tokens = [_Token.of(told) for told in (choice.get("logprobs") or {}).get("content") or ()]
+            tokens = [_Told.of(told) for told in (choice.get("logprobs") or {}).get("content") or ()]
             model, read = str(reply.get("model") or ""), int((reply.get("usage") or {}).get("prompt_tokens") or 0)
             trace = message.get("reasoning_content") or message.get("reasoning") or text.lstrip().startswith("<think")
         except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -26,7 +26,7 @@ _KEPT = 10_000
 """Conversations whose token ids are remembered between their rendering and their tokenisation."""
 
 
-class _Completion(NamedTuple):
+class _Reading(NamedTuple):
     ids: list[int]
     """Token ids of the answer, with its end token."""
     own: list[float]
@@ -147,7 +147,7 @@ class VLLM(Dialect):
             found = {token: float(self.given(prompt, np.asarray([token])).log_probability[0]) for token in ids.tolist()}
         return np.asarray([found[token] for token in ids.tolist()], dtype=np.float32)
 
-    def _ask(self, prompts: Sequence[Ids], limit: int, k: int, **settings: Any) -> list[_Completion]:
+    def _ask(self, prompts: Sequence[Ids], limit: int, k: int, **settings: Any) -> list[_Reading]:
         """Return the server's replies to prompts of token ids, each with the k likeliest tokens at each position.
 
         Raises:
@@ -173,7 +173,7 @@ class VLLM(Dialect):
         return replies
 
 
-def _completion(choice: Mapping[str, Any]) -> _Completion:
+def _completion(choice: Mapping[str, Any]) -> _Reading:
     """Return what is read of one of `choices`."""
 
     def by_id(pairs: Sequence[tuple[str, float]]) -> dict[int, float]:
@@ -183,4 +183,4 @@ def _completion(choice: Mapping[str, Any]) -> _Completion:
     of_prompt = [by_id([(token, each["logprob"]) for token, each in (row or {}).items()]) for row in given]
     ids = [int(token.removeprefix(_NAMED)) for token in told["tokens"]]
     rows = [by_id(row.items()) for row in told["top_logprobs"]]
-    return _Completion(ids, told["token_logprobs"], rows, of_prompt, choice["finish_reason"] == "stop")
+    return _Reading(ids, told["token_logprobs"], rows, of_prompt, choice["finish_reason"] == "stop")

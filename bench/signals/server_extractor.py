@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from bench.model.server_model import ServerModel
 
 
+_FLUSH_S = 1.0
+"""Seconds after which answers are flushed to the disk, which takes longer than all else about a request."""
+
+
 class QuestionRequests:
     """One question on a server: what its signals ask, each thing once."""
 
@@ -148,7 +152,7 @@ class Journal:
             path: the file.
             check: raises an error if the server has another model than before; called before an answer is kept.
         """
-        self.path, self._check, self._lock = path, check, threading.Lock()
+        self.path, self._check, self._lock, self._flushed = path, check, threading.Lock(), 0.0
         lines = (line for line in self._guarded("read", lambda: list(read_lines(path))) if line is not None)
         self._values = {line["key"]: line["value"] for line in lines}
 
@@ -159,7 +163,9 @@ class Journal:
             value = ask()
             self._check()
             with self._lock:
-                self._guarded("written", lambda: append_line(self.path, {"key": key, "value": value}))
+                line, flush = {"key": key, "value": value}, perf_counter() - self._flushed > _FLUSH_S
+                self._guarded("written", lambda: append_line(self.path, line, flush=flush))
+                self._flushed = perf_counter() if flush else self._flushed
                 self._values[key] = value
         return self._values[key]
 

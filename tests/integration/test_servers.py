@@ -6,18 +6,25 @@ answers must give equal numbers.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import math
 import os
 import re
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
@@ -36,7 +43,7 @@ from bench.store.lines import append_line
 from tests.kit import splits
 from tests.kit.llama_cpp import LlamaServer
 from tests.kit.model_server import ModelServer, half_a_body
-from tests.kit.openai_servers import ChatServer, VLLMServer
+from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.servers import Reply
 
@@ -599,7 +606,7 @@ def test_chat_server_methods_have_the_confidences_of_the_model(start: Any, tmp_p
     place, words = Place(tmp_path), ("--task", task, "--limit", 8, "--train-limit", 10)
     place.run("--model", start(ChatServer).url, *words, "--method", f"{TIER},pik", out="served")
     place.run("--model", "tiny", "--dtype", "float32", *words, "--method", TIER, out="local")
-    there, here = place.rows("served"), place.rows("local")
+    there = place.rows("served")
     for name in ("sequence-probability", "perplexity", "token-margin", "ptrue", "lts", "verbalised"):
         assert there[name]["status"] == "ok", there[name]["reason"]
         (got, expected) = (next((tmp_path / out).rglob(f"{name}--*.json")) for out in ("served", "local"))
@@ -622,16 +629,26 @@ W3 = (
 W5 = "1 9690 198 21350 13099 30 2 198 1 4093 198 5820 260 3575 282 4617 30 2 198 1 520 9531 198"
 
 
-@pytest.mark.slow
-def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
-    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+def gguf_file() -> Path:
+    """SmolLM2 of the folder that CONFBENCH_GGUF names."""
     file = Path(os.environ.get("CONFBENCH_GGUF", "")) / "smollm2-135m-instruct-q4_1.gguf"
     if not os.environ.get("CONFBENCH_GGUF") or not file.is_file():
         pytest.skip(f"CONFBENCH_GGUF names no folder with {file.name}")
-    xllamacpp = pytest.importorskip("xllamacpp")
+    return file
+
+
+def llama_server() -> Any:
+    """llama.cpp's server with SmolLM2."""
+    file, xllamacpp = gguf_file(), pytest.importorskip("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 4096, 1, False
-    running = xllamacpp.Server(params)
+    return xllamacpp.Server(params)
+
+
+@pytest.mark.slow
+def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
+    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+    running = llama_server()
     lm = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
     assert lm.label.startswith("smollm2-135m-instruct-q4_1.served-")
     turns = [Message("system", "Answer briefly."), Message("user", "Name the capital of Australia.")]
@@ -648,3 +665,84 @@ def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise(
     assert lm.chat.decode(answer.ids.tolist()) == "The capital of Australia is Canberra."
     forced = lm.dialect.given(asked, answer.ids, whole=True)
     np.testing.assert_allclose(forced.log_probability, answer.log_probability, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_llama_cpp_by_chat_completions_alone_is_bounded_rightly(tmp_path: Path) -> None:
+    running = llama_server()
+    proxy = ChatOnly(running.listening_address)
+    try:
+        chat = ServerModel(resolve(proxy.url), LoadOptions(device="cpu"), None, None)
+        native = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
+        assert "this OpenAI-compatible server, tier 1; requests one at a time" in chat.notes[0]
+        assert not any("samplers cut" in note or "scales" in note for note in chat.notes)
+        signals: set[Signal] = {QueryLogits(), FAR, TokenScores(top=3)}
+        reader = reader_of(chat, tmp_path / "chat")
+        done = reader.read(splits.opened(reader, splits.OpenRivers), frozenset(signals))
+        got = {signal: definition(signal).column(reader.stored(done)) for signal in signals}
+        expected = columns(native, tmp_path / "native", splits.OpenRivers, signals)
+        one, other = got[TokenScores(top=3)], expected[TokenScores(top=3)]
+        assert one.offsets.tolist() == other.offsets.tolist()
+        np.testing.assert_allclose(one.values["log_probability"], other.values["log_probability"], atol=0.02)
+        assert (one.values["entropy"] <= other.values["entropy"] + 0.01).all()
+        widths = {question: width for question, _, width in done.bounds(FAR)}
+        assert widths
+        for row, question in enumerate(done.questions[r].id for shard in done.shards for r in shard.rows):
+            likeliest = int(np.argmax(got[FAR][row]))
+            high = shares(got[FAR])[row, likeliest] if question not in widths else 1.0
+            assert shares(expected[FAR])[row, likeliest] <= high + 0.02
+    finally:
+        proxy.stop()
+
+
+@pytest.mark.slow
+def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
+    python, file = os.environ.get("CONFBENCH_VLLM", ""), gguf_file()
+    if not python:
+        pytest.skip("CONFBENCH_VLLM names no Python with vLLM (make vllm)")
+    here = LanguageModel(
+        resolve(str(file)), LoadOptions(device="cpu", dtype="float32", cache=str(tmp_path / "converted"))
+    )
+    folder = Path(shutil.copytree(here.folder, tmp_path / "smollm2"))
+    weights = load_file(next(here.files.weights_folder(torch.float32).glob("*.safetensors")))
+    save_file({("model.embed_tokens.weight" if k == "lm_head.weight" else k): v for k, v in weights.items()},
+              folder / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "2",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": "",
+    }
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--served-model-name", "smollm2",
+               "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--host", "127.0.0.1",
+               "--port", port, "--max-logprobs", "-1"]  # fmt: skip
+    with (tmp_path / "vllm.log").open("w") as log:
+        running = subprocess.Popen([str(word) for word in command], env=environment, stdout=log, stderr=log)
+    try:
+        for _ in range(120):
+            time.sleep(5)
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+        lm = ServerModel(resolve(f"http://127.0.0.1:{port}/v1"), LoadOptions(device="cpu"), None, None)
+        assert "vLLM's server, tier 4; requests one at a time, each read anew" in lm.notes[0]
+        scores = TokenScores(top=3, divergence=True)
+        for task, signals in (
+            (splits.FewRivers, {ChoiceLogits(), QueryLogits(), scores, Samples(3)}),
+            (splits.OpenRivers, {QueryLogits(), scores, TokenScores(Of.GOLD)}),
+        ):
+            there = columns(lm, tmp_path / "there", task, signals)
+            own = columns(here, tmp_path / "here", task, signals)
+            assert there[scores].offsets.tolist() == own[scores].offsets.tolist()
+            for signal in signals & {ChoiceLogits(), QueryLogits()}:
+                np.testing.assert_allclose(shares(there[signal]), shares(own[signal]), atol=1e-3, equal_nan=True)
+            for signal in signals - {ChoiceLogits(), QueryLogits(), Samples(3)}:
+                for name in own[signal].values.dtype.names:
+                    np.testing.assert_allclose(there[signal].values[name], own[signal].values[name], atol=1e-3)
+    finally:
+        running.terminate()
+        running.wait(60)

@@ -23,16 +23,13 @@ Fault = Callable[[Call, int], Reply | None]
 """Gets a call for a completion and its number, from 1; gives what is answered instead of what the model says."""
 
 
-class ModelServer:
-    """`lm` behind a server. Texts are read whole for each token, so nothing is cached."""
+class Loopback:
+    """A server on this machine that can be killed and started again."""
 
     completing: str
     """Path of calls for completions."""
 
-    def __init__(self, lm: LanguageModel, alias: str = "/models/tiny.gguf") -> None:
-        self.lm, self.alias = lm, alias
-        spelt = ([i] for i in range(len(lm.chat.tokenizer)))
-        self.bytes = [list(lm.chat.tokenizer.decode(ids, skip_special_tokens=True).encode()) for ids in spelt]
+    def __init__(self) -> None:
         self.calls: list[Call] = []
         self.fault: Fault = lambda _call, _n: None
         self.change: Callable[[dict[str, Any]], None] = lambda _answer: None
@@ -100,6 +97,16 @@ class ModelServer:
     def answer(self, call: Call) -> dict[str, Any] | str | None:
         """What is answered: JSON; a sentence, with status 400; or None, with 404."""
         raise NotImplementedError
+
+
+class ModelServer(Loopback):
+    """`lm` behind a server. Texts are read whole for each token, so nothing is cached."""
+
+    def __init__(self, lm: LanguageModel, alias: str = "/models/tiny.gguf") -> None:
+        self.lm, self.alias = lm, alias
+        spelt = ([i] for i in range(len(lm.chat.tokenizer)))
+        self.bytes = [list(lm.chat.tokenizer.decode(ids, skip_special_tokens=True).encode()) for ids in spelt]
+        super().__init__()
 
     @torch.inference_mode()
     def tokens(

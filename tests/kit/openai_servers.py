@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import httpx2
 import torch
 
 from bench.api.question import Message
 from bench.model.language_model import LanguageModel
-from tests.kit.model_server import ModelServer
+from tests.kit.model_server import Loopback, ModelServer
 from tests.kit.servers import Call
 
 
@@ -142,3 +143,20 @@ class ChatServer(ModelServer):
     def _entry(self, token: int, values: torch.Tensor) -> dict[str, Any]:
         spelt = self.bytes[token]
         return {"token": bytes(spelt).decode("utf-8", "replace"), "bytes": spelt, "logprob": float(values[token])}
+
+
+class ChatOnly(Loopback):
+    """A real server behind a proxy that lets only its chat completions through."""
+
+    completing = "/v1/chat/completions"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__()
+
+    def answer(self, call: Call) -> dict[str, Any] | str | None:
+        if call.path not in {"/v1/models", self.completing}:
+            return None
+        body = {"json": call.body} if call.body else {}
+        reply = httpx2.request("POST" if body else "GET", self.address + call.path, timeout=600, **body)
+        return reply.json() if reply.status_code == 200 else f"{reply.status_code}: {reply.text}"
