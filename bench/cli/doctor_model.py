@@ -112,12 +112,14 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
 def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
     from bench import registry
-    from bench.servers.readings import WORDS, tier
+    from bench.servers.dialect import UNKNOWN
+    from bench.servers.readings import WORDS, Ability, tier
     from bench.signals.definition import definition
 
     dialect = server.dialect
     what = (
-        f"{dialect.name} with {server.label}, {server.dtype_name}, context {server.context:,}, {dialect.slots} at once"
+        f"{dialect.name} with {server.label}, {server.dtype_name}, {dialect.slots} at once, context"
+        f" {server.context:,}{' or less' * (server.context == UNKNOWN)}"
     )
     yield Finding("server", State.OK, what)
     offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]
@@ -129,8 +131,10 @@ def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Find
         named: dict[str | None, list[str]] = {None: []}
         for cls in map(methods.get, methods.names()):
             reads = cls(**cls.presets.get("fixed", {})).reads()
-            needs = (definition(signal).needs(fmt) for signal in sorted(reads.fit | reads.predict, key=repr))
-            named.setdefault(next(filter(None, map(server.missing, needs)), None), []).append(cls.name)
+            specs = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
+            reason = next(filter(None, (server.missing(spec.needs(fmt)) for spec in specs)), None)
+            bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
+            named.setdefault(reason, []).append(cls.name + " (by bounds)" * (reason is None and bounded))
         runs = named.pop(None)
         skipped = "".join(f"; not {', '.join(names)}, as {why}" for why, names in named.items())
         yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs) + skipped)

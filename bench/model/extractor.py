@@ -65,6 +65,8 @@ class ShardOutput:
     """Number of decode batches that did not fit into memory and were split."""
     bytes_per_token: int = 0
     """Bytes of the keys and values of one position; 0 if no KV cache was used."""
+    bounds: dict[Signal, list[tuple[str, int, float]]] = field(default_factory=dict)
+    """Signal -> (question id, number of values that are bounds, width that they leave open), of a model's server."""
 
 
 class Extractor:

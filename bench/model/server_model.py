@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from bench.api import ModelFacts, OutputHead, UserError
@@ -21,14 +20,11 @@ from bench.model.folder import ModelFolder
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import DIGITS, ModelSpec
 from bench.prompts.chat import Chat
-from bench.servers.readings import WORDS, Ability, tier
+from bench.servers.dialect import PROMPTS
+from bench.servers.readings import WORDS, Ability, difference, tier
 from bench.servers.recognise import open_server
 from bench.store.disk_cache import Store, key_of
 from bench.store.usage import SERVERS
-
-_TOLERANCE = 0.02
-"""Largest difference in nats between two probes of a server that has the same model; uncached they are bit-identical,
-and other weights of one model, or another tokenizer, move them by more."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +76,15 @@ class ServerModel(LanguageModel):
         self.spec = replace(spec, name=self.label)
         self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
         self.folder, self.blocks, self.context = Path(), 1, self.dialect.context
-        self.chat = Chat(self.dialect.tokenizer)
+        self.chat = Chat(self.dialect)
         self.chat.check()
-        self._probed: list[float] = []
+        self._probed: list[dict[str, float]] = []
         self._links, self._lock = self.client.links, threading.Lock()
         facts = ModelFacts(self.label, self.dialect.width, self.dialect.vocabulary, 1)
         vars(self).update(
             dtype=torch.float32, facts=facts, no_packs_reason=None, head=LogProbabilities(torch.zeros(0)), norm=None,
             speed="the server doesn't tell how fast it is",
-            stops=frozenset({self.chat.tokenizer.eos_token_id} - {None}),
+            stops=frozenset(self.dialect.all_special_ids),
         )  # fmt: skip
         self._fingerprint = self.identity if parallel is None else key_of({"identity": self.identity, "cached": True})
 
@@ -120,16 +116,16 @@ class ServerModel(LanguageModel):
             f"{self.parallel} at a time, which may reuse what they have read: a quantised model then gives other last"
             " digits in each run"
             if self.parallel
-            else "one at a time, each read anew"
+            else f"one at a time{', each read anew' * self.dialect.reads_anew}"
         )
         tier_number = tier(self.dialect.abilities)
-        what = f"answers and log-probabilities are those of {self.dialect.name}'s server, tier {tier_number}; requests"
+        what = f"answers and log-probabilities are those of {self.dialect.called}, tier {tier_number}; requests"
         return [f"{what} {way}", *self.dialect.notes, *self.chat.notes]
 
     def missing(self, needs: Ability) -> str | None:
         """Return why the server can't give what a signal needs; None if it can."""
         lacking = [words for ability, words in WORDS.items() if ability in needs & ~self.dialect.abilities]
-        return f"it reads {lacking[0]}, which {self.dialect.name}'s server doesn't give" if lacking else None
+        return f"it reads {lacking[0]}, which {self.dialect.called} doesn't give" if lacking else None
 
     def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
         """Compare the model with the one that had this identity before, by log-probabilities after fixed prompts.
@@ -142,11 +138,13 @@ class ServerModel(LanguageModel):
             UserError: they differ: it is another model, or served otherwise.
         """
         self._probed = self.dialect.probe()
-        fields = {"identity": self.identity}
-        entry = store.get(SERVERS, self.identity)
+        if not dry_run:
+            self.dialect.keep(store.root / "asked" / f"tokens-{self.identity[:32]}.jsonl")
+        fields = {"identity": self.identity, "probe": "by token"}
+        entry = store.get(SERVERS, key_of(fields))
         if entry is None and not dry_run:
             store.put(
-                SERVERS, self.identity, fields, lambda _: None,
+                SERVERS, key_of(fields), fields, lambda _: None,
                 model=self.label, probe=self._probed, said=dict(self.dialect.identity),
             )  # fmt: skip
         elif entry is not None:
@@ -161,16 +159,15 @@ class ServerModel(LanguageModel):
         with self._lock:
             links = self.client.links
             if links != self._links:
-                found = self.dialect.quick_probe()
-                self._compare(self._probed[: len(found)], found, "during the run")
+                self._compare(self._probed[:1], self.dialect.probe(PROMPTS[:1]), "during the run")
                 self._links = links
 
-    def _compare(self, before: list[float], now: list[float], when: str) -> None:
-        difference = np.abs(np.asarray(before) - np.asarray(now)).max() if len(before) == len(now) else np.inf
-        if not difference <= _TOLERANCE:
+    def _compare(self, before: list[dict[str, float]], now: list[dict[str, float]], when: str) -> None:
+        apart = difference(before, now)
+        if not apart <= self.dialect.tolerance:
             raise self.client.error(
                 f"answers otherwise than before: {when} log-probabilities of {self.dialect.model!r} after fixed prompts"
-                f" differ by up to {difference:.3g}; it has another model, or other settings",
+                f" differ by up to {apart:.3g}; it has another model, or other settings",
                 "Start it as it was, or serve the other model by another name (llama-server --alias NAME)",
             )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from bench.run.inputs import Inputs
 from bench.run.predicting import Prediction, Skipped
 from bench.run.resolve import ResolvedRun
 from bench.run.tuning import tuning_account, tuning_notes
-from bench.signals.definition import continuation_specs_of, definition
+from bench.signals.definition import PassDefinition, continuation_specs_of, definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData, raise_if_failed
 from bench.store.sources import plugin_digest
@@ -169,6 +170,7 @@ class RowBuilder:
             all_counts = {**split_data.task.counts, **contamination.count_duplicates(split_data.questions)}
             all_counts |= {**{what: n for what, n in odd_counts.items() if n}, **split_data.counts}
             counts |= {f"{split_data.where}: {what}": n for what, n in all_counts.items()}
+        counts |= {f"{where}: {spec.bounds_are}": len(widths) for spec, where, widths in self._bounds(name, inputs)}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(split_data.key for split_data in inputs.data_by_split)
@@ -239,12 +241,12 @@ class RowBuilder:
 
     def _notes(self, name: str, inputs: Inputs) -> list[str]:
         """Return notes for readers of a cell: on chat template, signals, forward passes and training."""
-        reads = self.resolved.methods[files.base_of(name)].reads()
-        read = [(signal, inputs.predicted) for signal in reads.predict]
-        read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
-        notes = (
-            definition(signal).note(split_data) for signal, split_data in sorted(read, key=lambda pair: repr(pair[0]))
-        )
+        notes = [definition(signal).note(split_data) for signal, split_data in self._read(name, inputs)]
+        notes += [
+            f"{spec.bounds_are} on {where} ({len(widths):,}): {spec.bounds_leave} {np.mean(widths):.2g} on average, and"
+            f" {max(widths):.2g} at most"
+            for spec, where, widths in self._bounds(name, inputs)
+        ]
         signal_notes = dict.fromkeys(filter(None, notes))
         tested, learned = inputs.predicted.where.task, inputs.learned and inputs.learned.where.task
         overlap = (
@@ -255,6 +257,21 @@ class RowBuilder:
         served = self.reader.served_answers
         engines = [] if served is None else filter(None, [served.notes.get(inputs.predicted.where)])
         return [*engines, *self.reader.lm.notes, *signal_notes, *overlap, *_notes(inputs, self.resolved.protocol)]
+
+    def _read(self, name: str, inputs: Inputs) -> list[tuple[Signal, SplitData]]:
+        """Return the signals that a method reads, each with a split where it reads it."""
+        reads = self.resolved.methods[files.base_of(name)].reads()
+        read = [(signal, inputs.predicted) for signal in reads.predict]
+        read += [(signal, inputs.learned) for signal in reads.fit if inputs.learned is not None]
+        return sorted(read, key=lambda pair: repr(pair[0]))
+
+    def _bounds(self, name: str, inputs: Inputs) -> Iterator[tuple[PassDefinition[Any], TaskSplit, list[float]]]:
+        """Yield the stored signals that have bounds instead of values, with the widths that these leave open."""
+        for signal, split_data in self._read(name, inputs):
+            limit = self.reader.prompts.max_new_tokens(split_data.task)
+            for source in definition(signal).sources(split_data.task.format, limit):
+                if widths := [width for _, _, width in split_data.bounds(source.signal)]:
+                    yield source, split_data.where, widths
 
     def tokens_alone(self, name: str, inputs: Inputs, *others: SplitData | None) -> TokensAlone:
         """Count the tokens that a method needs when it is the only method of a run.

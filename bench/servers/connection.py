@@ -33,6 +33,8 @@ The client itself uses `x-stainless-raw-response`, to return the raw response.
 _KEY_REFUSED = ("refuses the key", f"Set {KEY} to one that it takes")
 _UNKNOWN_ADDRESS = ("has no such address or model", "Correct {url} (most end in /v1) or {model}")
 _BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and balance")
+_CONTEXT = "maximum context length"
+"""What vLLM and OpenAI say of a prompt that is too long."""
 _TOO_LONG = "Start the server with the context that it had, or a larger one"
 _MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Name the address itself with {url}")
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
@@ -138,7 +140,8 @@ class Connection:
         status = error.status_code
         what, advice = _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _FAILED)
         body = error.body if isinstance(error.body, dict) else {}
-        advice = _TOO_LONG if body.get("type") == "exceed_context_size_error" else advice
+        too_long = body.get("type") == "exceed_context_size_error" or _CONTEXT in str(body.get("message"))
+        advice = _TOO_LONG if too_long else advice
         response = f"{status}: {self.one_line(str(body.get('message') or error.response.text or 'no reason given'))}"
         tries = "" if error.response.headers.get("x-should-retry") == "false" else tries
         return self.error(f"{what.format(tries=tries).rstrip()} ({response})", advice)

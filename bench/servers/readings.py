@@ -1,12 +1,12 @@
-"""What a server can be asked for (`Ability`), what it answers (`Scored`), and the interface of a dialect."""
+"""What a server can be asked for (`Ability`), what it answers (`Scored`), and bounds on what it doesn't tell."""
 
 from __future__ import annotations
 
 import enum
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ class Scored:
     log_probability: Floats
     """`(t,)`."""
     top_ids: npt.NDArray[np.int64]
-    """`(t, k)`: the likeliest tokens at each position, the likeliest first."""
+    """`(t, k)`: the likeliest tokens at each position, the likeliest first; of an empty text those at its end."""
     top_log_probabilities: Floats
     entropy: Floats | None = None
     """`(t,)`; None unless whole distributions were read. So is `divergence`."""
@@ -73,7 +73,7 @@ class Scored:
     def from_json(cls, fields: Mapping[str, Any]) -> Scored:
         """Return the object whose `to_json` gave these values."""
         ids = np.asarray(fields["ids"], dtype=np.int32)
-        tops = np.asarray(fields["top_ids"], dtype=np.int64).reshape(len(ids), -1)
+        tops = np.asarray(fields["top_ids"], dtype=np.int64).reshape(len(fields["top_ids"]), -1)
         names = ("log_probability", "entropy", "divergence")
         floats = {n: None if fields[n] is None else np.asarray(fields[n], dtype=np.float32) for n in names}
         values = np.asarray(fields["top_log_probabilities"], dtype=np.float32).reshape(tops.shape)
@@ -90,46 +90,44 @@ class Draw:
     seed: int
 
 
-class Dialect(Protocol):
-    """A kind of server: how it is asked, and what it says of its model."""
+def difference(before: Sequence[Mapping[Any, float]], now: Sequence[Mapping[Any, float]]) -> float:
+    """Return the largest difference between the log-probabilities of two probes, in nats.
 
-    name: str
-    """Name of the kind, e.g. `llama.cpp`."""
-    model: str
-    """Name of the model as the server reports it."""
-    identity: Mapping[str, Any]
-    """All that the server says of its model, and the token ids of fixed texts. Part of store keys."""
-    abilities: Ability
-    notes: list[str]
-    """Remarks for the user on what was found."""
-    context: int
-    """Tokens of prompt and answer together."""
-    vocabulary: int
-    width: int
-    """Width of the hidden states; 0 if it is not said."""
-    slots: int
-    """Requests that the server answers at once."""
-    tokenizer: Any
-    """Tokenizer by the server, with those parts of a transformers tokenizer that prompts need."""
+    A token that one of them doesn't list counts as the least likely one that it lists.
+    """
+    if len(before) != len(now):
+        return np.inf
+    pairs = [(a, b) for a, b in zip(before, now, strict=True) if a or b]
+    if not all(a and b for a, b in pairs):
+        return np.inf
+    gaps = (abs(a.get(t, min(a.values())) - b.get(t, min(b.values()))) for a, b in pairs for t in {*a, *b})
+    return float(np.max([0.0, *gaps]))  # NaN stays
 
-    def probe(self) -> list[float]:
-        """Return log-probabilities after fixed prompts; those of the first prompt come first."""
 
-    def quick_probe(self) -> list[float]:
-        """Return the log-probabilities after the first of the fixed prompts."""
+def bound_shares(listed: Mapping[int, float], ids: Sequence[int]) -> tuple[list[float], int, float]:
+    """Return log-probabilities of some tokens, of which the server lists only the likeliest.
 
-    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
-        """Return the model's continuation of a prompt, greedy unless it is drawn, without the end token.
+    A token that is not listed gets its upper bound: it is no likelier than the last one listed, and than all that is
+    not listed together.
 
-        Args:
-            prompt: token ids.
-            limit: most tokens.
-            draw: how it is sampled.
-            whole: whether whole distributions are read; else those of the likeliest tokens.
-        """
+    Returns:
+        The log-probabilities; how many of them are bounds; and the width of the interval in which these bounds leave
+        the share of the likeliest of the tokens.
+    """
+    least, rest = min(listed.values(), default=0.0), max(1 - sum(map(np.exp, listed.values())), 1e-9)
+    values = [listed.get(token, min(least, float(np.log(rest)))) for token in ids]
+    known = [np.exp(listed[token]) for token in ids if token in listed]
+    missing = len(ids) - len(known)
+    if not known:
+        return values, missing, 1.0
+    likeliest, total = max(known), sum(known)
+    return values, missing, float(likeliest / total - likeliest / (total + min(rest, missing * np.exp(least))))
 
-    def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
-        """Return the log-probabilities of a given text after a prompt."""
 
-    def chosen(self, prompt: Ids, ids: Ids) -> Floats:
-        """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
+def bound_entropy(tops: Floats, vocabulary: int) -> tuple[Floats, Floats]:
+    """Return bounds of the entropy at each position, `(t,)` each, from the likeliest tokens' log-probabilities."""
+    tops = tops.astype(np.float64)
+    part, rest = -(np.exp(tops) * tops).sum(axis=1), np.clip(1 - np.exp(tops).sum(axis=1), 1e-9, 1)
+    low = part - rest * tops[:, -1]
+    high = part - rest * np.log(rest) + rest * np.log(vocabulary - tops.shape[1])
+    return low.astype(np.float32), np.maximum(low, high).astype(np.float32)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bench.api import UserError
 from bench.servers.client import Client
+from bench.servers.dialect import Dialect
 from bench.servers.llama_cpp import LlamaCpp
-from bench.servers.readings import Dialect
+from bench.servers.openai_chat import OpenAIChat
+from bench.servers.vllm import VLLM
 
 
 def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, Dialect]:
@@ -19,7 +22,7 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
         cached: whether the server may go on from what it has read of a prompt before.
 
     Raises:
-        UserError: the server can't be reached or is of no known kind; or the model isn't served.
+        UserError: the server can't be reached or used; or the model isn't served.
     """
     client = Client(url)
     cards = _cards(client)
@@ -30,13 +33,27 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     if served is not None and served not in names:
         raise client.error(f"doesn't serve the model {served!r}; it serves {listed}", "Correct {model}")
     card = cards[0 if served is None else names.index(served)]
-    try:
-        props = client.request("/props")
-    except UserError:
-        props = None
-    if isinstance(props, dict) and "default_generation_settings" in props and isinstance(card.get("meta"), dict):
+    props = _answer(client, "/props", None)
+    if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
         return client, LlamaCpp(client, props, card, cached=cached)
-    raise client.error("is none of llama.cpp (it has no /props)", "Start llama-server, which is the kind known here")
+    why = ""
+    if "max_model_len" in _answer(client, "/tokenize", {"model": card.get("id"), "prompt": "x"}):
+        try:
+            return client, VLLM(client, card, cached=cached)
+        except UserError as error:
+            why = f"it has vLLM's endpoints, but not all that is needed of them ({error})"
+    dialect = OpenAIChat(client, card, cached=cached)
+    dialect.notes += [why] * bool(why)
+    return client, dialect
+
+
+def _answer(client: Client, path: str, body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return what an endpoint answers that servers of one kind have; nothing if this one lacks it."""
+    try:
+        answer = client.request(path, body)
+    except UserError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _cards(client: Client) -> list[dict[str, Any]]:

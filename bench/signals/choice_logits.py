@@ -61,7 +61,11 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         ]
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: the log-probabilities of chosen tokens."""
+        """Return what a server has to give: the log-probabilities of the likeliest tokens, for bounds of the others."""
+        return Ability.STATES if self.signal.forced else Ability.TOP
+
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what exact values need: the log-probabilities of chosen tokens."""
         return Ability.STATES if self.signal.forced else Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:

@@ -63,6 +63,10 @@ class SignalDefinition(ABC, Generic[S]):
         """Return what a model's server has to give for the signal; hidden states, which none gives, if not said."""
         return Ability.STATES
 
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what a server has to give for exact values; if it gives only what `needs` says, some are bounds."""
+        return self.needs(fmt)
+
     @property
     def needs_adapter(self) -> bool:
         """Whether the signal is computed with the adapter that the method trained."""
@@ -105,6 +109,11 @@ class SignalDefinition(ABC, Generic[S]):
 @dataclass(frozen=True)
 class PassDefinition(SignalDefinition[S]):
     """Definition of a signal that comes from forward passes; a `SignalSpec` for the extractor, which runs them."""
+
+    bounds_are: ClassVar[str] = "questions with a word outside the likeliest tokens, which has its upper bound"
+    """Count of questions for which a model's server gave bounds instead of values, as results show it."""
+    bounds_leave: ClassVar[str] = "the share of the likeliest word is uncertain by"
+    """What the bounds leave open, before a number."""
 
     @property
     @abstractmethod

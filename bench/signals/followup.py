@@ -114,7 +114,11 @@ class FollowupDefinition(PassDefinition[Followup]):
         return batch.repeat_per_question({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: text for a reply, else the log-probabilities of chosen tokens."""
+        """Return what a server has to give: text for a reply, else the log-probabilities of the likeliest tokens."""
+        return Ability.TEXT if self.signal.say else Ability.TOP
+
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what exact values need: text for a reply, else the log-probabilities of chosen tokens."""
         return Ability.TEXT if self.signal.say else Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:

@@ -56,8 +56,12 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: the log-probabilities of chosen tokens, and none with an adapter."""
-        return Ability.STATES if self.needs_adapter else Ability.CHOSEN
+        """Return what a server has to give: the log-probabilities of the likeliest tokens, for bounds of the others."""
+        return Ability.STATES if self.needs_adapter else Ability.TOP
+
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what exact values need: the log-probabilities of chosen tokens."""
+        return Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(2,)`: log-probabilities of no and yes, less a constant."""

@@ -75,7 +75,7 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: log-probabilities of its own tokens; of letters, whole distributions."""
-        return Ability.WHOLE if fmt is Format.CHOICE else Ability.TOP | Ability.GIVEN
+        return Ability.WHOLE if fmt is Format.CHOICE else Ability.TOP
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values`: the token ids of the samples, with -1 after each sample."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -22,13 +23,17 @@ from bench.model.continuation_specs import Arrays, ModelInput, UserTurn
 from bench.model.extractor import Cost, ShardOutput, join_values
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
-from bench.servers.readings import Ability, Draw, Floats, Scored
+from bench.servers.readings import Ability, Draw, Floats, Scored, bound_entropy, bound_shares
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import key_of
 from bench.store.lines import append_line, read_lines
 
 if TYPE_CHECKING:
     from bench.model.server_model import ServerModel
+
+
+_FLUSH_S = 1.0
+"""Seconds after which answers are flushed to the disk, which takes longer than all else about a request."""
 
 
 class QuestionRequests:
@@ -48,7 +53,11 @@ class QuestionRequests:
         self.item, self.settings = item, settings
         self.tokens = 0
         """Tokens of all requests and answers."""
+        self.bounds: list[tuple[int, float]] = []
+        """Of each text that the signal reads: how many values are bounds, and the width that they leave open."""
         self._drawn: dict[Samples, list[Scored]] = {}
+        self._only_own = Ability.GIVEN not in server.dialect.abilities
+        """Whether scores come with the model's own texts alone, which the journal then keeps."""
 
     @property
     def answer(self) -> Ids:
@@ -71,15 +80,26 @@ class QuestionRequests:
         `samples` are those to which the text belongs, if it is a sample.
         """
         known = self._drawn.get(samples, []) if samples is not None else []
-        if self.item.answer is None and samples is None and self._whole:
+        if samples is None and (self.item.answer is None or self._only_own):
             known = [self._generated]
-        for scored in known:
-            if np.array_equal(scored.ids, text):
-                return scored
-        return self._read("given", self.item.prompt, text=text, whole=samples is None)
+        scored = next((each for each in known if np.array_equal(each.ids, text)), None)
+        if scored is None:
+            scored = self._read("given", self.item.prompt, text=text, whole=samples is None and self._whole)
+        if scored.entropy is None and samples is None:
+            low, high = bound_entropy(scored.top_log_probabilities, self._server.dialect.vocabulary)
+            self.bounds.append((len(low), float(np.mean(high - low))))
+            return replace(scored, entropy=low)
+        return scored
 
     def shares(self, prompt: Ids, ids: Ids) -> Floats:
-        """Return the log-probabilities of tokens after a prompt, less a constant."""
+        """Return the log-probabilities of tokens after a prompt, less a constant; bounds of those that aren't given."""
+        if Ability.CHOSEN not in self._server.dialect.abilities:
+            first = self.complete(prompt, 1)
+            pairs = zip(first.top_ids.tolist(), first.top_log_probabilities.tolist(), strict=True)
+            listed = next((dict(zip(*pair, strict=True)) for pair in pairs), {})
+            values, missing, width = bound_shares(listed, ids.tolist())
+            self.bounds += [(missing, width)] * bool(missing)
+            return np.asarray(values, dtype=np.float32)
         if self.item.answer is None and prompt is self.item.prompt and self._whole and self.beginning.first is not None:
             return self.beginning.first[ids]
         key = {"chosen": ids.tolist(), "prompt": prompt.tolist()}
@@ -97,7 +117,7 @@ class QuestionRequests:
 
     def sampled_ids(self, samples: Samples) -> list[Ids]:
         """Return the token ids of the question's samples, which are drawn unless they are stored."""
-        if samples in self.item.samples:
+        if samples in self.item.samples and not self._only_own:
             return list(self.item.samples[samples])
         if samples not in self._drawn:
             names = (f"{self._seed}\0{self.item.id}\0{j}".encode() for j in range(samples.n))
@@ -132,7 +152,7 @@ class Journal:
             path: the file.
             check: raises an error if the server has another model than before; called before an answer is kept.
         """
-        self.path, self._check, self._lock = path, check, threading.Lock()
+        self.path, self._check, self._lock, self._flushed = path, check, threading.Lock(), 0.0
         lines = (line for line in self._guarded("read", lambda: list(read_lines(path))) if line is not None)
         self._values = {line["key"]: line["value"] for line in lines}
 
@@ -143,7 +163,9 @@ class Journal:
             value = ask()
             self._check()
             with self._lock:
-                self._guarded("written", lambda: append_line(self.path, {"key": key, "value": value}))
+                line, flush = {"key": key, "value": value}, perf_counter() - self._flushed > _FLUSH_S
+                self._guarded("written", lambda: append_line(self.path, line, flush=flush))
+                self._flushed = perf_counter() if flush else self._flushed
                 self._values[key] = value
         return self._values[key]
 
@@ -173,19 +195,24 @@ class ServerExtractor:
             journal: file in which each of the server's answers is kept.
         """
         started, kept = perf_counter(), Journal(journal, self.server.check_link)
+        self.server.dialect.check_room(max(len(item.prompt) for item in items) + self.settings.max_new_tokens)
+        bounds: dict[Signal, list[tuple[str, int, float]]] = {}
 
         def ask(item: ModelInput) -> tuple[Ids, dict[Signal, Arrays], int]:
             fmt = Format.CHOICE if item.options else Format.OPEN
-            whole = any(
-                spec.depths or (Ability.WHOLE in spec.needs(fmt) and not spec.continuations.samples)
+            whole = Ability.WHOLE in self.server.dialect.abilities and any(
+                spec.depths or (Ability.WHOLE in spec.prefers(fmt) and not spec.continuations.samples)
                 for spec in self.specs.values()
             )
             requests = QuestionRequests(self.server, kept, item, self.settings, self.seed, whole=whole)
-            empty = not len(requests.answer)
-            values = {
-                signal: spec.unanswered if empty and spec.unanswered is not None else spec.ask(requests)
-                for signal, spec in self.specs.items()
-            }
+            empty, values = not len(requests.answer), {}
+            for signal, spec in self.specs.items():
+                unanswered = spec.unanswered if empty else None
+                values[signal] = spec.ask(requests) if unanswered is None else unanswered
+                if requests.bounds:
+                    counts, widths = zip(*requests.bounds, strict=True)
+                    bounds.setdefault(signal, []).append((item.id, sum(counts), max(widths)))
+                    requests.bounds.clear()
             return requests.answer, values, requests.tokens
 
         with ThreadPoolExecutor(self.server.parallel or 1) as pool:
@@ -201,4 +228,4 @@ class ServerExtractor:
             for signal, spec in self.specs.items()
         }
         cost = Cost(sum(tokens for _, _, tokens in asked), perf_counter() - started)
-        return ShardOutput([answer for answer, _, _ in asked], columns, {stage: cost})
+        return ShardOutput([answer for answer, _, _ in asked], columns, {stage: cost}, bounds=bounds)

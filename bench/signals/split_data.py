@@ -151,6 +151,19 @@ class SplitData:
         """`(n,)` bool labels: whether the answer is right."""
         return np.asarray([answer.correct for answer in self.answers], dtype=np.bool_)
 
+    def bounds(self, signal: Signal) -> list[tuple[str, int, float]]:
+        """Return the questions of which a stored signal has bounds instead of values, as a model's server gave no more.
+
+        Returns:
+            For each: its id, the number of bounds, and the width of the interval that they leave open.
+        """
+        found = (
+            entry.manifest.get("bounds", {}).get(names.get(signal), ())
+            for names, entries in zip(self.names, self.bundles, strict=True)
+            for entry in entries
+        )
+        return [(str(row[0]), int(row[1]), float(row[2])) for rows in found for row in rows]
+
     @cached_property
     def content_digest(self) -> str:
         """Digest of the questions and prompts."""

@@ -42,6 +42,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     """
 
     declares = TokenScores
+    bounds_are = "questions whose entropies, if they are used, are lower bounds"
+    bounds_leave = "true ones may be higher by, in nats,"
 
     @property
     def continuations(self) -> Continuations:
@@ -149,15 +151,23 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         return [values[start:stop] for start, stop in pairwise(ends)]
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: whole distributions, for the entropy, of given texts too.
+        """Return what a server has to give: the likeliest tokens, which bound the entropy; given texts, if not its own.
 
-        Scores of samples have no entropy, so they serve the signal `Samples` alone; those of letters have it.
+        Scores of samples have no entropy, so they serve the signal `Samples` alone; letters' are read from whole
+        distributions.
         """
-        if self.signal.of is Of.TRACE or self.signal.mean_of:
+        of, least = self.signal.of, Ability.WHOLE if self.signal.divergence else Ability.TOP
+        if of is Of.TRACE or self.signal.mean_of:
             return Ability.STATES
-        if self.signal.of is Of.SAMPLES:
+        if of is Of.SAMPLES:
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
-        return Ability.WHOLE | Ability.GIVEN
+        if of is not Of.ANSWER:
+            least |= Ability.WHOLE if fmt is Format.CHOICE else Ability.GIVEN
+        return least
+
+    def prefers(self, fmt: Format) -> Ability:
+        """Return what exact values need: whole distributions, for the entropy."""
+        return self.needs(fmt) | Ability.WHOLE
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return the scores of a question's texts, an array `(t_i, ...)` per field of `TokenScores.dtype`."""
@@ -165,8 +175,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
 
         of, item = self.signal.of, requests.item
         if of is Of.OPTIONS:  # letters, of one token each
-            ids = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
-            return _scores(torch.tensor(requests.beginning.first)[None], ids, self.signal, [0] * len(ids))
+            letters = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
+            return _scores(torch.tensor(requests.beginning.first)[None], letters, self.signal, [0] * len(letters))
         samples = self.signal.samples if of is Of.SAMPLES else None
         texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:

@@ -22,6 +22,7 @@ from bench.model.memory import peak_memory_mb, release_free_memory
 from bench.model.specs import label_of
 from bench.prompts.prompt_settings import PromptSettings
 from bench.prompts.traces import Thinking
+from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
@@ -239,10 +240,11 @@ class Worker:
             halvings=measured.halvings,
             packed=self.lm.uses_packs,
             bytes_per_token=measured.bytes_per_token,
+            bounds={task.names[signal]: rows for signal, rows in measured.bounds.items()},
             hindrance=self.lm.no_packs_reason,
         )
-        if journal is not None:
-            journal.unlink(missing_ok=True)
+        if isinstance(self.lm, ServerModel) and journal is not None and Ability.GIVEN in self.lm.dialect.abilities:
+            journal.unlink(missing_ok=True)  # else another signal of these answers can be read from it alone
         return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
 

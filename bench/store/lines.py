@@ -12,8 +12,13 @@ from bench.store.disk_cache import with_digest
 from bench.store.files import fsync_path
 
 
-def append_line(path: Path, fields: Mapping[str, Any]) -> None:
-    """Append a JSON object with its digest to a file, and flush it to the disk; the file and its folder are made.
+def append_line(path: Path, fields: Mapping[str, Any], *, flush: bool = True) -> None:
+    """Append a JSON object with its digest to a file; the file and its folder are made.
+
+    Args:
+        path: the file.
+        fields: the object.
+        flush: whether the disk has it before this returns, so that it outlives a power cut, not the process alone.
 
     Raises:
         OSError: the file can't be written.
@@ -27,7 +32,8 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
         # one write, so that lines of several processes don't mix
         if os.write(file.fileno(), data) != len(data):
             raise OSError(None, "no space left for a whole line")
-        os.fsync(file.fileno())
+        if flush:
+            os.fsync(file.fileno())
     if new:
         fsync_path(path.parent)
 

@@ -1,21 +1,30 @@
 """A model behind a server gives the numbers that the same model gives here; faults of the server cost nothing.
 
-The server has llama.cpp's dialect and our model `tiny`, so equal answers must give equal numbers.
+The servers have the dialect of llama.cpp, of vLLM, or OpenAI's chat completions alone, and our model `tiny`, so equal
+answers must give equal numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import math
 import os
+import re
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
@@ -32,7 +41,9 @@ from bench.signals.reader import Reader
 from bench.store.disk_cache import Store
 from bench.store.lines import append_line
 from tests.kit import splits
-from tests.kit.llama_cpp import LlamaServer, half_a_body
+from tests.kit.llama_cpp import LlamaServer
+from tests.kit.model_server import ModelServer, half_a_body
+from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.servers import Reply
 
@@ -45,6 +56,8 @@ OPEN: set[Signal] = {
     QueryLogits(), Followup(HOW, say=3), TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS),
     TokenScores(Of.GOLD), Samples(3, 0.7, 0.9), TokenIds(Of.ANSWER),
 }  # fmt: skip
+FAR = Followup(HOW, words=("a", "b", "x", "z"))
+"""Words of which not all are likely."""
 FEW: frozenset[Signal] = frozenset({ChoiceLogits(), QueryLogits()})
 TIER = (
     "sequence-probability,perplexity,token-margin,mean-token-entropy,self-certainty,ptrue,verbalised,self-consistency,"
@@ -62,6 +75,20 @@ def server(tiny: LanguageModel) -> Iterator[LlamaServer]:
     made = LlamaServer(tiny)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def start(tiny: LanguageModel) -> Iterator[Any]:
+    """A function that starts a server of some kind before the model."""
+    started: list[ModelServer] = []
+
+    def begin(kind: Any, **settings: Any) -> Any:
+        started.append(kind(tiny, **settings))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.stop()
 
 
 def seed_of(seed: int, question: str, number: int) -> int:
@@ -87,7 +114,7 @@ def reader_of(lm: LanguageModel, cache: Path) -> Reader:
     return reader
 
 
-def served(server: LlamaServer, parallel: int | None = None) -> ServerModel:
+def served(server: ModelServer, parallel: int | None = None) -> ServerModel:
     return ServerModel(resolve(server.url), LoadOptions(device="cpu"), None, parallel)
 
 
@@ -104,11 +131,15 @@ def shares(logits: Any) -> Any:
 
 
 @pytest.mark.parametrize(("task", "signals"), [(splits.FewRivers, CHOICE), (splits.OpenRivers, OPEN)])
-@pytest.mark.parametrize("at_once", [None, 3])
+@pytest.mark.parametrize(
+    ("kind", "at_once"),
+    [({"kind": LlamaServer}, None), ({"kind": LlamaServer, "slots": 3}, 3), ({"kind": VLLMServer}, None)],
+    ids=["llama.cpp", "llama.cpp, three at once", "vLLM"],
+)
 def test_server_signals_are_those_of_the_model(
-    server: LlamaServer, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], at_once: int | None
+    start: Any, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], kind: Any, at_once: int | None
 ) -> None:
-    server.slots = 3
+    server = start(**kind)
     here = columns(server.lm, tmp_path / "here", task, signals)
     there = columns(served(server, at_once), tmp_path / "there", task, signals)
     for signal, expected in here.items():
@@ -125,9 +156,10 @@ def test_server_signals_are_those_of_the_model(
                 continue
             np.testing.assert_allclose(got.values[name], expected.values[name], 1e-5, 1e-5, err_msg=f"{signal} {name}")
     asked = requests(server)
-    forced = any('"grammar"' in body for body in asked)
-    assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
-    assert len(asked) == len(set(asked)), "nothing is asked twice"
+    if isinstance(server, LlamaServer):
+        forced = any('"grammar"' in body for body in asked)
+        assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
+        assert len(asked) == len(set(asked)), "nothing is asked twice"
 
 
 @pytest.mark.slow
@@ -212,9 +244,13 @@ def read(server: LlamaServer, tmp_path: Path) -> Any:
     return go
 
 
-def requests(server: LlamaServer) -> list[str]:
+def requests(server: ModelServer) -> list[str]:
     """Calls for completions that are about questions, not the probe's."""
-    return [json.dumps(b, sort_keys=True) for b in server.completions if len(b["prompt"]) > 20]
+    bodies = [{name: value for name, value in body.items() if name != "cache_salt"} for body in server.completions]
+    texts = (
+        json.dumps(body, sort_keys=True) for body in bodies if len(str(body.get("prompt", body.get("messages")))) > 150
+    )
+    return [text for text in texts if " a a a a" not in text]  # what tells whether prompts are cut
 
 
 def test_server_killed_in_mid_run_loses_and_repeats_nothing(
@@ -355,7 +391,8 @@ def test_server_of_an_old_kind_lacks_given_texts(server: LlamaServer) -> None:
     server.fault = lambda call, _n: Reply("failed to parse grammar", 400) if "grammar" in call.body else None
     model = served(server)
     assert model.missing(definition(QueryLogits()).needs(splits.FewRivers.format)) is None
-    assert model.missing(definition(TokenScores()).needs(splits.FewRivers.format)) == (
+    assert model.missing(definition(TokenScores()).needs(splits.OpenRivers.format)) is None
+    assert model.missing(definition(TokenScores(Of.GOLD)).needs(splits.OpenRivers.format)) == (
         "it reads log-probabilities of given texts, which llama.cpp's server doesn't give"
     )
     assert any("which needs a newer server" in note for note in model.notes)
@@ -450,6 +487,179 @@ def test_options_of_servers_need_one(tmp_path: Path) -> None:
     assert closed.startswith("Model 'http://127.0.0.1:9/v1': expected an alias, Hub id, folder or GGUF file here")
 
 
+# --- vLLM that gives less ---------------------------------------------------------------------------------------------
+
+
+def test_vllm_without_whole_distributions_bounds_entropies(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
+    signals: set[Signal] = {QueryLogits(), TokenScores(top=3), TokenScores(Of.GOLD)}
+    lm = served(start(VLLMServer, most=20))
+    assert lm.notes[1] == "whole distributions need --max-logprobs -1, with which vLLM can be started"
+    assert lm.missing(definition(TokenScores(divergence=True)).needs(splits.OpenRivers.format)) == (
+        "it reads whole distributions, which vLLM's server doesn't give"
+    )
+    there = columns(lm, tmp_path / "there", splits.OpenRivers, signals)
+    here = columns(tiny, tmp_path / "here", splits.OpenRivers, signals)
+    np.testing.assert_allclose(shares(there[QueryLogits()]), shares(here[QueryLogits()]), atol=1e-5, equal_nan=True)
+    for signal in (TokenScores(top=3), TokenScores(Of.GOLD)):
+        got, expected = there[signal].values, here[signal].values
+        np.testing.assert_allclose(got["log_probability"], expected["log_probability"], 1e-5, 1e-5)
+        assert (got["entropy"] <= expected["entropy"] + 1e-4).all()
+        assert (got["entropy"] < expected["entropy"] - 1e-3).any()
+
+
+def test_vllm_of_an_old_kind_reads_words_as_given_texts(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
+    server = start(VLLMServer, most=20, old=True)
+    there = columns(served(server), tmp_path / "there", splits.FewRivers, set(FEW))
+    here = columns(tiny, tmp_path / "here", splits.FewRivers, set(FEW))
+    for signal in FEW:
+        np.testing.assert_allclose(shares(there[signal]), shares(here[signal]), atol=1e-5, equal_nan=True)
+
+
+def test_chat_server_without_weights_is_refused(start: Any, tiny: LanguageModel) -> None:
+    server = start(ChatServer)
+    server.lm = copy.copy(tiny)
+    vars(server.lm)["head"] = copy.copy(tiny.head).__class__(tiny.head.weight * 0)
+    with pytest.raises(UserError, match="finds all tokens equally likely"):
+        served(server)
+
+
+# --- OpenAI's chat completions alone ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [splits.FewRivers, splits.OpenRivers])
+def test_chat_server_scores_its_own_answers_and_bounds_words(
+    start: Any, tiny: LanguageModel, same_draws: None, tmp_path: Path, task: Any
+) -> None:
+    signals: set[Signal] = {QueryLogits(), TokenScores(top=3), FAR}
+    signals |= {Samples(3), Text(Of.SAMPLES)} if task is splits.OpenRivers else {ChoiceLogits()}
+    lm = served(start(ChatServer))
+    reader = reader_of(lm, tmp_path / "there")
+    done = reader.read(splits.opened(reader, task), frozenset(signals))
+    there = {signal: definition(signal).column(reader.stored(done)) for signal in signals}
+    here = columns(tiny, tmp_path / "here", task, signals)
+    scored = there[TokenScores(top=3)]
+    assert scored.offsets.tolist() == here[TokenScores(top=3)].offsets.tolist()
+    for name in ("log_probability", "top_log_probabilities"):
+        np.testing.assert_allclose(scored.values[name], here[TokenScores(top=3)].values[name], 1e-5, 1e-5)
+    if task is splits.OpenRivers:
+        assert there[Text(Of.SAMPLES)].tolist() == here[Text(Of.SAMPLES)].tolist()
+        for name in ("log_probability", "ended"):
+            np.testing.assert_allclose(there[Samples(3)].values[name], here[Samples(3)].values[name], 1e-5, 1e-5)
+    ids = [done.questions[row].id for shard in done.shards for row in shard.rows]
+    bounds = {question: missing for question, missing, _ in done.bounds(FAR)}
+    widths = [width for _, _, width in done.bounds(FAR)]
+    assert 0 < np.mean(widths) <= 1
+    for question, got, expected in zip(ids, shares(there[FAR]), shares(here[FAR]), strict=True):
+        assert 0 < bounds.get(question, 0) < len(FAR.words) or np.isnan(expected).all()
+        assert not expected.max() > got.max() + max(widths)
+    for signal in signals & {QueryLogits(), ChoiceLogits()}:
+        rows = [question not in {found for found, _, _ in done.bounds(signal)} for question in ids]
+        np.testing.assert_allclose(shares(there[signal])[rows], shares(here[signal])[rows], atol=1e-5, equal_nan=True)
+        assert sum(rows) > len(rows) / 2
+
+
+def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_path: Path) -> None:
+    server = start(ChatServer)
+    columns(served(server), tmp_path, splits.OpenRivers, {Samples(3)})
+    asked = set(requests(server))
+    server.calls.clear()
+    found = columns(served(server), tmp_path, splits.OpenRivers, {Samples(3), TokenScores(), QueryLogits()})
+    assert asked.isdisjoint(set(requests(server)))
+    assert np.isfinite(found[TokenScores()].values["log_probability"]).all()
+    (codes,) = (tmp_path / "asked").glob("tokens-*.jsonl")
+    codes.unlink()
+    with pytest.raises(UserError, match=r"The cache lacks the texts of tokens of 'tiny', which its .* had"):
+        columns(served(server), tmp_path, splits.OpenRivers, {Text(Of.SAMPLES), Samples(3)})
+
+
+@pytest.mark.parametrize(
+    ("oddity", "tier", "says"),
+    [
+        ({}, 1, "log-probabilities are of the 20 likeliest tokens: others get their upper bound"),
+        ({"most": 10}, 1, "of the 5 likeliest tokens"),
+        ({"given": 0}, 0, r"no log-probabilities that could be used \(null\)"),
+        ({"given": 3}, 0, r"no log-probabilities that could be used \(3 where 5 are asked for\)"),
+        ({"most": 4}, 0, r"could be used \(.*top_logprobs must be at most 4"),
+        ({"scaled": True}, 1, "it scales log-probabilities by the temperature: samples at others than 1 have none"),
+        ({"top_k": 15}, 1, "its own samplers cut what it samples: of 32 tokens at temperature 2 32 are among the 20"),
+        ({"thinks": True}, 1, "of the 20 likeliest"),
+        ({"strict": True}, 1, "of the 20 likeliest"),
+    ],
+    ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else "",
+)
+def test_chat_server_is_read_as_far_as_it_tells(start: Any, oddity: Any, tier: int, says: str) -> None:
+    server = start(ChatServer)
+    vars(server).update(oddity)
+    lm = served(server)
+    notes = "\n".join(lm.notes)
+    assert f"those of this OpenAI-compatible server, tier {tier}; requests one at a time" in notes
+    assert re.search(says, notes), notes
+    lm.dialect.complete(lm.dialect.encode("Well?"), 2)
+    last = server.completions[-1]
+    assert (last.get("chat_template_kwargs") == {"enable_thinking": False}) == server.thinks
+    assert ("top_k" in last) != server.strict
+    assert ("logprobs" in last) == (tier > 0)
+
+
+def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path) -> None:
+    server = start(ChatServer)
+    server.room = 60
+    with pytest.raises(
+        UserError, match=r"cuts prompts: of \d+ words it read 60 tokens.*Start it with a longer context"
+    ):
+        columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+    assert not requests(server), "no question was asked"
+
+
+def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any) -> None:
+    server = start(ChatServer)
+    server.change = lambda answer: answer["choices"][0]["message"].update(reasoning="Well")
+    with pytest.raises(UserError, match="has a model, 'tiny', that reasons before it answers"):
+        served(server)
+
+
+def test_chat_server_with_another_model_is_noticed(start: Any, tmp_path: Path, other: Any) -> None:
+    server = start(ChatServer)
+    columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+    vars(other)["head"].weight.mul_(-1)
+    server.lm = other
+    with pytest.raises(UserError, match="answers otherwise than before: since it was first read"):
+        columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+    server.lm = start(ChatServer).lm
+    lm = served(server)
+    server.change = lambda answer: answer.update(model="another")
+    with pytest.raises(UserError, match="has the model 'another' now, not 'tiny'"):
+        columns(lm, tmp_path / "anew", splits.FewRivers, set(FEW))
+
+
+def test_chat_server_is_described_by_doctor(start: Any, tmp_path: Path) -> None:
+    said = Place(tmp_path).done("doctor", "--model", start(ChatServer).url, "--task", "atlas-choice").stdout
+    assert "OpenAI-compatible with tiny.served-" in said
+    assert "tier 1: text, log-probabilities of the likeliest tokens" in said
+    assert "lts (by bounds), mean-token-entropy, perplexity, ptrue (by bounds), sequence-probability" in said
+    assert "self-certainty, self-consistency" in said.split("; not")[1] or "as it reads whole distributions" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
+def test_chat_server_methods_have_the_confidences_of_the_model(start: Any, tmp_path: Path, task: str) -> None:
+    place, words = Place(tmp_path), ("--task", task, "--limit", 8, "--train-limit", 10)
+    place.run("--model", start(ChatServer).url, *words, "--method", f"{TIER},pik", out="served")
+    place.run("--model", "tiny", "--dtype", "float32", *words, "--method", TIER, out="local")
+    there = place.rows("served")
+    for name in ("sequence-probability", "perplexity", "token-margin", "ptrue", "lts", "verbalised"):
+        assert there[name]["status"] == "ok", there[name]["reason"]
+        (got, expected) = (next((tmp_path / out).rglob(f"{name}--*.json")) for out in ("served", "local"))
+        one, other = read_records(got), read_records(expected)
+        assert (one.answer, one.correct.tolist()) == (other.answer, other.correct.tolist())
+        np.testing.assert_allclose(one.confidence, other.confidence, atol=1e-5, err_msg=name)
+    for name in ("self-certainty", "pik", *(["self-consistency"] if task == "atlas-choice" else [])):
+        assert "which this OpenAI-compatible server doesn't give" in there[name]["reason"]
+    row = there["mean-token-entropy"]
+    assert row["counts"][f"{task}/test: questions whose entropies, if they are used, are lower bounds"] == 8
+    assert any("true ones may be higher by, in nats," in note for note in row["notes"])
+
+
 # --- the real one -----------------------------------------------------------------------------------------------------
 
 W3 = (
@@ -459,16 +669,26 @@ W3 = (
 W5 = "1 9690 198 21350 13099 30 2 198 1 4093 198 5820 260 3575 282 4617 30 2 198 1 520 9531 198"
 
 
-@pytest.mark.slow
-def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
-    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+def gguf_file() -> Path:
+    """SmolLM2 of the folder that CONFBENCH_GGUF names."""
     file = Path(os.environ.get("CONFBENCH_GGUF", "")) / "smollm2-135m-instruct-q4_1.gguf"
     if not os.environ.get("CONFBENCH_GGUF") or not file.is_file():
         pytest.skip(f"CONFBENCH_GGUF names no folder with {file.name}")
-    xllamacpp = pytest.importorskip("xllamacpp")
+    return file
+
+
+def llama_server() -> Any:
+    """llama.cpp's server with SmolLM2."""
+    file, xllamacpp = gguf_file(), pytest.importorskip("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 4096, 1, False
-    running = xllamacpp.Server(params)
+    return xllamacpp.Server(params)
+
+
+@pytest.mark.slow
+def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
+    """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
+    running = llama_server()
     lm = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
     assert lm.label.startswith("smollm2-135m-instruct-q4_1.served-")
     turns = [Message("system", "Answer briefly."), Message("user", "Name the capital of Australia.")]
@@ -485,3 +705,84 @@ def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise(
     assert lm.chat.decode(answer.ids.tolist()) == "The capital of Australia is Canberra."
     forced = lm.dialect.given(asked, answer.ids, whole=True)
     np.testing.assert_allclose(forced.log_probability, answer.log_probability, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_llama_cpp_by_chat_completions_alone_is_bounded_rightly(tmp_path: Path) -> None:
+    running = llama_server()
+    proxy = ChatOnly(running.listening_address)
+    try:
+        chat = ServerModel(resolve(proxy.url), LoadOptions(device="cpu"), None, None)
+        native = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
+        assert "this OpenAI-compatible server, tier 1; requests one at a time" in chat.notes[0]
+        assert not any("samplers cut" in note or "scales" in note for note in chat.notes)
+        signals: set[Signal] = {QueryLogits(), FAR, TokenScores(top=3)}
+        reader = reader_of(chat, tmp_path / "chat")
+        done = reader.read(splits.opened(reader, splits.OpenRivers), frozenset(signals))
+        got = {signal: definition(signal).column(reader.stored(done)) for signal in signals}
+        expected = columns(native, tmp_path / "native", splits.OpenRivers, signals)
+        one, other = got[TokenScores(top=3)], expected[TokenScores(top=3)]
+        assert one.offsets.tolist() == other.offsets.tolist()
+        np.testing.assert_allclose(one.values["log_probability"], other.values["log_probability"], atol=0.02)
+        assert (one.values["entropy"] <= other.values["entropy"] + 0.01).all()
+        widths = {question: width for question, _, width in done.bounds(FAR)}
+        assert widths
+        for row, question in enumerate(done.questions[r].id for shard in done.shards for r in shard.rows):
+            likeliest = int(np.argmax(got[FAR][row]))
+            high = shares(got[FAR])[row, likeliest] if question not in widths else 1.0
+            assert shares(expected[FAR])[row, likeliest] <= high + 0.02
+    finally:
+        proxy.stop()
+
+
+@pytest.mark.slow
+def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
+    python, file = os.environ.get("CONFBENCH_VLLM", ""), gguf_file()
+    if not python:
+        pytest.skip("CONFBENCH_VLLM names no Python with vLLM (make vllm)")
+    here = LanguageModel(
+        resolve(str(file)), LoadOptions(device="cpu", dtype="float32", cache=str(tmp_path / "converted"))
+    )
+    folder = Path(shutil.copytree(here.folder, tmp_path / "smollm2"))
+    weights = load_file(next(here.files.weights_folder(torch.float32).glob("*.safetensors")))
+    save_file({("model.embed_tokens.weight" if k == "lm_head.weight" else k): v for k, v in weights.items()},
+              folder / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "2",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": "",
+    }
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--served-model-name", "smollm2",
+               "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--host", "127.0.0.1",
+               "--port", port, "--max-logprobs", "-1"]  # fmt: skip
+    with (tmp_path / "vllm.log").open("w") as log:
+        running = subprocess.Popen([str(word) for word in command], env=environment, stdout=log, stderr=log)
+    try:
+        for _ in range(120):
+            time.sleep(5)
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+        lm = ServerModel(resolve(f"http://127.0.0.1:{port}/v1"), LoadOptions(device="cpu"), None, None)
+        assert "vLLM's server, tier 4; requests one at a time, each read anew" in lm.notes[0]
+        scores = TokenScores(top=3, divergence=True)
+        for task, signals in (
+            (splits.FewRivers, {ChoiceLogits(), QueryLogits(), scores, Samples(3)}),
+            (splits.OpenRivers, {QueryLogits(), scores, TokenScores(Of.GOLD)}),
+        ):
+            there = columns(lm, tmp_path / "there", task, signals)
+            own = columns(here, tmp_path / "here", task, signals)
+            assert there[scores].offsets.tolist() == own[scores].offsets.tolist()
+            for signal in signals & {ChoiceLogits(), QueryLogits()}:
+                np.testing.assert_allclose(shares(there[signal]), shares(own[signal]), atol=1e-3, equal_nan=True)
+            for signal in signals - {ChoiceLogits(), QueryLogits(), Samples(3)}:
+                for name in own[signal].values.dtype.names:
+                    np.testing.assert_allclose(there[signal].values[name], own[signal].values[name], atol=1e-3)
+    finally:
+        running.terminate()
+        running.wait(60)

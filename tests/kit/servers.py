@@ -168,6 +168,21 @@ Script = Callable[[Call, int], Reply]
 """Gets the call and its number, from 1."""
 
 
+def send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:
+    """Answer a call."""
+    if reply.raw is not None:
+        handler.close_connection = True
+        reply.raw(handler.connection)
+        return
+    content = reply.encoded()
+    handler.send_response(reply.status)
+    for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
 class JudgeServer:
     """A judge that answers call number n as its script says."""
 
@@ -216,17 +231,7 @@ class JudgeServer:
             self._over.wait(10)
             return
         with contextlib.suppress(OSError):  # the client waits no longer
-            if reply.raw is not None:
-                reply.raw(handler.connection)
-                handler.close_connection = True
-                return
-            content = reply.encoded()
-            handler.send_response(reply.status)
-            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(content)))
-            handler.end_headers()
-            handler.wfile.write(content)
+            send(handler, reply)
 
     def stop(self) -> None:
         self._over.set()

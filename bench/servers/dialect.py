@@ -1,0 +1,274 @@
+"""`Dialect`: how one kind of server is asked. What all kinds have in common is here: probes, checks, the tokenizer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bench.api import UserError
+from bench.prompts.front_coding import Ids
+from bench.servers.client import Client
+from bench.servers.readings import Ability, Draw, Floats, Scored, difference
+
+TOP = 20
+"""Number of likeliest tokens that are read with each token, if not all are."""
+TOLERANCE = 2e-3
+"""Largest difference in nats between two readings of one distribution that are the same; sums are off by 4e-4."""
+BIAS = 100
+UNKNOWN = 1 << 18
+"""Size of a vocabulary, or context, that the server doesn't tell: more than most models have."""
+_REFUSALS = {400, 413, 422, 500}
+"""Status of a call that a server refuses for what it asks."""
+_AT_ONCE = 8
+"""Texts that are tokenised at once."""
+_IMPOSSIBLE = -9000.0
+"""Log-probabilities below this stand for probability 0."""
+PROMPTS = ("The capital of France is", "2 + 2 =", "def f(x):\n    return", "Once upon a time", "Question: Is")
+"""Prompts after which the probe reads log-probabilities; they tell one model from another."""
+TEXTS = (
+    "x", " x", "  x", "x\n\n1.", "1234567890", "\n", "\t", "½", "y½", "é", "日本語", "🙂", "</s>", "<|im_start|>",
+    "<|im_end|>", "<|endoftext|>", "it's", "A", "(a)", "a b",
+)  # fmt: skip
+"""Texts whose token ids tell one tokenizer from another."""
+
+
+class Dialect(ABC):
+    """A model of a server of one kind; it has those parts of a transformers tokenizer that prompts need."""
+
+    name: ClassVar[str]
+    """Name of the kind, e.g. `llama.cpp`."""
+    called: ClassVar[str]
+    """Words for the server in sentences."""
+    tolerance = 0.02
+    """Largest difference in nats between two probes of a server that has the same model."""
+    reads_anew = True
+    """Whether a request can keep the server from going on from what it has read of a prompt before."""
+    identity: Mapping[str, Any]
+    """All that the server says of its model, and the token ids of fixed texts. Part of store keys."""
+    context = vocabulary = UNKNOWN
+    """Tokens of prompt and answer together; size of the vocabulary."""
+    width = 0
+    """Width of the hidden states; 0 if it is not said."""
+    slots: int
+    """Requests that the server answers at once."""
+    chat_template = "the server's"
+    bos_token_id: int | None = None
+
+    def __init__(self, client: Client, card: Mapping[str, Any], *, cached: bool) -> None:
+        """Set what all kinds have; each kind then probes what the server can do.
+
+        Args:
+            client: calls the server.
+            card: what `/v1/models` says of the model.
+            cached: whether the server may go on from what it has read of a prompt before.
+
+        Raises:
+            UserError: the server can't be reached, or can't be used.
+        """
+        self.client, self.cached = client, cached
+        self.model = str(card.get("id", ""))
+        """Name of the model as the server reports it."""
+        self.abilities = Ability.TEXT
+        self.notes: list[str] = []
+        """Remarks for the user on what was found."""
+        self.all_special_ids: list[int] = []
+        """Ids of special tokens, which have no text; a letter that is one is none."""
+
+    # --- what each kind does in its own way ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def tokenise(self, text: str, *, special: bool) -> list[int]:
+        """Return the token ids of a text; `special` adds what the tokenizer adds by default."""
+
+    @abstractmethod
+    def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
+        """Return a conversation as text, by the server's own chat template."""
+
+    @abstractmethod
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+
+    @abstractmethod
+    def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
+        """Return the log-probabilities of the k likeliest tokens after a prompt, the likeliest first.
+
+        Args:
+            prompt: token ids.
+            k: number of tokens.
+            temperature: of the sampler, which must not change them.
+            bias: token that the sampler prefers, which must not change them either.
+        """
+
+    @abstractmethod
+    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+        """Return the model's continuation of a prompt, greedy unless it is drawn, without the end token.
+
+        Args:
+            prompt: token ids.
+            limit: most tokens.
+            draw: how it is sampled.
+            whole: whether whole distributions are read; else those of the likeliest tokens.
+
+        Raises:
+            UserError: the server fails, or what it answers is not as asked; `given` and `chosen` raise it too.
+        """
+
+    def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
+        """Return the log-probabilities of a given text after a prompt; most servers can't be asked for them."""
+        del prompt, whole
+        what = (
+            f"can't read a text that it doesn't answer now, as a file's or an earlier one: {self.text(text.tolist())!r}"
+        )
+        raise self.client.error(what, "Leave out --answers, or remove what it answered: bench cache prune")
+
+    def chosen(self, prompt: Ids, ids: Ids) -> Floats:
+        """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
+        raise NotImplementedError
+
+    def keep(self, path: Path) -> None:  # noqa: B027 - most kinds need none
+        """Name a file for what must be remembered of this model."""
+
+    def check_room(self, longest: int) -> None:  # noqa: B027 - most kinds refuse what is too long
+        """Check that a prompt of so many tokens is read whole."""
+
+    # --- the tokenizer ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the size of the vocabulary."""
+        return self.vocabulary
+
+    def __call__(self, text: str | Sequence[str], *, add_special_tokens: bool = True, **_: Any) -> dict[str, Any]:
+        """Return `input_ids` of a text, or of each of several."""
+        ids = partial(self.tokenise, special=add_special_tokens)
+        if isinstance(text, str):
+            return {"input_ids": ids(sendable(text))}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return {"input_ids": list(pool.map(ids, map(sendable, text)))}
+
+    def apply_chat_template(
+        self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, tokenize: bool, **settings: Any
+    ) -> str:
+        """Return a conversation as text, by the server's own chat template."""
+        del tokenize, settings["chat_template"]
+        messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
+        return self.render(messages, answering=add_generation_prompt, **settings)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of token ids; special tokens have none."""
+        del skip_special_tokens
+        return self.text(ids)
+
+    # --- probes -------------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> Ids:
+        """Return the token ids of a fixed prompt."""
+        return np.asarray(self.tokenise(text, special=True), dtype=np.int32)
+
+    def probe(self, prompts: Sequence[str] = PROMPTS) -> list[dict[str, float]]:
+        """Return the log-probabilities of the five likeliest tokens after each of some prompts, by token."""
+        found = (self.next_token(self.encode(text), 5) for text in prompts)
+        return [{str(token): round(value, 4) for token, value in after.items()} for after in found]
+
+    def check_unsampled(self, prompt: Ids) -> Mapping[int, float]:
+        """Return the log-probabilities of the likeliest tokens after a prompt, which no sampler may move.
+
+        Raises:
+            UserError: another temperature, or a bias, moves them; or they are all the same.
+        """
+        plain = self.next_token(prompt, TOP)
+        self.check_weights(plain)
+        sharp, biased = (
+            self.next_token(prompt, TOP, temperature=t, bias=b) for t, b in ((0.25, None), (1, min(plain)))
+        )
+        for what, after in {"temperature": sharp, "bias": biased}.items():
+            if difference([plain], [after]) > TOLERANCE:
+                raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
+        return plain
+
+    def check_weights(self, plain: Mapping[int, float]) -> None:
+        """Check that the likeliest tokens after a prompt are not all equally likely, as with weights of zero.
+
+        Raises:
+            UserError: they are.
+        """
+        if len(set(plain.values())) == 1:
+            raise self.client.error("finds all tokens equally likely, as if it had no weights", "Load its model anew")
+
+    def find_exact(self, prompt: Ids, plain: Mapping[int, float]) -> None:
+        """Find which readings of chosen tokens and of given texts agree with the likeliest tokens'."""
+        ids, expected = np.asarray([*plain][:4], dtype=np.int32), np.asarray([*plain.values()][:4])
+        self.abilities |= Ability.TOP
+        try:
+            if np.ptp(self.chosen(prompt, ids) - expected) < TOLERANCE:
+                self.abilities |= Ability.CHOSEN
+            if abs(self.given(prompt, ids[1:2]).log_probability[0] - expected[1]) < TOLERANCE:
+                self.abilities |= Ability.GIVEN
+        except UserError as error:
+            if not is_refusal(error):
+                raise
+            self.notes.append(f"log-probabilities of given texts are refused, which needs a newer server ({error})")
+
+    def check_model(self, name: str) -> None:
+        """Check that the server still has the model, by the name in a reply.
+
+        Raises:
+            UserError: it has another one.
+        """
+        if name not in {self.model, ""}:
+            raise self.client.error(f"has the model {name!r} now, not {self.model!r}", "Start it as it was before")
+
+    def unexpected_reply(self, asked: str, got: str) -> UserError:
+        """Return an error: what was asked, and what came."""
+        return self.client.error(f"answers otherwise than it is asked: expected {asked}, got {got}", "Update it")
+
+    def scored(
+        self, ids: Ids, own: Sequence[float], rows: Sequence[Mapping[int, float]], *, whole: bool, first: bool = False
+    ) -> Scored:
+        """Return tokens with their log-probabilities, after checks; whole distributions are divided by their sums.
+
+        Args:
+            ids: the tokens.
+            own: their log-probabilities, in the end also of the end token.
+            rows: the log-probabilities of the likeliest tokens at each position, the likeliest first.
+            whole: whether these are all tokens.
+            first: whether the distribution at the first position is kept.
+
+        Raises:
+            UserError: some are no log-probabilities.
+        """
+        n, entropy, divergence, distribution = len(ids), None, None, None
+        rows = rows[: max(1, n)]  # of an empty answer those at its end
+        k = self.vocabulary if whole else min([TOP, *map(len, rows)])
+        order = np.asarray([[*row][:k] for row in rows], dtype=np.int64).reshape(-1, k)
+        tops = np.asarray([[*row.values()][:k] for row in rows], dtype=np.float64).reshape(-1, k)
+        values = np.asarray(own[: len(rows)], dtype=np.float64)
+        if not (values <= TOLERANCE).all() or not (tops <= TOLERANCE).all():  # false for NaN
+            raise self.unexpected_reply("log-probabilities", f"{values[:4].tolist()}, {tops[:4, :4].tolist()}")
+        if whole:
+            tops = np.where(tops < _IMPOSSIBLE, -np.inf, tops)
+            excess = np.log(np.exp(tops).sum(axis=1, keepdims=True))  # of sums of float32, some 1e-4
+            values, tops = values - excess[:, 0], tops - excess
+            finite, count = np.where(np.isfinite(tops), tops, 0), np.isfinite(tops).sum(axis=1)
+            entropy = -(np.exp(tops) * finite).sum(axis=1).astype(np.float32)[:n]
+            divergence = (-finite.sum(axis=1) / count - np.log(count)).astype(np.float32)[:n]
+            if first:
+                distribution = np.empty(self.vocabulary, dtype=np.float32)
+                distribution[order[0]] = tops[0]
+        likeliest = tops[:, :TOP].astype(np.float32)
+        return Scored(ids, values[:n].astype(np.float32), order[:, :TOP], likeliest, entropy, divergence, distribution)
+
+
+def sendable(text: str) -> str:
+    """Return a text without lone surrogates, which can't be sent."""
+    return text.encode(errors="replace").decode()
+
+
+def is_refusal(error: UserError) -> bool:
+    """Return whether a call failed as the server refused what it asked."""
+    return getattr(error.__cause__, "status_code", 0) in _REFUSALS

@@ -1,0 +1,186 @@
+"""The dialect of vLLM's server: prompts as token ids at `/v1/completions`, any token's and any text's log-probability.
+
+Whole distributions are read where the server was started with `--max-logprobs -1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from bench.api import UserError
+from bench.prompts.front_coding import Ids
+from bench.servers.client import Client
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOP, UNKNOWN, Dialect
+from bench.servers.readings import Ability, Draw, Floats, Scored
+
+_NAMED = "token_id:"
+"""What a token is called in replies, before its id."""
+_ENDS = ("<|eot_id|>", "<end_of_turn>", "<|end|>")
+"""Tokens that end turns, beside those of `TEXTS`."""
+_KEPT = 10_000
+"""Conversations whose token ids are remembered between their rendering and their tokenisation."""
+
+
+class _Reading(NamedTuple):
+    ids: list[int]
+    """Token ids of the answer, with its end token."""
+    own: list[float]
+    rows: list[dict[int, float]]
+    """Log-probabilities at each position, the likeliest first."""
+    of_prompt: list[dict[int, float]]
+    """The same of the prompt, if they were asked for."""
+    ended: bool
+
+
+class VLLM(Dialect):
+    """A model of vLLM's server."""
+
+    name, called, slots = "vLLM", "vLLM's server", 256
+
+    def __init__(self, client: Client, card: Mapping[str, Any], *, cached: bool) -> None:
+        """Probe what the server can do.
+
+        Args:
+            client: calls the server.
+            card: what `/v1/models` says of the model.
+            cached: whether the server may go on from what it has read of a prompt before.
+
+        Raises:
+            UserError: it can't be reached, or gives no log-probabilities of the model itself.
+        """
+        super().__init__(client, card, cached=cached)
+        self.context, self._ids_of = int(card.get("max_model_len") or UNKNOWN), dict[str, list[int]]()
+        tokens = {text: self.tokenise(text, special=False) for text in (*TEXTS, *_ENDS)}
+        self.all_special_ids = [ids[0] for text, ids in tokens.items() if text[0] == "<" and len(ids) == 1]
+        first = self.tokenise("x", special=True)
+        self.bos_token_id = first[0] if len(first) > len(tokens["x"]) else None
+        prompt = self.encode(PROMPTS[0])
+        self.find_exact(prompt, self.check_unsampled(prompt))
+        try:
+            self.vocabulary = max(self._ask([prompt], 1, -1)[0].rows[0]) + 1
+            self.abilities |= Ability.WHOLE
+        except UserError:
+            self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
+        text = self.render(
+            [{"role": role, "content": role} for role in ("system", "user", "assistant")], answering=False
+        )
+        self.identity = {
+            "server": self.name, "model": self.model.rpartition("/")[2], "template": sha256(text.encode()).hexdigest(),
+            "ids": list(tokens.values()),
+        }  # fmt: skip
+
+    def tokenise(self, text: str, *, special: bool) -> list[int]:
+        """Return the token ids of a text; `special` adds what the tokenizer adds by default."""
+        if text in self._ids_of and not special:
+            return self._ids_of[text]
+        body = {"model": self.model, "prompt": text, "add_special_tokens": special}
+        ids: list[int] = self.client.request("/tokenize", body)["tokens"]
+        return ids
+
+    def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
+        """Return a conversation as text; its token ids are those that the server itself makes of it."""
+        body = {"model": self.model, "messages": turns, "add_generation_prompt": answering}
+        ids = self.client.request("/tokenize", {**body, "chat_template_kwargs": settings})["tokens"]
+        text = str(self.client.request("/detokenize", {"model": self.model, "tokens": ids})["prompt"])
+        if len(self._ids_of) >= _KEPT:
+            self._ids_of.clear()
+        self._ids_of[text] = ids
+        return text
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        shown = [token for token in ids if token not in self.all_special_ids]
+        return str(self.client.request("/detokenize", {"model": self.model, "tokens": shown})["prompt"])
+
+    def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
+        """Return the log-probabilities of the k likeliest tokens after a prompt (see `Dialect.next_token`)."""
+        biases = {} if bias is None else {"logit_bias": {str(bias): BIAS}}
+        (reply,) = self._ask([prompt], 1, k, temperature=temperature, cache_salt=uuid4().hex, **biases)
+        return dict(list(reply.rows[0].items())[:k])
+
+    # --- readings -----------------------------------------------------------------------------------------------------
+
+    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+        """Return the model's continuation of a prompt (see `Dialect.complete`).
+
+        Raises:
+            UserError: the server fails, or what it answers is not as asked.
+        """
+        settings = {"temperature": 0} if draw is None else vars(draw)
+        (reply,) = self._ask([prompt], limit, -1 if whole else TOP, **settings)
+        if len(reply.ids) < limit and not reply.ended:
+            raise self.unexpected_reply(f"{limit} tokens or an end", f"{len(reply.ids)}")
+        ids = np.asarray(reply.ids[:-1] if reply.ended else reply.ids, dtype=np.int32)
+        return self.scored(ids, reply.own, reply.rows, whole=whole, first=limit == 1)
+
+    def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
+        """Return the log-probabilities of a given text after a prompt: as those of a prompt, or token by token.
+
+        Raises:
+            UserError: the server fails, or what it answers is not as asked.
+        """
+        if whole:
+            prompts = [np.concatenate([prompt, text[:j]]) for j in range(len(text))]
+            rows = [reply.rows[0] for reply in self._ask(prompts, 1, -1)]
+        else:
+            (reply,) = self._ask([np.concatenate([prompt, text])], 1, 1, prompt_logprobs=TOP)
+            rows = reply.of_prompt[len(prompt) :]
+        own = [row.get(token, np.nan) for token, row in zip(text.tolist(), rows, strict=False)]
+        if len(own) != len(text):
+            raise self.unexpected_reply(f"log-probabilities of {len(text)} given tokens", f"{len(own)}")
+        return self.scored(text, own, rows, whole=whole)
+
+    def chosen(self, prompt: Ids, ids: Ids) -> Floats:
+        """Return the log-probabilities of some tokens after a prompt (see `Dialect.chosen`).
+
+        Raises:
+            UserError: the server fails, or what it answers is not as asked.
+        """
+        (reply,) = self._ask([prompt], 1, 1, logprob_token_ids=ids.tolist())
+        found = reply.rows[0]
+        if not set(ids.tolist()) <= set(found):  # of a version that ignores what it doesn't know
+            found = {token: float(self.given(prompt, np.asarray([token])).log_probability[0]) for token in ids.tolist()}
+        return np.asarray([found[token] for token in ids.tolist()], dtype=np.float32)
+
+    def _ask(self, prompts: Sequence[Ids], limit: int, k: int, **settings: Any) -> list[_Reading]:
+        """Return the server's replies to prompts of token ids, each with the k likeliest tokens at each position.
+
+        Raises:
+            UserError: the server fails, has another model, or cut the prompts or its probabilities.
+        """
+        body = {
+            "model": self.model, "prompt": [prompt.tolist() for prompt in prompts], "max_tokens": limit, "logprobs": k,
+            "temperature": 1, "top_p": 1, "top_k": -1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0,
+            "frequency_penalty": 0, "return_tokens_as_token_ids": True, **settings,
+        }  # fmt: skip
+        reply = self.client.request("completions", body if self.cached else {"cache_salt": uuid4().hex, **body})
+        try:
+            self.check_model(reply["model"])
+            replies = [_completion(choice) for choice in sorted(reply["choices"], key=lambda choice: choice["index"])]
+            read, sent = reply["usage"]["prompt_tokens"], sum(map(len, prompts))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self.unexpected_reply("completions with log-probabilities", f"{str(reply)[:160]}") from error
+        least, sizes = self.vocabulary % UNKNOWN if k < 0 else k, {len(row) for each in replies for row in each.rows}
+        whole = all(len(each.ids) == len(each.own) == len(each.rows) > 0 for each in replies) and min(sizes) >= least
+        if (read, len(replies), whole) != (sent, len(prompts), True):
+            asked = f"{sent} tokens read, and each of the answer with {least} log-probabilities"
+            raise self.unexpected_reply(asked, f"{read} read, and {sorted(sizes) or 'none'}")
+        return replies
+
+
+def _completion(choice: Mapping[str, Any]) -> _Reading:
+    """Return what is read of one of `choices`."""
+
+    def by_id(pairs: Sequence[tuple[str, float]]) -> dict[int, float]:
+        return {int(token.removeprefix(_NAMED)): value for token, value in sorted(pairs, key=lambda pair: -pair[1])}
+
+    told, given = choice["logprobs"], choice.get("prompt_logprobs") or ()
+    of_prompt = [by_id([(token, each["logprob"]) for token, each in (row or {}).items()]) for row in given]
+    ids = [int(token.removeprefix(_NAMED)) for token in told["tokens"]]
+    rows = [by_id(row.items()) for row in told["top_logprobs"]]
+    return _Reading(ids, told["token_logprobs"], rows, of_prompt, choice["finish_reason"] == "stop")

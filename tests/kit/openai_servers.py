@@ -1,0 +1,162 @@
+"""Servers with the dialects of vLLM, and of those with OpenAI's chat completions alone, before one of our models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+import torch
+
+from bench.api.question import Message
+from bench.model.language_model import LanguageModel
+from tests.kit.model_server import Loopback, ModelServer
+from tests.kit.servers import Call
+
+
+class VLLMServer(ModelServer):
+    """`lm` behind the endpoints of vLLM's server."""
+
+    completing = "/v1/completions"
+
+    def __init__(
+        self, lm: LanguageModel, alias: str = "/models/tiny.gguf", most: int = -1, *, old: bool = False
+    ) -> None:
+        self.most, self.old = most, old
+        """Most log-probabilities of a token, -1 for all; whether it ignores `logprob_token_ids`."""
+        super().__init__(lm, alias)
+
+    def answer(self, call: Call) -> dict[str, Any] | str | None:
+        tokenizer, body = self.lm.chat.tokenizer, call.body
+        match call.path:
+            case "/v1/models":
+                return {"data": [{"id": self.alias, "max_model_len": self.lm.context}]}
+            case "/tokenize":
+                ids = tokenizer(body.get("prompt", ""), add_special_tokens=body.get("add_special_tokens", True))[
+                    "input_ids"
+                ]
+                if "messages" in body:
+                    messages = [Message(m["role"], m["content"]) for m in body["messages"]]
+                    (ids,) = self.lm.chat.encode(
+                        [self.lm.chat.render(messages, answering=body["add_generation_prompt"])]
+                    )
+                return {"tokens": list(map(int, ids)), "max_model_len": self.lm.context}
+            case "/detokenize":
+                return {"prompt": tokenizer.decode(body["tokens"])}
+            case "/v1/completions":
+                return self.complete(body)
+        return None
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any] | str:
+        vocabulary, k = len(self.lm.chat.tokenizer), body["logprobs"]
+        if self.most >= 0 and not 0 <= k <= self.most:
+            return f"Requested sample logprobs of {k % vocabulary}, which is greater than max allowed: {self.most}"
+        if any(token >= vocabulary for token in body.get("stop_token_ids", [])):
+            return f"contain out-of-vocab token ids. Vocabulary size: {vocabulary}"
+        prompts = body["prompt"]
+        return {
+            "model": self.alias, "choices": [self._choice(i, prompt, k, body) for i, prompt in enumerate(prompts)],
+            "usage": {"prompt_tokens": sum(map(len, prompts))},
+        }  # fmt: skip
+
+    def _choice(self, index: int, prompt: Sequence[int], k: int, body: dict[str, Any]) -> dict[str, Any]:
+        names, chosen = [], [] if self.old else body.get("logprob_token_ids", [])
+        own_values, tops = [], []
+        bias = [(int(token), added) for token, added in body.get("logit_bias", {}).items()]
+        bias += [(token, 1e9) for token in body.get("allowed_token_ids", [])]
+        for token, own, _ in self.tokens(
+            prompt, body["max_tokens"], body["temperature"], body["top_p"], body.get("seed"), bias
+        ):
+            order = chosen or own.argsort(descending=True, stable=True)[: k if k >= 0 else None].tolist()
+            names.append(token)
+            own_values.append(float(own[token]))
+            tops.append({f"token_id:{i}": float(own[i]) for i in [token, *order]})
+        return {
+            "index": index, "finish_reason": "stop" if names[-1] in self.lm.stops else "length",
+            "logprobs": {
+                "tokens": [f"token_id:{i}" for i in names], "token_logprobs": own_values, "top_logprobs": tops,
+            },
+            "prompt_logprobs": self._given(prompt, body["prompt_logprobs"]) if "prompt_logprobs" in body else None,
+        }  # fmt: skip
+
+    @torch.inference_mode()
+    def _given(self, prompt: Sequence[int], k: int) -> list[dict[int, Any] | None]:
+        states = self.lm.model.base_model(torch.tensor([prompt])).last_hidden_state[0]
+        rows = self.lm.head.logits(states).double().log_softmax(-1)
+        order = rows.argsort(dim=-1, descending=True, stable=True)[:, :k].tolist()
+        pairs = zip(prompt[1:], rows, order, strict=False)
+        return [None, *({i: {"logprob": float(row[i])} for i in [token, *top]} for token, row, top in pairs)]
+
+
+class ChatServer(ModelServer):
+    """`lm` behind OpenAI's chat completions, and nothing else; with the oddities of servers that have no more."""
+
+    completing = "/v1/chat/completions"
+
+    def __init__(self, lm: LanguageModel, alias: str = "tiny", most: int = 20) -> None:
+        self.most = most
+        """Most `top_logprobs`: more are refused."""
+        self.given: int | None = None
+        """Number of likeliest tokens that come, whatever is asked for; 0 for null."""
+        self.scaled, self.thinks, self.strict = False, False, False
+        """Whether the temperature scales log-probabilities; the model reasons unless told not to; unknown settings are
+        refused."""
+        self.room, self.top_k = 1 << 30, 0
+        """Tokens of a prompt that are read, the last ones; candidates of the sampler, 0 for all."""
+        super().__init__(lm, alias)
+
+    def answer(self, call: Call) -> dict[str, Any] | str | None:
+        match call.path:
+            case "/v1/models":
+                return {"data": [{"id": self.alias, "object": "model"}]}
+            case "/v1/chat/completions":
+                return self.complete(call.body)
+        return None
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any] | str:
+        if self.strict and {"top_k", "min_p"} & set(body):
+            return "Unrecognized request argument supplied: top_k"
+        k = body.get("top_logprobs", 0)
+        if k > self.most:
+            return f"top_logprobs must be at most {self.most}"
+        messages = [Message(m["role"], m["content"]) for m in body["messages"]]
+        (ids,) = self.lm.chat.encode([self.lm.chat.render(messages)])
+        prompt, temperature, entries, text = ids.tolist()[-self.room :], body["temperature"], [], []
+        top_p, seed = body.get("top_p", 1), body.get("seed")
+        for token, own, _ in self.tokens(prompt, body["max_tokens"], temperature, top_p, seed, top_k=self.top_k):
+            shown = (own / temperature).log_softmax(-1) if self.scaled and temperature > 0 else own
+            order = shown.argsort(descending=True, stable=True)[: k if self.given is None else self.given].tolist()
+            text.append(token)
+            entries.append({**self._entry(token, shown), "top_logprobs": [self._entry(i, shown) for i in order]})
+        message = {"role": "assistant", "content": self.lm.chat.tokenizer.decode(text, skip_special_tokens=True)}
+        if self.thinks and body.get("chat_template_kwargs", {}).get("enable_thinking", True):
+            message["reasoning_content"] = "Let me think."
+        told = body.get("logprobs") and self.given != 0
+        return {
+            "model": self.alias, "usage": {"prompt_tokens": len(prompt)},
+            "choices": [{
+                "message": message, "finish_reason": "stop" if text[-1] in self.lm.stops else "length",
+                "logprobs": {"content": entries} if told else None,
+            }],
+        }  # fmt: skip
+
+    def _entry(self, token: int, values: torch.Tensor) -> dict[str, Any]:
+        spelt = self.bytes[token]
+        return {"token": bytes(spelt).decode("utf-8", "replace"), "bytes": spelt, "logprob": float(values[token])}
+
+
+class ChatOnly(Loopback):
+    """A real server behind a proxy that lets only its chat completions through."""
+
+    completing = "/v1/chat/completions"
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__()
+
+    def answer(self, call: Call) -> dict[str, Any] | str | None:
+        if call.path not in {"/v1/models", self.completing}:
+            return None
+        body = {"json": call.body} if call.body else {}
+        reply = httpx2.request("POST" if body else "GET", self.address + call.path, timeout=600, **body)
+        return reply.json() if reply.status_code == 200 else f"{reply.status_code}: {reply.text}"
