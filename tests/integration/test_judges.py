@@ -75,7 +75,9 @@ def test_server_and_model_itself_judge_alike_once(server: JudgeServer, place: Pl
     }
     assert sum(said.values()) == calls
     assert 0 < said["judge"] <= 28 < said["measure the judge on"]
-    assert f"judge atlas-oe/test: {said['judge']} calls to openai tiny-1 at {server.url}, judge/1, about" in first.stderr
+    assert (
+        f"judge atlas-oe/test: {said['judge']} calls to openai tiny-1 at {server.url}, judge/1, about" in first.stderr
+    )
     measured = {what: n for what, n in row["counts"].items() if "options" in what}
     assert [re.sub(r"\d+$", "", what) for what in measured] == [
         "atlas-oe/test: right options that the judge accepts, of ",

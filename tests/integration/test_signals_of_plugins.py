@@ -11,7 +11,8 @@ IMPORTS = '''"""A method that reads what others have said of an answer."""
 import numpy as np
 
 from bench.api import (
-    At, AttentionRows, ConfidenceMethod, Followup, Hidden, Needs, Of, Related, Samples, Text, TokenScores, Unembedding, method,
+    At, AttentionRows, ConfidenceMethod, Followup, Hidden, Needs, Of, Related, Samples, Text, TokenScores, Unembedding,
+    method,
 )
 '''
 ENTROPY = """
