@@ -31,8 +31,10 @@ _TOLERANCE = {torch.float32: 1e-3}
 """Largest difference between a layer's output and that of the weights computed again, relative to the largest output;
 `_LOW_TOLERANCE` for other dtypes, whose scores are rounded."""
 _LOW_TOLERANCE = 0.1
-_PREFIX = "confbench_"
-"""Before the name of an attention implementation: the same one, recorded."""
+_RECORDED, _PREFIX = ("sdpa", "eager"), "confbench_"
+"""Names of the attention implementations that can be recorded, and what precedes them while they are."""
+_IMPLEMENTATION = "_attn_implementation_internal"
+"""Attribute of a configuration with this name; setting it changes this configuration alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +116,7 @@ class QueryRecorder:
     def __init__(self) -> None:
         self.layers: dict[Any, AttentionLayer] = {}
         """Attention module -> its keys and queries."""
+        self._configs: list[Any] = []
         self._checked: set[Any] = set()
         self._rows: torch.Tensor | None = None
 
@@ -128,14 +131,18 @@ class QueryRecorder:
         Raises:
             UserError: the model's attention can't be recorded.
         """
-        config = model.config.get_text_config()
-        name, token = config._attn_implementation, _ACTIVE.set(self)  # noqa: SLF001 - the setter changes more
-        self._rows = rows
-        config._attn_implementation_internal = f"{_PREFIX}{name}"  # noqa: SLF001
+        if not self._configs:  # parts of a model may have copies of its configuration
+            configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+            self._configs = [each for each in configs.values() if getattr(each, _IMPLEMENTATION, None) in _RECORDED]
+        names = [getattr(config, _IMPLEMENTATION) for config in self._configs]
+        token, self._rows = _ACTIVE.set(self), rows
         try:
+            for config, name in zip(self._configs, names, strict=True):
+                setattr(config, _IMPLEMENTATION, f"{_PREFIX}{name}")
             yield
         finally:
-            config._attn_implementation_internal = name  # noqa: SLF001
+            for config, name in zip(self._configs, names, strict=True):
+                setattr(config, _IMPLEMENTATION, name)
             _ACTIVE.reset(token)
         if not self.layers:
             raise _refusal("its layers don't tell their queries and keys")
@@ -261,6 +268,6 @@ def _attend(
     return output
 
 
-for _name in ("sdpa", "eager"):
+for _name in _RECORDED:
     AttentionInterface.register(f"{_PREFIX}{_name}", partial(_attend, _name))
     AttentionMaskInterface.register(f"{_PREFIX}{_name}", ALL_MASK_ATTENTION_FUNCTIONS[_name])
