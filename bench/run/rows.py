@@ -297,7 +297,11 @@ class RowBuilder:
 
     def _count(self, read: list[tuple[SplitData, frozenset[Signal]]], adapted: list[SplitData]) -> TokensAlone:
         frozen = frozenset(
-            (split_data.key, continuation_specs_of(signals_alone(split_data, signals, self.reader)))
+            (
+                split_data.key,
+                continuation_specs_of(signals_alone(split_data, signals, self.reader)),
+                tuple(self.reader.sampled_traces(signals) if split_data.generated else ()),
+            )
             for split_data, signals in read
         )
         key = frozen, tuple(split_data.key for split_data in adapted)

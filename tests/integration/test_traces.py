@@ -14,7 +14,7 @@ SOURCE = "generate after traces of at most 8 tokens"
 
 
 def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
-    methods = "ptrue,trace-length,deepconf-tail,answer-stability,self-consistency,semantic-entropy"
+    methods = "ptrue,pik,trace-length,deepconf-tail,answer-stability,self-consistency,semantic-entropy"
     command = (
         *RUN,
         "--method",
@@ -25,6 +25,8 @@ def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
         "atlas-oe",
         "--set",
         "self-consistency.n=2",
+        "--train-limit",
+        "30+10",
     )
     place.run(*RUN, "--method", "ptrue", "--task", "atlas-choice")
     ended = place.run(*command, "--think-budget", 8)
@@ -37,7 +39,7 @@ def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
         ]
         found = {row["method"]: row for row in rows}
         assert {name for name, row in found.items() if row["status"] == "ok"} == {
-            "ptrue", "trace-length", "deepconf-tail", "self-consistency",
+            "ptrue", "pik", "trace-length", "deepconf-tail", "self-consistency",
             *(["answer-stability"] if task == "atlas-choice" else []),
         }  # fmt: skip
         assert "each has a trace of its own" in found["semantic-entropy"]["reason"]
@@ -49,6 +51,8 @@ def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
         assert cut + ended_early == 12
         assert row["cost"]["traces"]["forward_tokens"] > 0
         assert row["test_generated_tokens"] > 12
+        assert found["pik"]["test_generated_tokens"] == row["test_generated_tokens"]
+        assert found["self-consistency"]["test_generated_tokens"] > 2 * row["test_generated_tokens"]
     again = place.run(*command, "--think-budget", 8)
     assert "shards to compute" not in again.stderr
     assert "all stored" in again.stderr
