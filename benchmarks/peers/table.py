@@ -159,6 +159,10 @@ NOT_COMPARED: tuple[NotCompared, ...] = (
         ("ccps", "ct", "it", "litcab", "lts", "pik", "saplma-f", "saplma-m", "saplma-um"), "", NO_ESTIMATOR
     ),
     NotCompared(
+        ("trace-length", "deepconf-mean", "deepconf-tail", "deepconf-lowest", "answer-stability", "trace-probe"), "",
+        NO_ESTIMATOR,
+    ),
+    NotCompared(
         (), "TokenSAR, SAR",
         "not compared: a cross-encoder relates each text to the same without one token; that is no signal here, so"
         " there is no method, and its weights can't be had",

@@ -329,14 +329,14 @@ TABLE = [
         "audit",
         {
             "bench.report.notebook.audit.Audit.of": Fake(
-                views=lambda: [Fake(grids=[], data=dict)], limits=[], failed=False, write=lambda _out, _say: [],
+                analyses=lambda: [Fake(views=Fake(grids=[], data=dict))], limits=[], failed=False, write=lambda _out, _say: [],
                 notes=["what is to be known"],
             ),
             "bench.data.confidence_files.read_sheet": None,
         },
         given={"files": "a.csv"},
         values={"files": {"b.csv": (Path("b.csv"),)}},
-        changes={"files": "read_sheet.paths"},
+        changes={"files": "read_sheet.data"},
     ),
     *(
         Row("list", {f"bench.registry.{kind}": registered("one") for kind in (kind, other)},

@@ -104,7 +104,7 @@ def test_server_and_model_itself_judge_alike_once(server: JudgeServer, place: Pl
     assert len(list((place / "cache" / "verdicts").glob("*.jsonl"))) == 2
     table = place.bench("table", "--results", place / "out", "--partial", "--format", "md")
     assert f"graded by {name}." in table.stdout
-    assert "right options that the judge accepts, of 28: " in table.stdout
+    assert " right options that the judge accepts, of 28." in table.stdout
 
 
 def test_plan_calls_no_judge(server: JudgeServer, place: Place) -> None:

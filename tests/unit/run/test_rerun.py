@@ -87,6 +87,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"methods": ("cocoa",), "similarity": "m"},
     {"methods": ("it",), "training_budget": 64, "token_budget": 32},
     {"answers": "released@ab"},
+    {"think_budget": 32},
 ]
 """Fields of runs of one method on open questions, which its cell keeps."""
 NOT_KEPT = {
