@@ -329,8 +329,8 @@ TABLE = [
         "audit",
         {
             "bench.report.notebook.audit.Audit.of": Fake(
-                analyses=lambda: [Fake(views=Fake(grids=[], data=dict))], limits=[], failed=False, write=lambda _out, _say: [],
-                notes=["what is to be known"],
+                analyses=lambda: [Fake(views=Fake(grids=[], data=dict))], limits=[], failed=False,
+                write=lambda _out, _say: [], notes=["what is to be known"],
             ),
             "bench.data.confidence_files.read_sheet": None,
         },
