@@ -155,7 +155,7 @@ class PassForecast:
         rooms = max(1, min(_ALONE if limits == ALONE else limits.sequences, fitting))
         n = len(self.split_data.questions) * (1 + sum(each.n for each in self.reader.sampled_traces(self.signals)))
         passes, tokens = math.ceil(n / rooms) * budget, n * budget
-        return speed.seconds(passes, tokens, tokens * rooms * budget // 2) + tokens * speed.greedy
+        return speed.seconds(passes, tokens, tokens * budget // 2) + tokens * speed.greedy
 
 
 def generate_texts(
