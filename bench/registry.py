@@ -394,15 +394,6 @@ def _check(kind: PluginKind, declaration: PendingRegistration) -> None:
 # --- plugin files -----------------------------------------------------------------------------------------------------
 
 
-def module_of(path: Path) -> str:
-    """Return the module name in `sys.modules` of a plugin file; it depends on the file's path and current content.
-
-    Raises:
-        UserError: the file can't be read.
-    """
-    return _read(path)[0]
-
-
 def _read(path: Path) -> tuple[str, bytes]:
     try:
         content = path.read_bytes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,10 @@ from bench.registry import resources_of
 from bench.report import style
 from bench.report.competition import displayed_value
 from bench.report.figures.drawing import new_figure, save, use_style
+from bench.report.figures.overview import reliability_overview
+from bench.report.figures.risk import risk_coverage
+from bench.report.selection import Selection
+from bench.report.tables.request import tables_of
 from bench.report.text import MINUS
 from bench.results import cells, files
 from bench.results.row import ResultRow
@@ -47,6 +51,9 @@ TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
 LEVEL = 0.05
 DRAWN = ("brier", "auroc")
 """Metrics that have a figure."""
+CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
+"""Figures of curves: which is drawn of CURVED with labels from home."""
+CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
 FAMILIES = {
     "probability of the answer": (
         "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
@@ -235,6 +242,33 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
     return lines
 
 
+def surest_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
+    """Return a table of the methods of CURVED, learned at home: shares of right answers among the most confident ones.
+
+    Equally confident answers count with their mean. The last columns are mean confidence and share of right answers
+    where the confidence is above one half.
+    """
+    lines = [
+        "| benchmark | method | surest 10 % | 20 % | 50 % | above ½: says | right |",
+        "|:--|:--|--:|--:|--:|--:|--:|",
+    ]
+    for task, cell in ((task, data[task, "home"]) for task in TASKS if (task, "home") in data):
+        for method in CURVED:
+            order, confidence = cell.order[method], cell.confidence[method]
+            right = np.stack([_sorted_by(seed, cell.correct) for seed in order])
+            numbers = [right[:, : round(share * right.shape[1])].mean() for share in (0.1, 0.2, 0.5)]
+            above = confidence > 0.5
+            numbers += [confidence[above].mean(), np.broadcast_to(cell.correct, above.shape)[above].mean()]
+            texts = " | ".join(f"{100 * number:.0f}" for number in numbers)
+            lines.append(f"| {TASKS[task]} | {method} | {texts} |")
+    return lines
+
+
+def _sorted_by(order: FloatArray, correct: Any) -> FloatArray:
+    _, groups, sizes = np.unique(-order, return_inverse=True, return_counts=True)
+    return np.repeat(np.bincount(groups, correct) / sizes, sizes)
+
+
 def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     """Return a table of families of methods: what they need and cost, and how far off the plain probability they are.
 
@@ -316,6 +350,14 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
     return figure
 
 
+def curves() -> Iterator[tuple[str, Figure]]:
+    """Draw calibration, and mistakes among the most confident answers, of the methods of CURVED, learned at home."""
+    chosen = Selection(RESULTS, methods=CURVED, models=(MODEL,), train_on="own")
+    tables = [table for table in tables_of(chosen, cache=None) if table.rows[0].task in TASKS]
+    for kind, draw in CURVES.items():
+        yield kind, draw(tables, lambda row: files.read_records(files.stored_path(row, RESULTS)))
+
+
 def tested(data: Mapping[tuple[str, str], Cells]) -> dict[tuple[str, str], Cells]:
     """Return the results on test questions alone, without those that are held out."""
     return {key: cell for key, cell in data.items() if key[0] in TASKS}
@@ -334,7 +376,10 @@ def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
 def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
     tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
-    blocks = {PAGE: {"claims": claims_table(data), **tables}, README: {"families": families_table(data)}}
+    blocks = {
+        PAGE: {"claims": claims_table(data), "surest": surest_table(data), **tables},
+        README: {"families": families_table(data)},
+    }
     return {path: page(path.read_text(encoding="utf-8"), of) for path, of in blocks.items()}
 
 
@@ -345,6 +390,8 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     for metric in DRAWN:
         save(dot_plot(tested(data), metric), PICTURES / f"findings-{metric}.svg")
+    for kind, figure in curves():
+        save(figure, PICTURES / f"findings-{kind}.svg")
 
 
 if __name__ == "__main__":

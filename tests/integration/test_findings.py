@@ -14,8 +14,9 @@ def test_findings_are_those_of_the_committed_results(tmp_path: Path) -> None:
     data = findings.read()
     for path, text in findings.pages(data).items():
         assert text == path.read_text(encoding="utf-8"), f"{path.name} is old, run: make pictures"
-    for metric in findings.DRAWN:
-        drawn = findings.save(findings.dot_plot(findings.tested(data), metric), tmp_path / f"findings-{metric}.svg")
+    figures = [(metric, findings.dot_plot(findings.tested(data), metric)) for metric in findings.DRAWN]
+    for name, figure in [*figures, *findings.curves()]:
+        drawn = findings.save(figure, tmp_path / f"findings-{name}.svg")
         assert drawn.read_bytes() == (findings.PICTURES / drawn.name).read_bytes(), f"{drawn.name}, run: make pictures"
 
 
