@@ -192,11 +192,19 @@ def _count_sentence(noun: str, participle: str, values: Iterable[int | None]) ->
 
 
 def counts_of(rows: Sequence[ResultRow]) -> Iterable[str]:
-    """Yield a sentence, e.g. `mmlu/test: 3 repeated questions.`, for each name in the `counts` of the rows."""
+    """Yield a sentence for each name in the `counts` of the rows; splits with the same number share one.
+
+    Example: `mmlu/test and mmlu/validation: 3 repeated questions.`
+    """
     counts: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         for what, n in row.counts.items():
             counts[what].add(n)
+    splits: dict[tuple[str, frozenset[int]], list[str]] = defaultdict(list)
     for name, values in sorted(counts.items()):
-        where, colon, what = name.rpartition(": ")
-        yield f"{name}: 1." if values == {1} else f"{where}{colon}{range_text(values, count)} {what}."
+        split, _, what = name.partition(": ")
+        splits[what, frozenset(values)].append(split)
+    for (what, ns), names in splits.items():
+        name = ": ".join(filter(None, [" and ".join(names), what]))
+        before, colon, last = name.rpartition(": ")
+        yield f"{name}: 1." if ns == {1} else f"{before}{colon}{range_text(ns, count)} {last}."
