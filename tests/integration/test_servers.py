@@ -436,6 +436,24 @@ def test_server_whose_model_has_another_name_is_another_model(server: LlamaServe
     assert read() != first
 
 
+def test_server_that_is_silent_on_tokens_within_a_character_is_asked_for_them(server: LlamaServer) -> None:
+    """Of a character of several tokens llama.cpp gives the last one's probabilities alone."""
+    (prompt,) = server.lm.chat.encode([server.lm.chat.render([Message("user", "Which river is long?")])])
+    expected = served(server).dialect.complete(prompt, 4)
+    part = int(expected.ids[1])
+    assert part != expected.ids[2]
+    server.bytes[part] = [0xE2]
+
+    def silent(answer: dict[str, Any]) -> None:
+        entries = answer["completion_probabilities"]
+        answer["completion_probabilities"] = [entry for entry in entries if entry["id"] != part]
+
+    server.change = silent
+    got = served(server).dialect.complete(prompt, 4)
+    for name in ("ids", "log_probability", "top_ids", "top_log_probabilities"):
+        np.testing.assert_allclose(getattr(got, name), getattr(expected, name), rtol=1e-5)
+
+
 def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
     from bench.signals.server_extractor import Journal
 
