@@ -130,8 +130,13 @@ def shares(logits: Any) -> Any:
 @pytest.mark.parametrize(("task", "signals"), [(splits.FewRivers, CHOICE), (splits.OpenRivers, OPEN)])
 @pytest.mark.parametrize(
     ("kind", "at_once"),
-    [({"kind": LlamaServer}, None), ({"kind": LlamaServer, "slots": 3}, 3), ({"kind": VLLMServer}, None)],
-    ids=["llama.cpp", "llama.cpp, three at once", "vLLM"],
+    [
+        ({"kind": LlamaServer}, None),
+        ({"kind": LlamaServer, "slots": 3}, 3),
+        ({"kind": VLLMServer}, None),
+        ({"kind": VLLMServer}, 3),
+    ],
+    ids=["llama.cpp", "llama.cpp, three at once", "vLLM", "vLLM, three at once"],
 )
 def test_server_signals_are_those_of_the_model(
     start: Any, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], kind: Any, at_once: int | None
@@ -157,6 +162,8 @@ def test_server_signals_are_those_of_the_model(
         forced = any('"grammar"' in body for body in asked)
         assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
         assert len(asked) == len(set(asked)), "nothing is asked twice"
+    elif at_once:
+        assert not any("logprob_token_ids" in body for body in asked), "vLLM mixes them up with requests beside them"
 
 
 @pytest.mark.slow
