@@ -6,6 +6,7 @@ answers must give equal numbers.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -13,6 +14,7 @@ import json
 import math
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -487,6 +489,20 @@ def test_server_is_asked_many_questions_at_once(start: Any, tmp_path: Path) -> N
     server.fault = wait
     reader.read(opened, frozenset({QueryLogits()}))
     assert sorted(waited) == [0, 1, 2, 3]
+
+
+def test_server_that_closes_idle_connections_is_compared_once(server: LlamaServer, tmp_path: Path) -> None:
+    lm, store = served(server), Store(tmp_path)
+    store.prepare()
+    lm.check_identity(store)
+    for ask in (lambda: lm.dialect.tokenise("x", special=True), lm.check_link):
+        for connection in server.open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        ask()
+    asked = len(server.completions)
+    lm.check_link()
+    assert len(server.completions) == asked
 
 
 def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
