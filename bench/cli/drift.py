@@ -11,7 +11,7 @@ from bench.api import UserError
 from bench.cli import verbosity
 from bench.cli.commands import AsJson
 from bench.cli.options import MODEL
-from bench.cli.printing import print_json, print_line, print_records, print_written
+from bench.cli.printing import print_json, print_line, print_notes, print_records, print_written
 
 Model = Annotated[str, typer.Argument(help="Alias, Hub id, folder, GGUF file or URL.", autocompletion=MODEL)]
 
@@ -46,6 +46,7 @@ def drift(
     common: dict[str, Any] = {"methods": ("untrained",), "tasks": (task,), "preset": "fixed", "limit": limit}
     runs = [RunConfig(model=model, served=served if is_url(model) else None, **common) for model in (a, b)]
     found = compare_sides(*read_sides(runs, verbosity.progress()))
+    print_notes(f"{name} is left out: {why}" for name, why in found["skipped"].items())
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         save(drift_figure(found), out)
@@ -64,8 +65,8 @@ def drift(
             margin = "" if half is None else f"±{100 * half:.1f}"
             shown[f"{metric}, B-A"] = "" if one is None else f"{100 * one:.1f} {100 * difference:+.1f}{margin}"
     print_records(rows)
-    for cause, why in found["causes"].items() or [("no difference", "but what float arithmetic makes")]:
-        print_line(f"{cause}: {why}")
+    causes = [f"{cause}: {why}" for cause, why in found["causes"].items()]
+    print_line("\n".join(causes or ["no difference but what float arithmetic makes"]))
     print_written([] if out is None else [out])
 
 

@@ -160,7 +160,7 @@ class ServerModel(LanguageModel):
             links = self.client.links
             if links != self._links:
                 self._compare(self._probed[:1], self.dialect.probe(PROMPTS[:1]), "during the run")
-                self._links = links
+                self._links = min(links + 1, self.client.links)  # the probe's own may be one more
 
     def _compare(self, before: list[dict[str, float]], now: list[dict[str, float]], when: str) -> None:
         apart = difference(before, now)

@@ -164,7 +164,8 @@ def compare_sides(a: Side, b: Side) -> dict[str, Any]:
         causes["BOS"] = f"A's prompts begin with up to {max(counts[0])} begin tokens, B's with up to {max(counts[1])}"
     if other_ids.any():
         causes["tokenizer"] = f"{other_ids.sum()} of {n} prompts have other token ids for the same text"
-    exemplars, ends = [sum(map(len, side.exemplars)) for side in sides], [sorted(side.lm.stops) for side in sides]
+    exemplars, stops = [sum(map(len, side.exemplars)) for side in sides], [sorted(side.lm.stops) for side in sides]
+    ends = ["not told" if s.lm.spec.is_server else ",".join(map(str, e)) for s, e in zip(sides, stops, strict=True)]
     steps: dict[str, dict[str, Any]] = {
         "prompts": {"equal": int((shown & ~other_text).sum()), "exemplars": exemplars},
         "token ids": {"equal": rows.size, "begin tokens": list(map(max, counts)), "end tokens": ends},
@@ -174,7 +175,7 @@ def compare_sides(a: Side, b: Side) -> dict[str, Any]:
         if what in {"answers", "samples"}:  # each side's own texts
             moved = np.asarray([y.mean() - x.mean() for x, y in pairs if x.size and y.size] or [0.0])
             far, mean = moved[np.abs(moved) > NEAR], float(moved.mean())
-            steps[what] = {"difference per token": _mean(moved)}
+            steps[what] = {"difference per token, ±": _mean(moved)}
             least = min((far > 0).sum(), (far < 0).sum())
             if abs(mean) > SHIFT and 2 * p_value(least, far.size, 0.5) < RARE:
                 causes["sampler"] = f"tokens of B's own {what} are {mean:+.2f} nats likelier than those of A's own"
@@ -191,16 +192,15 @@ def compare_sides(a: Side, b: Side) -> dict[str, Any]:
     if rows.size and not causes and (~same_answer[rows]).mean() > MOST_OTHER:
         causes["sampler"] = f"log-probabilities agree, and {(~same_answer[rows]).sum()} of {rows.size} answers don't"
     steps.setdefault("answers", {})["equal"] = int(same_answer.sum())
-    values = (
-        {"letters": [np.exp(np.concatenate(s.logs["letters"])).tolist() for s in sides]} if "letters" in a.logs else {}
-    )
-    for name in (name for name, each in a.predictions.items() if each.score is None and name in b.predictions):
-        values[name] = [side.predictions[name].confidence.tolist() for side in sides]
     steps["accuracy"] = {"of both": [float(side.data.correct.mean()) for side in sides]}
+    methods = [_method(name, a, b, same_answer) for name in a.predictions if name in b.predictions]
+    probable = [row["method"] for row in methods if not row["score"]]
+    values = {name: [side.predictions[name].confidence.tolist() for side in sides] for name in probable}
+    if "letters" in a.logs:
+        values["letters"] = [np.exp(np.concatenate(side.logs["letters"])).tolist() for side in sides]
     return {
         **{name: f"{s.lm.label}, {s.lm.dtype_name}" for name, s in zip("ab", sides, strict=True)},
-        "test": str(a.data.where), "questions": n, "steps": steps, "causes": causes,
-        "methods": [_method(name, a, b, same_answer) for name in a.predictions if name in b.predictions],
+        "test": str(a.data.where), "questions": n, "steps": steps, "causes": causes, "methods": methods,
         "skipped": {**a.skipped, **b.skipped}, "values": values,
     }  # fmt: skip
 
@@ -210,10 +210,10 @@ def _why_weights(found: Mapping[str, Any], dtypes: Sequence[str]) -> str | None:
     noise, what = found.get("server's own |d|"), f"log-probabilities differ by {found['mean |d|']:.3f} nats on average"
     if found["sd"] <= FLOAT[0] and found["worst"] <= FLOAT[1]:
         return None
-    if found["sd"] <= HALF and {name.lower() for name in dtypes} & {"bfloat16", "float16", "bf16", "f16"}:
-        return f"{what}, no more than 16-bit arithmetic explains"
     if noise and found["mean |d|"] <= 2 * noise and found["margin"] <= 4 * found["sd"]:
         return f"{what}, no more than quantised arithmetic explains: read again, the server's move by {noise:.3f}"
+    if found["sd"] <= HALF and {name.lower() for name in dtypes} & {"bfloat16", "float16", "bf16", "f16"}:
+        return f"{what}, no more than 16-bit arithmetic explains"
     known = f"and the server's by {noise:.3f} when read again" if noise else f"with weights in {' and '.join(dtypes)}"
     return f"{what}, {known}; compare SHA-256, or serve a float copy: what then stays is the weights"
 

@@ -6,6 +6,7 @@ and the shares of a few tokens are those of a distribution in which all others h
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
@@ -42,9 +43,9 @@ class _Reply(msgspec.Struct, Generic[E]):
     """What `/completion` answers, reduced to the fields that are read."""
 
     tokens: list[int]
-    completion_probabilities: list[_Token[E]]
     stop_type: str
     tokens_evaluated: int
+    completion_probabilities: list[_Token[E]] = []
     model: str = ""
 
 
@@ -72,9 +73,9 @@ class LlamaCpp(Dialect):
         self.vocabulary, self.chat_template = int(meta["n_vocab"]), str(props.get("chat_template") or "the server's")
         start = self.tokenise(str(props.get("bos_token") or ""), special=False)
         self.bos_token_id = start[0] if len(start) == 1 else None
-        prompt = self.encode(PROMPTS[0])
-        spelt = self._ask(prompt, _Reply[_Spelt], n_predict=1, n_probs=self.vocabulary).completion_probabilities[0]
-        self._bytes = [b""] * self.vocabulary
+        prompt, self._bytes = self.encode(PROMPTS[0]), [b""] * self.vocabulary
+        settings = {"n_predict": 1, "n_probs": self.vocabulary, "temperature": 0}
+        spelt = self._ask(prompt, _Reply[_Spelt], **settings).completion_probabilities[0]
         for entry in spelt.top_logprobs:
             self._bytes[entry.id] = bytes(entry.bytes)
         self.all_special_ids = [i for i, text in enumerate(self._bytes) if not text]
@@ -166,13 +167,35 @@ class LlamaCpp(Dialect):
         }  # fmt: skip
         reply = self.client.request("/completion", body, kind)
         self.check_model(reply.model)
-        n_probs, entries = min(settings["n_probs"], self.vocabulary), reply.completion_probabilities
+        n_probs = min(settings["n_probs"], self.vocabulary)
+        entries = reply.completion_probabilities = self._entries(prompt, reply, n_probs)
         sizes = sorted({len(entry.top_probs or entry.top_logprobs) for entry in entries})
         if (reply.tokens_evaluated, sizes, [entry.id for entry in entries]) != (len(prompt), [n_probs], reply.tokens):
             asked = f"{len(prompt)} tokens read, and each of the answer with {n_probs} log-probabilities"
             got = f"{reply.tokens_evaluated} read, and {len(entries)} of {len(reply.tokens)} with {sizes or 'none'}"
             raise self.unexpected_reply(asked, got)
         return reply
+
+    def _entries(self, prompt: Ids, reply: Any, n_probs: int) -> list[Any]:
+        """Return the entries of a reply, with those of tokens that end within a character, which the server leaves out.
+
+        Their distribution is read after the tokens before them, where a bias makes the server say a whole character.
+        """
+        decoder, entries, told = getincrementaldecoder("utf-8")("replace"), [], list(reply.completion_probabilities)
+        if len(told) >= len(reply.tokens):
+            return told
+        for i, token in enumerate(reply.tokens):
+            decoder.decode(self._bytes[token])
+            if not decoder.getstate()[0]:
+                entries += told[:1]
+                del told[:1]
+                continue
+            before = np.concatenate([prompt, np.asarray(reply.tokens[:i], dtype=np.int32)])
+            letter = [[self._bytes.index(b"x"), BIAS]]
+            read = self._ask(before, n_predict=1, n_probs=self.vocabulary, temperature=0, logit_bias=letter)
+            tops = read.completion_probabilities[0].top_logprobs
+            entries.append(_Token(token, {each.id: each.logprob for each in tops}[token], tops[:n_probs]))
+        return entries + told
 
     def _scored(self, reply: Any, ids: Ids, **kind: bool) -> Scored:
         entries = reply.completion_probabilities

@@ -52,9 +52,7 @@ class ServedAnswers:
             UserError: the server fails or has another model, or samples of several settings are needed.
         """
         if len({(each.temperature, each.top_p) for each in samplings}) > 1:
-            raise UserError(
-                "--answers URL: expected samples of one temperature and top_p, got several; run one by one."
-            )
+            raise UserError("--answers URL: expected samples at one temperature and top_p, got several; run one by one")
         if split_data.where not in self.notes:
             self.notes[split_data.where] = self._compare(split_data, reader)
         writer = replace(reader, lm=self.server, engine=None, served_answers=None)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -56,6 +55,7 @@ class QuestionRequests:
         self.bounds: list[tuple[int, float]] = []
         """Of each text that the signal reads: how many values are bounds, and the width that they leave open."""
         self._drawn: dict[Samples, list[Scored]] = {}
+        self._read_on: dict[tuple[int, bool], Scored] = {}
         self._only_own = Ability.GIVEN not in server.dialect.abilities
         """Whether scores come with the model's own texts alone, which the journal then keeps."""
 
@@ -64,15 +64,20 @@ class QuestionRequests:
         """Token ids of the answer, which is generated unless it is stored."""
         return self._generated.ids if self.item.answer is None else self.item.answer
 
-    @cached_property
+    @property
     def _generated(self) -> Scored:
-        return self.complete(self.item.prompt, self.settings.max_new_tokens, whole=self._whole)
+        return self._continued(self.settings.max_new_tokens, whole=self._whole)
 
-    @cached_property
+    @property
     def beginning(self) -> Scored:
         """The first token that the model would answer, with the whole distribution."""
-        is_read = self._whole and self.item.answer is None and self.settings.max_new_tokens == 1
-        return self._generated if is_read else self.complete(self.item.prompt, 1, whole=True)
+        return self._continued(1, whole=True)
+
+    def _continued(self, limit: int, *, whole: bool) -> Scored:
+        """Return the prompt's continuation, which is read once (`cached_property` of 3.11 has one lock for all)."""
+        if (limit, whole) not in self._read_on:
+            self._read_on[limit, whole] = self.complete(self.item.prompt, limit, whole=whole)
+        return self._read_on[limit, whole]
 
     def scores(self, text: Ids, samples: Samples | None = None) -> Scored:
         """Return the log-probabilities of a text after the prompt; with whole distributions unless it is a sample.

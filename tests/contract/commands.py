@@ -267,6 +267,7 @@ TABLE = [
             "bench.run.drift.read_sides": [None, None],
             "bench.run.drift.compare_sides": {
                 "a": "A", "b": "B", "test": "t/test", "questions": 1, "steps": {}, "methods": [], "causes": {},
+                "skipped": {},
             },
         },
         given={"a": "tiny", "b": "http://h/v1", "out": "a.svg"}, values={"out": {"b.svg": Path("b.svg")}},

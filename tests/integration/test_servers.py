@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import math
 import os
 import re
-import shutil
 import socket
-import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
 from bench.api.protocol import FIXED
@@ -45,7 +43,8 @@ from tests.kit.llama_cpp import LlamaServer
 from tests.kit.model_server import ModelServer, half_a_body
 from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
-from tests.kit.servers import Reply
+from tests.kit.real_servers import llama_server, vllm_server
+from tests.kit.servers import Call, Reply
 
 HOW = "How sure are you?"
 CHOICE: set[Signal] = {
@@ -133,8 +132,13 @@ def shares(logits: Any) -> Any:
 @pytest.mark.parametrize(("task", "signals"), [(splits.FewRivers, CHOICE), (splits.OpenRivers, OPEN)])
 @pytest.mark.parametrize(
     ("kind", "at_once"),
-    [({"kind": LlamaServer}, None), ({"kind": LlamaServer, "slots": 3}, 3), ({"kind": VLLMServer}, None)],
-    ids=["llama.cpp", "llama.cpp, three at once", "vLLM"],
+    [
+        ({"kind": LlamaServer}, None),
+        ({"kind": LlamaServer, "slots": 3}, 3),
+        ({"kind": VLLMServer}, None),
+        ({"kind": VLLMServer}, 3),
+    ],
+    ids=["llama.cpp", "llama.cpp, three at once", "vLLM", "vLLM, three at once"],
 )
 def test_server_signals_are_those_of_the_model(
     start: Any, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], kind: Any, at_once: int | None
@@ -160,6 +164,8 @@ def test_server_signals_are_those_of_the_model(
         forced = any('"grammar"' in body for body in asked)
         assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
         assert len(asked) == len(set(asked)), "nothing is asked twice"
+    elif at_once:
+        assert not any("logprob_token_ids" in body for body in asked), "vLLM mixes them up with requests beside them"
 
 
 @pytest.mark.slow
@@ -436,6 +442,69 @@ def test_server_whose_model_has_another_name_is_another_model(server: LlamaServe
     assert read() != first
 
 
+def test_server_that_is_silent_on_tokens_within_a_character_is_asked_for_them(server: LlamaServer) -> None:
+    """Of a character of several tokens llama.cpp gives the last one's probabilities alone."""
+    (prompt,) = server.lm.chat.encode([server.lm.chat.render([Message("user", "Which river is long?")])])
+    expected = served(server).dialect.complete(prompt, 4)
+    part = int(expected.ids[1])
+    assert part != expected.ids[2]
+    server.bytes[part] = [0xE2]
+
+    def silent(answer: dict[str, Any]) -> None:
+        entries = answer["completion_probabilities"]
+        answer["completion_probabilities"] = [entry for entry in entries if entry["id"] != part]
+
+    server.change = silent
+    got = served(server).dialect.complete(prompt, 4)
+    for name in ("ids", "log_probability", "top_ids", "top_log_probabilities"):
+        np.testing.assert_allclose(getattr(got, name), getattr(expected, name), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [LlamaServer, VLLMServer, ChatServer])
+def test_server_takes_little_processor_time_of_the_client(start: Any, kind: Any) -> None:
+    """Some 4 ms a request, with that of the server's thread, which answers at once."""
+    server = start(kind)
+    lm = served(server)
+    (prompt,) = lm.chat.encode([lm.chat.render([Message("user", "Which river is long? " * 40)])])
+    before = lm.dialect.complete(prompt, 8)
+    body = json.dumps(server.answer(server.calls[-1])).encode()
+    server.fault = lambda _call, _n: Reply(body=body)
+    started, n = time.process_time(), 50
+    for _ in range(n):
+        assert lm.dialect.complete(prompt, 8).ids.tolist() == before.ids.tolist()
+    took = (time.process_time() - started) / n
+    assert took < 0.015, f"{1e3 * took:.1f} ms of processor time a request"
+
+
+def test_server_is_asked_many_questions_at_once(start: Any, tmp_path: Path) -> None:
+    server = start(LlamaServer, slots=4)
+    reader = reader_of(served(server, parallel=4), tmp_path)
+    opened = splits.opened(reader, splits.OpenRivers)
+    together, numbers, waited = threading.Barrier(4), itertools.count(), []
+
+    def wait(call: Call, _number: int) -> None:
+        if len(call.body["prompt"]) > 20 and next(numbers) < 4:  # of a question, not of the probe
+            waited.append(together.wait(10))
+
+    server.fault = wait
+    reader.read(opened, frozenset({QueryLogits()}))
+    assert sorted(waited) == [0, 1, 2, 3]
+
+
+def test_server_that_closes_idle_connections_is_compared_once(server: LlamaServer, tmp_path: Path) -> None:
+    lm, store = served(server), Store(tmp_path)
+    store.prepare()
+    lm.check_identity(store)
+    for ask in (lambda: lm.dialect.tokenise("x", special=True), lm.check_link):
+        for connection in server.open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        ask()
+    asked = len(server.completions)
+    lm.check_link()
+    assert len(server.completions) == asked
+
+
 def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
     from bench.signals.server_extractor import Journal
 
@@ -677,25 +746,24 @@ def gguf_file() -> Path:
     return file
 
 
-def llama_server() -> Any:
+def llama() -> Any:
     """llama.cpp's server with SmolLM2."""
-    file, xllamacpp = gguf_file(), pytest.importorskip("xllamacpp")
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 4096, 1, False
-    return xllamacpp.Server(params)
+    file = gguf_file()
+    pytest.importorskip("xllamacpp")
+    return llama_server(file)
 
 
 @pytest.mark.slow
 def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise() -> None:
     """Values of one CPU, on which transformers in float32 has shares of .2311, .1238, .3803, .2648."""
-    running = llama_server()
+    running = llama()
     lm = ServerModel(resolve(f"{running.listening_address}/v1"), LoadOptions(device="cpu"), None, None)
     assert lm.label.startswith("smollm2-135m-instruct-q4_1.served-")
     turns = [Message("system", "Answer briefly."), Message("user", "Name the capital of Australia.")]
     question, asked = (np.asarray(list(map(int, text.split())), dtype=np.int32) for text in (W3, W5))
     assert lm.chat.encode([lm.chat.render(turns)])[0].tolist() == asked.tolist()
     letters = lm.dialect.chosen(question, np.asarray([81, 82, 83, 84], dtype=np.int32))
-    np.testing.assert_allclose(np.exp(letters), [0.2391, 0.1154, 0.3791, 0.2664], atol=0.04)
+    np.testing.assert_allclose(np.exp(letters), [0.2391, 0.1154, 0.3791, 0.2664], atol=0.08)
     whole = lm.dialect.complete(question, 1, whole=True).first
     assert whole is not None
     np.testing.assert_allclose(shares(whole[81:85]), np.exp(letters), atol=1e-4)
@@ -709,7 +777,7 @@ def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise(
 
 @pytest.mark.slow
 def test_llama_cpp_by_chat_completions_alone_is_bounded_rightly(tmp_path: Path) -> None:
-    running = llama_server()
+    running = llama()
     proxy = ChatOnly(running.listening_address)
     try:
         chat = ServerModel(resolve(proxy.url), LoadOptions(device="cpu"), None, None)
@@ -740,35 +808,8 @@ def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
     python, file = os.environ.get("CONFBENCH_VLLM", ""), gguf_file()
     if not python:
         pytest.skip("CONFBENCH_VLLM names no Python with vLLM (make vllm)")
-    here = LanguageModel(
-        resolve(str(file)), LoadOptions(device="cpu", dtype="float32", cache=str(tmp_path / "converted"))
-    )
-    folder = Path(shutil.copytree(here.folder, tmp_path / "smollm2"))
-    weights = load_file(next(here.files.weights_folder(torch.float32).glob("*.safetensors")))
-    save_file({("model.embed_tokens.weight" if k == "lm_head.weight" else k): v for k, v in weights.items()},
-              folder / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {
-        **os.environ,
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "OMP_NUM_THREADS": "2",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": "",
-    }
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--served-model-name", "smollm2",
-               "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--host", "127.0.0.1",
-               "--port", port, "--max-logprobs", "-1"]  # fmt: skip
-    with (tmp_path / "vllm.log").open("w") as log:
-        running = subprocess.Popen([str(word) for word in command], env=environment, stdout=log, stderr=log)
-    try:
-        for _ in range(120):
-            time.sleep(5)
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-        lm = ServerModel(resolve(f"http://127.0.0.1:{port}/v1"), LoadOptions(device="cpu"), None, None)
+    with vllm_server(python, file, tmp_path) as (url, here):
+        lm = ServerModel(resolve(url), LoadOptions(device="cpu"), None, None)
         assert "vLLM's server, tier 4; requests one at a time, each read anew" in lm.notes[0]
         scores = TokenScores(top=3, divergence=True)
         for task, signals in (
@@ -783,6 +824,3 @@ def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
             for signal in signals - {ChoiceLogits(), QueryLogits(), Samples(3)}:
                 for name in own[signal].values.dtype.names:
                     np.testing.assert_allclose(there[signal].values[name], own[signal].values[name], atol=1e-3)
-    finally:
-        running.terminate()
-        running.wait(60)

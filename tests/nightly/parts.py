@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class Need:
 
 CHROMIUM = Need("Chromium", "apt-get install chromium", lambda: any(map(shutil.which, CHROMIUMS)))
 RAY = Need("Ray", "pip install -e '.[ray]'", lambda: find_spec("ray") is not None)
+MODEL = Need("a real model", "CONFBENCH_GGUF=FOLDER and CONFBENCH_VLLM=PYTHON (make vllm)",
+             lambda: bool(os.environ.get("CONFBENCH_GGUF")))  # fmt: skip
 ATHERIS = Need("atheris", "pip install -e '.[fuzz]'", lambda: find_spec("atheris") is not None)
 
 
@@ -55,6 +58,8 @@ PARTS = (
          f"{PYTEST} -m ray", need=RAY),
     Part("slow", "other tests above three seconds: coverage of intervals, bfloat16, DeepSpeed, forecasts, the site",
          f"{PYTEST} -m 'slow and not browser and not ray' --ignore tests/integration/test_wheel.py"),
+    Part("served", "a model of 1.5B on llama.cpp and on vLLM gives what its file gives here, within arithmetic",
+         "python -m tests.served", need=MODEL),
     Part("readme", "every command of the README and of the pages runs whole",
          f"{PYTEST} -m readme", reads=(*CODE, "README.md", "docs")),
     Part("faults", "no fault of a disk, process, judge, model or plugin loses a result, or changes one without a word",
