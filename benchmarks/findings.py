@@ -103,11 +103,15 @@ def source_of(row: ResultRow) -> str | None:
 class Cells:
     """Confidences of one task whose methods learned at one source: method -> confidences of all seeds."""
 
+    learned_right = float("nan")
+    """Share of right answers among those that methods learned on."""
+
     def __init__(self, rows: Iterable[ResultRow]) -> None:
         """Read the records of all seeds of all methods, in the order of question ids."""
         by_method = defaultdict[str, list[Any]](list)
         for row in sorted(rows, key=lambda row: row.seed):
             by_method[row.method].append(files.read_records(files.stored_path(row, RESULTS)).by_id())
+            self.learned_right = row.base_rate if row.base_rate is not None else self.learned_right
         first = next(iter(by_method.values()))[0]
         self.correct, self.subjects = first.correct, list(first.subject)
         self.confidence = {name: np.stack([run.confidence for run in runs]) for name, runs in by_method.items()}
@@ -239,6 +243,9 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
         lines.append(
             "| *a constant confidence* | " + " | ".join(f"{100 * data[p].constant:.1f}" for p in places) + " |"
         )
+        shares = [(data[place].learned_right, data[place].correct.mean()) for place in places]
+        texts = [f"{100 * learned:.0f}, {100 * tested:.0f} %" for learned, tested in shares]
+        lines.append(f"| *right answers: learned on, tested* | {' | '.join(texts)} |")
     return lines
 
 
