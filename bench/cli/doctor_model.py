@@ -132,7 +132,7 @@ def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Find
         for cls in map(methods.get, methods.names()):
             reads = cls(**cls.presets.get("fixed", {})).reads()
             specs = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
-            reason = next(filter(None, (server.missing(spec.needs(fmt)) for spec in specs)), None)
+            reason = next(filter(None, (server.missing(spec.needs(fmt), spec.depths) for spec in specs)), None)
             bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
             named.setdefault(reason, []).append(cls.name + " (by bounds)" * (reason is None and bounded))
         runs = named.pop(None)
