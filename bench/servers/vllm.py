@@ -234,7 +234,8 @@ class VLLM(Dialect):
 
     def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
         """Return the log-probabilities of a text from the states that predict its tokens."""
-        pieces = [slice(start, start + _PIECE) for start in range(0, max(1, len(text)), _PIECE)]
+        n = len(text)
+        pieces = [slice(start, min(start + _PIECE, n)) for start in range(0, max(1, n), _PIECE)]
         parts = [score_rows(text[piece], self.log_probabilities(states, piece), TOP) for piece in pieces]
         columns = zip(*([*vars(part).values()][:-1] for part in parts), strict=True)
         return Scored(*map(np.concatenate, columns))

@@ -7,8 +7,8 @@ parallelism.
 
 A request says `"kv_transfer_params": {"rows": [...]}`, positions in its prompt; without rows nothing is written. The
 reply has `hidden_states_path` and `layers` in its `kv_transfer_params`. The file appears at once as a whole, with
-`token_ids` of the prompt `(t,)` and `hidden_states` `(rows, layers, d)`. If it can't be written, a file of its name with
-the ending `.error` says why. What nobody removes is removed after some minutes.
+`token_ids` of the prompt `(t,)` and `hidden_states` `(rows, layers, d)`. If it can't be written, a file of its name
+with the ending `.error` says why. What nobody removes is removed after some minutes.
 """
 
 from __future__ import annotations
