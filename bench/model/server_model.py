@@ -126,7 +126,7 @@ class ServerModel(LanguageModel):
                     f" {apart:.3g} nats: those are other weights"
                 )
         dialect.abilities |= Ability.CHOSEN | Ability.WHOLE | Ability.STATES
-        dialect.vocabulary = facts.vocab_size
+        dialect.vocabulary, self.files, self.folder = facts.vocab_size, files, files.path
         vars(self).update(facts=replace(facts, name=self.label), head=dialect.head, norm=dialect.head.norm)
 
     @property

@@ -75,10 +75,8 @@ class VLLM(Dialect):
         told, self.root = self._ask([prompt], 1, 1)[0].told, str(card.get("root", ""))
         self.layers = tuple(told.get("layers", ()))
         if "hidden_states_path" in told:
-            self.notes.append(
-                "its connector writes the states of all tokens of each prompt to a folder, where nobody deletes them;"
-                " bench doctor prints the command for confbench's own"
-            )
+            what = "writes the states of all tokens of each prompt into a folder, where nobody deletes them"
+            raise client.error(what, "Start it with confbench's connector (docs/vllm.md)")
         plain = self.check_unsampled(prompt)
         if not self.layers:
             self.find_exact(prompt, plain)

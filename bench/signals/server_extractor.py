@@ -82,8 +82,17 @@ class QuestionRequests:
         return (self._generated if is_read else self.complete(self.item.prompt, 1, whole=True)).first
 
     def layer(self, depth: float) -> int:
-        """Return the number of the layer at a fraction of the model's depth."""
-        return self._server.block_of(depth)
+        """Return the number of the layer at a fraction of the model's depth.
+
+        Raises:
+            UserError: the server doesn't write its states.
+        """
+        layer, layers = self._server.block_of(depth), self._server.dialect.layers
+        if layer not in layers:
+            raise UserError(
+                f"Layer {layer}: expected one that the server writes ({layers}). Start it with that one, too."
+            )
+        return layer
 
     def after(self, text: Ids) -> dict[int, Floats]:
         """Return layer -> states `(t + 1, d)` at the prompt's end and at each token of a text after it."""

@@ -441,7 +441,7 @@ def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
             "--parallel 4: this server takes at most 1 at once; name no more, or start it with more slots",
         ),
         (("--dtype", "float32"), "--dtype: expected a model that is loaded here, got a server's as --model"),
-        (("--save-heads", "heads"), "--save-heads: expected a model that is loaded here"),
+        (("--save-heads", "heads"), "--save-heads: expected a model whose hidden states a head can keep"),
     ],
 )
 def test_server_options_that_do_not_fit_are_refused(

@@ -83,7 +83,7 @@ class ModelCard:
         return cls(
             model=model_label(model),
             revision=lm.files.commit,
-            fingerprint=lm.fingerprint,
+            fingerprint=lm.files.fingerprint,
             weights=lm.files.weights,
             tokenizer=tokenizer.hexdigest(),
             chat_template=hashlib.sha256(str(template).encode("utf-8", "surrogatepass")).hexdigest(),
