@@ -90,7 +90,8 @@ class QuestionRequests:
         layer, layers = self._server.block_of(depth), self._server.dialect.layers
         if layer not in layers:
             raise UserError(
-                f"Layer {layer}: expected one that the server writes ({layers}). Start it with that one, too."
+                f"Layer {layer}: expected one that the server writes ({', '.join(map(str, layers))}). Start it with"
+                " that one, too: bench doctor prints the command."
             )
         return layer
 

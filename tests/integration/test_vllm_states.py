@@ -5,6 +5,7 @@ The server is a stand-in with the files of the connector; the real one is asked 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from bench.model import server_model
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.results.files import read_records
+from bench.run.scorers.card import read_card
 from bench.servers import vllm
 from bench.signals.definition import definition
 from tests.kit import splits
@@ -99,6 +101,28 @@ def test_server_states_train_and_use_methods(
         got, expected = records["served"][name].confidence, records["local"][name].confidence
         np.testing.assert_allclose(got, expected, atol=1e-2, err_msg=name)
     assert not [*server.folder.iterdir()]
+
+
+@pytest.mark.slow
+def test_local_head_travels_to_the_server_and_back(server: VLLMServer, tmp_path: Path) -> None:
+    place, words = Place(tmp_path), ("--task", "atlas-choice", "--limit", 8, "--train-limit", 12)
+    place.run("--model", "tiny", "--dtype", "float32", *words, "--method", "saplma-f", "--save-heads", "here", out="a")
+    place.run("--model", server.url, *words, "--method", "saplma-f", "--save-heads", "there", out="b")
+    (here,), (there,) = (list((tmp_path / side).rglob("saplma-f*/")) for side in ("here", "there"))
+    checked = place.bench("head", "check", here, "--model", server.url)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "OK: in this setting the head says what it said in its run" in checked.stdout
+    (check,) = read_card(here).servers
+    assert (check.passed, check.model) == (True, served(server).label)
+    assert place.bench("head", "check", there, "--model", "tiny", "--dtype", "float32").returncode == 0
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": "Where?", "choices": ["a sea", "a lake"], "given": "b"}))
+    of = {model: place.bench("score", "--head", here, "--model", model, "q.jsonl") for model in ("tiny", server.url)}
+    a, b = (json.loads(done.stdout)["confidence"] for done in of.values())
+    assert a == pytest.approx(b, abs=2e-3)
+    server.layers = [4]
+    refused = place.bench("head", "check", here, "--model", server.url)
+    assert refused.returncode == 2
+    assert "Layer 2: expected one that the server writes (4)" in refused.stderr
 
 
 def test_layers_that_the_server_does_not_write_are_named(server: VLLMServer) -> None:
