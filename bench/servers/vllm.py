@@ -164,7 +164,8 @@ class VLLM(Dialect):
             UserError: the server fails, or what it answers is not as asked.
         """
         if self.head is not None:
-            return self.log_probabilities(self.states(prompt, [len(prompt) - 1]))[0, ids]
+            rows = self.log_probabilities(self.states(prompt, [len(prompt) - 1]))
+            return np.asarray(rows[0, ids], dtype=np.float32)
         (reply,) = self._ask([prompt], 1, 1, logprob_token_ids=ids.tolist())
         found = reply.rows[0]
         if not set(ids.tolist()) <= set(found):  # of a version that ignores what it doesn't know
@@ -183,14 +184,16 @@ class VLLM(Dialect):
         if tuple(reply.told.get("layers", ())) != self.layers or "hidden_states_path" not in reply.told:
             what = f"writes states of layers {reply.told.get('layers', 'none')} now, not of {list(self.layers)}"
             raise self.client.error(str(reply.told.get("error", what)), "Start it as it was before")
-        path = Path(reply.told["hidden_states_path"])
-        tensors = self._load(path)
-        shape = (len(rows), len(self.layers))
-        if not np.array_equal(tensors["token_ids"].numpy(), prompt) or tensors["hidden_states"].shape[:2] != shape:
-            raise self.unexpected_reply(
-                f"{shape[0]} states of each of {shape[1]} layers of a prompt", f"others in {path}"
-            )
-        path.unlink(missing_ok=True)  # one that has the prompt is no other's
+        path, shape = Path(reply.told["hidden_states_path"]), (len(rows), len(self.layers))
+        try:
+            tensors = self._load(path)
+            if not np.array_equal(tensors["token_ids"].numpy(), prompt) or tensors["hidden_states"].shape[:2] != shape:
+                asked = f"{shape[0]} states of each of {shape[1]} layers of a prompt"
+                raise self.unexpected_reply(asked, f"others in {path}")
+            path.unlink(missing_ok=True)  # one that has the prompt is no other's
+        except OSError as error:
+            what = f"wrote hidden states to {path.parent}, which can't be read or deleted ({error.strerror or error})"
+            raise self.client.error(what, "Give yourself the rights to that folder") from error
         self.dtype = tensors["hidden_states"].dtype
         states = dict(zip(self.layers, tensors["hidden_states"].float().numpy().swapaxes(0, 1), strict=True))
         if self.head is not None and self.head.norm is not None:
@@ -220,7 +223,7 @@ class VLLM(Dialect):
             pause = min(2 * pause, 0.1)
         try:
             return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
+        except SafetensorError as error:
             raise self.client.error(f"wrote hidden states that can't be read ({error})", "See its log") from error
 
     def log_probabilities(self, states: Mapping[int, Floats], piece: slice = slice(None)) -> Floats:
@@ -228,7 +231,7 @@ class VLLM(Dialect):
         assert self.head is not None  # noqa: S101  # for the type checker
         logits = self.head.logits(states[max(self.layers)][piece]).astype(np.float64)
         logits -= logits.max(axis=1, keepdims=True)
-        return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), dtype=np.float32)
 
     def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
         """Return the log-probabilities of a text from the states that predict its tokens."""

@@ -136,7 +136,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         texts = {At.GOLD_PREDICTING: [item.gold], At.WRONG_PREDICTING: list(item.wrong)}.get(at, [requests.answer])
         states = [requests.after(text)[layer] for text in texts]
         if at is At.PROMPT_END or (at is At.ANSWER_END and self.signal.pool is None):
-            return states[0][0 if at is At.PROMPT_END else -1]
+            return np.asarray(states[0][0 if at is At.PROMPT_END else -1])
         rows = states[0][1:] if at is At.ANSWER_END else np.concatenate([part[:-1] for part in states])
         return rows.mean(axis=0) if self.signal.pool and len(rows) else rows
 

@@ -77,7 +77,7 @@ class QuestionRequests:
     def first(self) -> Floats | None:
         """Log-probabilities of all tokens at the prompt's end, `(v,)`; None if the server gives no such."""
         if self.by_states:
-            return self._server.dialect.log_probabilities(self.after(self.answer))[0]
+            return np.asarray(self._server.dialect.log_probabilities(self.after(self.answer))[0])
         is_read = self._whole and self.item.answer is None and self.settings.max_new_tokens == 1
         return (self._generated if is_read else self.complete(self.item.prompt, 1, whole=True)).first
 
@@ -141,7 +141,8 @@ class QuestionRequests:
         if self.by_states:
             if prompt is self.item.prompt and self.first is not None:
                 return self.first[ids]
-            return self._server.dialect.log_probabilities(self.states(prompt, [len(prompt) - 1]))[0, ids]
+            rows = self._server.dialect.log_probabilities(self.states(prompt, [len(prompt) - 1]))
+            return np.asarray(rows[0, ids])
         if Ability.CHOSEN not in self._server.dialect.abilities:
             first = self.complete(prompt, 1)
             pairs = zip(first.top_ids.tolist(), first.top_log_probabilities.tolist(), strict=True)

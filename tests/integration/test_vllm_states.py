@@ -18,7 +18,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.api import At, ChoiceLogits, Hidden, Of, QueryLogits, Signal, TokenScores, Unembedding, UserError
-from bench.model import server_model
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.results.files import read_records
@@ -29,6 +28,7 @@ from tests.kit import splits
 from tests.kit.openai_servers import VLLMServer
 from tests.kit.place import Place
 from tests.kit.served import columns, served
+from tests.kit.servers import Reply
 
 PLACES = [At.PROMPT_END, At.ANSWER_PREDICTING, At.ANSWER_END, At.QUERY_END, At.GOLD_PREDICTING, At.WRONG_PREDICTING]
 STATES: set[Signal] = {Hidden(depth, at) for at in PLACES for depth in (0.5, 1.0)}
@@ -81,10 +81,7 @@ def test_server_states_are_those_of_the_model(server: VLLMServer, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
-def test_server_states_train_and_use_methods(
-    server: VLLMServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
-) -> None:
-    monkeypatch.setattr(server_model.ServedFiles, "weights", server.lm.files.weights)  # seeds of fits follow from it
+def test_server_states_train_and_use_methods(server: VLLMServer, tmp_path: Path, task: str) -> None:
     place, words = Place(tmp_path), ("--task", task, "--limit", 8, "--train-limit", 12, "--method", f"{TRAINED},it,ct")
     place.run("--model", server.url, *words, "--parallel", 4, out="served")
     place.run("--model", "tiny", "--dtype", "float32", *words, out="local")
@@ -106,9 +103,11 @@ def test_server_states_train_and_use_methods(
 @pytest.mark.slow
 def test_local_head_travels_to_the_server_and_back(server: VLLMServer, tmp_path: Path) -> None:
     place, words = Place(tmp_path), ("--task", "atlas-choice", "--limit", 8, "--train-limit", 12)
-    place.run("--model", "tiny", "--dtype", "float32", *words, "--method", "saplma-f", "--save-heads", "here", out="a")
-    place.run("--model", server.url, *words, "--method", "saplma-f", "--save-heads", "there", out="b")
-    (here,), (there,) = (list((tmp_path / side).rglob("saplma-f*/")) for side in ("here", "there"))
+    place.run(
+        "--model", "tiny", "--dtype", "float32", *words, "--method", "saplma-f", "--save-heads", place / "here", out="a"
+    )
+    place.run("--model", server.url, *words, "--method", "saplma-f", "--save-heads", place / "there", out="b")
+    (here,), (there,) = ([card.parent for card in (tmp_path / side).rglob("head.json")] for side in ("here", "there"))
     checked = place.bench("head", "check", here, "--model", server.url)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "OK: in this setting the head says what it said in its run" in checked.stdout
@@ -116,7 +115,10 @@ def test_local_head_travels_to_the_server_and_back(server: VLLMServer, tmp_path:
     assert (check.passed, check.model) == (True, served(server).label)
     assert place.bench("head", "check", there, "--model", "tiny", "--dtype", "float32").returncode == 0
     (tmp_path / "q.jsonl").write_text(json.dumps({"question": "Where?", "choices": ["a sea", "a lake"], "given": "b"}))
-    of = {model: place.bench("score", "--head", here, "--model", model, "q.jsonl") for model in ("tiny", server.url)}
+    of = {
+        model: place.bench("score", "--head", here, "--model", model, tmp_path / "q.jsonl")
+        for model in ("tiny", server.url)
+    }
     a, b = (json.loads(done.stdout)["confidence"] for done in of.values())
     assert a == pytest.approx(b, abs=2e-3)
     server.layers = [4]
@@ -221,6 +223,36 @@ def test_run_goes_on_after_states_failed(
     assert server.written - before == probes + 14 - (12 - probes), "what was read is not read again"
     (expected,) = columns(server.lm, tmp_path / "here", splits.FewRivers, {Hidden(0.5, At.ANSWER_END)}).values()
     np.testing.assert_allclose(values, expected, 1e-4, 1e-4)
+
+
+@pytest.mark.slow
+def test_mixed_run_goes_on_after_either_server_failed(server: VLLMServer, tiny: LanguageModel, tmp_path: Path) -> None:
+    writer, place = VLLMServer(tiny, most=20), Place(tmp_path)
+    words = (
+        "--model", server.url, "--answers", writer.url, "--task", "atlas-choice", "--limit", 8, "--train-limit", 12,
+        "--method", "saplma-f,pik",
+    )  # fmt: skip
+    try:
+        for failing_one in (writer, server):
+            begun = len(failing_one.completions)
+            failing_one.fault = lambda _call, n, begun=begun: Reply("gone", 500) if n > begun + 20 else None
+            stopped = place.bench("run", *words, "--out", "out")
+            assert stopped.returncode == 2, stopped.stdout + stopped.stderr
+            failing_one.fault = lambda _call, _n: None
+        place.run(*words, out="out")
+        asked = [
+            str(body["prompt"])
+            for body in server.completions
+            if "kv_transfer_params" in body and len(body["prompt"][0]) > 20  # not a fixed prompt
+        ]
+        again = [each for each in set(asked) if asked.count(each) > 2]
+        assert len(again) <= 1, "states are asked for once by the comparison and once by the run, but where it failed"
+        place.run("--model", "tiny", "--dtype", "float32", *words[4:], out="local")
+        for name in ("saplma-f", "pik"):
+            got, expected = (place.records(name, out).confidence for out in ("out", "local"))
+            np.testing.assert_allclose(got, expected, atol=1e-2, err_msg=name)
+    finally:
+        writer.stop()
 
 
 def test_server_restarted_with_other_layers_is_refused(server: VLLMServer, tmp_path: Path) -> None:

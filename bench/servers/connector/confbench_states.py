@@ -36,7 +36,7 @@ logger = init_logger(__name__)
 
 
 @dataclass
-class PendingRows(PendingSave):
+class PendingRows(PendingSave):  # type: ignore[misc]  # vLLM is not installed beside confbench
     """States of a request that are to be written."""
 
     rows: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Copied:
         return True
 
 
-class ConfbenchStates(ExampleHiddenStatesConnector):  # type: ignore[misc]  # vLLM is not installed beside confbench
+class ConfbenchStates(ExampleHiddenStatesConnector):  # type: ignore[misc]
     """Writes hidden states of named rows."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
