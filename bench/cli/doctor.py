@@ -79,23 +79,26 @@ def doctor(
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder.")] = None,
     served: Annotated[str | None, typer.Option(help="Name of the model on the server that --model names.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Also say whether --model can answer this task.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method or group that the server of --model is to serve. Default: all.")
+    ] = None,
     out: Results = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run can start on this machine, and what to mend; the exit code is 1 if no run can start.
 
     With --model also what a model is and needs: files to fetch, architecture, memory, tokenizer, chat template; of a
-    server, how it can be read and which methods it serves.
+    server, how it can be read and which methods it serves; of vLLM's, the command with which it writes hidden states.
     """
     from bench.cli.printing import print_json, print_line
 
-    if model is None and (tokenizer or task or served):
-        raise UserError("--task, --tokenizer, --served: expected --model as well, the model that they are of")
+    if model is None and (tokenizer or task or served or method):
+        raise UserError("--task, --tokenizer, --served, --method: expected --model as well, the model that they are of")
     findings = run_checks(out)
     if model is not None and all(finding.state is not State.BAD for finding in findings):
         from bench.cli.doctor_model import check_model
 
-        findings += check_model(model, tokenizer, task or (), served)
+        findings += check_model(model, tokenizer, task or (), served, method or ())
     is_bad = any(finding.state is State.BAD for finding in findings)
     if as_json:
         print_json({"can_run": not is_bad, "findings": [asdict(finding) for finding in findings]})

@@ -7,11 +7,17 @@ Of a model on the Hub the small files (configuration, tokenizer) are fetched if 
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from bench import servers
 from bench.api import Format, UserError
 from bench.cli.finding import Finding, State, free_memory
+from bench.servers.readings import Ability
 from bench.store.usage import format_size
 
 if TYPE_CHECKING:
@@ -25,7 +31,13 @@ _TOKENS = 1024
 """Tokens of the forward pass whose memory is computed."""
 
 
-def check_model(name: str, tokenizer: str | None, tasks: Sequence[str], served: str | None = None) -> Iterator[Finding]:
+def check_model(
+    name: str,
+    tokenizer: str | None,
+    tasks: Sequence[str],
+    served: str | None = None,
+    methods: Sequence[str] = (),
+) -> Iterator[Finding]:
     """Yield findings on a model: origin, architecture, memory, tokenizer, template; and whether it can answer tasks.
 
     Args:
@@ -33,6 +45,7 @@ def check_model(name: str, tokenizer: str | None, tasks: Sequence[str], served: 
         tokenizer: value of `--tokenizer`.
         tasks: names of tasks.
         served: value of `--served`.
+        methods: names of methods and groups that a server is to serve, also with commas between them; none for all.
     """
     from bench.model.language_model import LoadOptions
     from bench.model.server_model import ServerModel, open_model
@@ -43,7 +56,7 @@ def check_model(name: str, tokenizer: str | None, tasks: Sequence[str], served: 
         if not spec.local and not spec.is_server:
             yield _check_hub_files(spec)
         lm = open_model(spec, LoadOptions(tokenizer=tokenizer, weights=False), served)
-        yield from _describe_server(lm, tasks) if isinstance(lm, ServerModel) else _describe(lm)
+        yield from _describe_server(lm, tasks, methods) if isinstance(lm, ServerModel) else _describe(lm)
         yield from _describe_texts(lm)
         for task in tasks:
             yield _check_task(lm, task)
@@ -109,11 +122,11 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
     yield Finding("dtype, memory", State.OK if fits else State.NOTE, what, fix)
 
 
-def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Finding]:
+def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
     from bench import registry
     from bench.servers.dialect import UNKNOWN
-    from bench.servers.readings import WORDS, Ability, tier
+    from bench.servers.readings import WORDS, tier
     from bench.signals.definition import definition
 
     dialect = server.dialect
@@ -126,18 +139,54 @@ def _describe_server(server: ServerModel, tasks: Sequence[str]) -> Iterator[Find
     state = State.NOTE if dialect.notes else State.OK
     yield Finding("read by", state, f"tier {tier(dialect.abilities)}: {', '.join(offered)}", "; ".join(dialect.notes))
     formats = {registry.tasks().get(name).format for name in tasks} or set(Format)
-    methods = registry.methods()
+    known, specs_of = registry.methods(), {}
+    names = [name for each in methods or ("all",) for name in each.split(",")]
+    for cls in map(known.get, registry.expand_groups(names, known)):
+        reads = cls(**cls.presets.get("fixed", {})).reads()
+        specs_of[cls.name] = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
+    if dialect.name == "vLLM":
+        yield _describe_states(
+            server, {depth for specs in specs_of.values() for spec in specs for depth in spec.depths}
+        )
     for fmt in sorted(formats, key=str):
         named: dict[str | None, list[str]] = {None: []}
-        for cls in map(methods.get, methods.names()):
-            reads = cls(**cls.presets.get("fixed", {})).reads()
-            specs = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
-            reason = next(filter(None, (server.missing(spec.needs(fmt)) for spec in specs)), None)
+        for name, specs in specs_of.items():
+            reason = next(filter(None, (server.missing(spec.needs(fmt), spec.depths) for spec in specs)), None)
             bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
-            named.setdefault(reason, []).append(cls.name + " (by bounds)" * (reason is None and bounded))
+            named.setdefault(reason, []).append(name + " (by bounds)" * (reason is None and bounded))
         runs = named.pop(None)
         skipped = "".join(f"; not {', '.join(names)}, as {why}" for why, names in named.items())
         yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs) + skipped)
+
+
+def _describe_states(server: ServerModel, depths: set[float]) -> Finding:
+    """Say which hidden states a server writes; and how vLLM is started to write those at some depths."""
+    from bench.model.served_head import find_files
+
+    dialect = server.dialect
+    try:
+        blocks = int(find_files(dialect.root).config().get_text_config().num_hidden_layers)
+    except UserError as error:
+        fix = "show this machine the model's files, by the same path or in the Hub's cache"
+        return Finding(
+            "hidden states", State.NOTE, f"none, as the output head is read from the model's files: {error}", fix
+        )
+    layers = sorted({blocks, *(max(1, int(depth * blocks)) for depth in depths)})
+    written = f"of layers {', '.join(map(str, dialect.layers))}" if dialect.layers else "none are written"
+    if Ability.STATES in dialect.abilities and {*layers} <= {*dialect.layers}:
+        return Finding("hidden states", State.OK, written)
+    draft = {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}}
+    speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": draft}
+    folder = Path("/dev/shm" if Path("/dev/shm").is_dir() else gettempdir(), "confbench-states")  # noqa: S108
+    transfer = {
+        "kv_connector": "ConfbenchStates", "kv_connector_module_path": "confbench_states", "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"shared_storage_path": str(folder)},
+    }  # fmt: skip
+    words = ["vllm", "serve", dialect.root, "--served-model-name", dialect.model]
+    words += ["--speculative-config", json.dumps(speculative), "--kv-transfer-config", json.dumps(transfer)]
+    path = shlex.quote(str(Path(servers.__file__).parent / "connector"))
+    what = f"{written}; methods read those of {', '.join(map(str, layers))}"
+    return Finding("hidden states", State.NOTE, what, f"start it so: PYTHONPATH={path} {shlex.join(words)}")
 
 
 def _describe_texts(lm: LanguageModel) -> Iterator[Finding]:

@@ -216,12 +216,7 @@ class LanguageModel:
     @cached_property
     def head(self) -> OutputHead:
         """Output head, with the logit scale and the soft cap that the configuration names."""
-        layer = self.model.get_output_embeddings()
-        text = self.config.get_text_config()
-        scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
-        softcap = getattr(text, "final_logit_softcapping", None)
-        bias = getattr(layer, "bias", None)
-        return OutputHead(layer.weight.detach(), None if bias is None else bias.detach(), scale, softcap)
+        return output_head(self.model)
 
     @cached_property
     def norm(self) -> Norm | None:
@@ -306,8 +301,9 @@ class LanguageModel:
         """How many times smaller shards are than usual, so that a killed run loses minutes of a slow model's work."""
         return shard_divisor(self.device, sum(each.inputs * each.outputs for each in self.facts.projections))
 
-    def missing(self, needs: Ability) -> str | None:
+    def missing(self, needs: Ability, depths: frozenset[float] = frozenset()) -> str | None:
         """Return why the model can't give what a signal needs; None if it can: all lack at most attention weights."""
+        del depths
         return unrecorded_reason(self.config) if Ability.ATTENTION in needs else None
 
     def require_vocabulary_of(self, other: LanguageModel) -> None:
@@ -334,7 +330,7 @@ class LanguageModel:
         block = self.blocks if depth == 1.0 else int(depth * self.blocks)
         if not 1 <= block <= self.blocks:
             raise UserError(f"Hidden depth {depth} means block {block} of {self.blocks}; expected at least block 1.")
-        if block != self.blocks:
+        if block != self.blocks and not self.spec.is_server:
             blocks(self.model)
         return block
 
@@ -363,6 +359,15 @@ def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
     if not options.weights and not spec.local:
         return download_texts(spec)
     return find_model_folder(spec, trust_remote_code=options.trust_remote_code)
+
+
+def output_head(model: Any) -> OutputHead:
+    """Return a model's output head, with the logit scale and the soft cap that its configuration names."""
+    layer, text = model.get_output_embeddings(), model.config.get_text_config()
+    scale = float(getattr(text, "logit_scale", None) or 1.0) / float(getattr(text, "logits_scaling", None) or 1.0)
+    softcap = getattr(text, "final_logit_softcapping", None)
+    bias = getattr(layer, "bias", None)
+    return OutputHead(layer.weight.detach(), None if bias is None else bias.detach(), scale, softcap)
 
 
 @torch.inference_mode()

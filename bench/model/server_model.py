@@ -1,7 +1,8 @@
 """`ServerModel`: a model behind a server, in the place of a loaded one.
 
 It has what prompts, keys and results need: tokenizer and template, a fingerprint, shapes. It has no weights: what
-methods read is asked of the server (`bench.signals.server_extractor`).
+methods read is asked of the server (`bench.signals.server_extractor`). Only of a server that writes hidden states the
+output head is read here, from the model's files.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from bench.model.folder import ModelFolder
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import DIGITS, ModelSpec
 from bench.prompts.chat import Chat
-from bench.servers.dialect import PROMPTS
+from bench.servers.dialect import PROMPTS, TOLERANCE, TOP
 from bench.servers.readings import WORDS, Ability, difference, tier
 from bench.servers.recognise import open_server
 from bench.store.disk_cache import Store, key_of
 from bench.store.usage import SERVERS
+
+_ROUNDED = 0.25
+"""Largest difference in nats between the server's log-probabilities and those of its states below float32: the server
+rounds logits to the dtype's bits."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,43 @@ class ServerModel(LanguageModel):
             speed="the server doesn't tell how fast it is",
             stops=frozenset(self.dialect.all_special_ids),
         )  # fmt: skip
+        if self.dialect.layers:
+            try:
+                self._open_head()
+            except UserError as error:
+                self.dialect.notes.append(f"it writes hidden states, which can't be used: {error}")
         self._fingerprint = self.identity if parallel is None else key_of({"identity": self.identity, "cached": True})
+
+    def _open_head(self) -> None:
+        """Read the output head from the model's files, and compare its log-probabilities with the server's own.
+
+        Raises:
+            UserError: the files aren't here, or give other log-probabilities; or the server doesn't write the states.
+        """
+        from bench.model.served_head import find_files, read_head
+
+        dialect, prompt = self.dialect, self.dialect.encode(PROMPTS[0])
+        files = find_files(dialect.root)
+        self.config, last = files.config(), max(dialect.layers)
+        self.blocks = int(self.config.get_text_config().num_hidden_layers)
+        if last != self.blocks:
+            raise UserError(f"of the layers {list(dialect.layers)}, none is the last, {self.blocks}; name it, too")
+        dialect.states(prompt, [0])
+        facts, dialect.head = read_head(files, dialect.dtype, self.device)
+        limit = TOLERANCE if dialect.dtype == torch.float32 else _ROUNDED
+        for text in PROMPTS[:3]:
+            prompt = dialect.encode(text)
+            own = dialect.log_probabilities(dialect.states(prompt, [len(prompt) - 1]))[0]
+            apart = max(abs(float(own[token]) - value) for token, value in dialect.next_token(prompt, TOP).items())
+            if not apart <= limit:
+                dialect.head = None
+                raise UserError(
+                    f"the output head in {dialect.root} gives other log-probabilities than the server, by up to"
+                    f" {apart:.3g} nats: those are other weights"
+                )
+        dialect.abilities |= Ability.CHOSEN | Ability.WHOLE | Ability.STATES
+        dialect.vocabulary, self.files, self.folder = facts.vocab_size, files, files.path
+        vars(self).update(facts=replace(facts, name=self.label), head=dialect.head, norm=dialect.head.norm)
 
     @property
     def fingerprint(self) -> str:
@@ -122,10 +163,18 @@ class ServerModel(LanguageModel):
         what = f"answers and log-probabilities are those of {self.dialect.called}, tier {tier_number}; requests"
         return [f"{what} {way}", *self.dialect.notes, *self.chat.notes]
 
-    def missing(self, needs: Ability) -> str | None:
-        """Return why the server can't give what a signal needs; None if it can."""
+    def missing(self, needs: Ability, depths: frozenset[float] = frozenset()) -> str | None:
+        """Return why the server can't give what a signal needs, which reads states at some depths; None if it can."""
         lacking = [words for ability, words in WORDS.items() if ability in needs & ~self.dialect.abilities]
-        return f"it reads {lacking[0]}, which {self.dialect.called} doesn't give" if lacking else None
+        if lacking:
+            return f"it reads {lacking[0]}, which {self.dialect.called} doesn't give"
+        others = sorted({self.block_of(depth) for depth in depths} - {*self.dialect.layers}) if depths else ()
+        if others:
+            return (
+                f"it reads the states of layer {others[0]}, and the server writes those of"
+                f" {', '.join(map(str, self.dialect.layers))}; bench doctor prints the command for all"
+            )
+        return None
 
     def check_identity(self, store: Store, *, dry_run: bool = False) -> None:
         """Compare the model with the one that had this identity before, by log-probabilities after fixed prompts.

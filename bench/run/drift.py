@@ -97,7 +97,7 @@ def read_sides(configs: Sequence[RunConfig], progress: Progress) -> list[Side]:
             works[0].resources.reader.lm.require_vocabulary_of(lm)
             skipped |= {name: why for (name, _), why in find_infeasible(work.resolved, work.resources).items()}
             for what, spec in {what: definition(signal) for what, signal in signals.items()}.items():
-                if spec.unsupported(task.format) or lm.missing(spec.needs(task.format)):
+                if spec.unsupported(task.format) or lm.missing(spec.needs(task.format), spec.depths):
                     del signals[what]
         pairs = zip(works, configs, strict=True)
         return [_read(work, skipped, signals, config.limit, progress) for work, config in pairs]

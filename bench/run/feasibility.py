@@ -23,7 +23,7 @@ def reason_infeasible(
     train_on: TrainOn,
     prompts: PromptTokeniser,
     facts: Callable[[], ModelFacts],
-    missing: Callable[[Ability], str | None] = lambda _: None,
+    missing: Callable[[Ability, frozenset[float]], str | None] = lambda _needs, _depths: None,
 ) -> str | None:
     """Return why a method can't run on a test split; None if it can.
 
@@ -42,8 +42,8 @@ def reason_infeasible(
     task = tasks[test.task]
     signals = method.reads().fit | method.reads().predict
     for signal in sorted(signals, key=repr):
-        needs = definition(signal).needs(task.format)
-        reason = definition(signal).unsupported_reason(task, prompts) or missing(needs)
+        spec = definition(signal)
+        reason = spec.unsupported_reason(task, prompts) or missing(spec.needs(task.format), spec.depths)
         if reason is not None:
             return reason
     no_labels = reason_untrainable(method, train_on, tasks)

@@ -24,6 +24,7 @@ from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.plan import Read, Step, plan, signals_needed
 from bench.run.resolve import ResolvedRun, judge_options
+from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, required_stored_signals
 from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
@@ -129,6 +130,8 @@ def open_resources(
         of_server = (config.served, config.parallel)
         opened.lm = open_model(resolved.model, options, *of_server if resolved.model.is_server or not by_server else ())
     lm = opened.lm
+    if config.save_heads and (reason := lm.missing(Ability.STATES)):
+        raise UserError(f"--save-heads: expected a model whose hidden states a head can keep; {reason}. Leave it out.")
     if config.think_budget is not None and lm.chat.thinking is None:
         lm.chat.think(config.think_budget, lm.context)
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
@@ -170,7 +173,6 @@ def _refuse_with_server(config: RunConfig) -> None:
         "workers",
         "address",
         "trust_remote_code",
-        "save_heads",
         "think_budget",
     )
     used = [name for name in names if getattr(config, name) != getattr(defaults, name)]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bench.api import UserError
+from bench.api import OutputHead, UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
 from bench.servers.readings import Ability, Draw, Floats, Scored, difference
@@ -55,6 +55,14 @@ class Dialect(ABC):
     """Tokens of prompt and answer together; size of the vocabulary."""
     width = 0
     """Width of the hidden states; 0 if it is not said."""
+    layers: Sequence[int] = ()
+    """Layers whose hidden states the server writes; layer k is `hidden_states[k]` of transformers."""
+    dtype: Any = None
+    """Dtype of the states, once some were read."""
+    root = ""
+    """Folder or Hub id of the model's files as the server names it."""
+    head: OutputHead | None = None
+    """Output head with the final norm, if states can be read: log-probabilities are then computed from them."""
     slots: int
     """Requests that the server answers at once."""
     chat_template = "the server's"
@@ -131,6 +139,22 @@ class Dialect(ABC):
         """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
         raise NotImplementedError
 
+    def states(self, prompt: Ids, rows: Sequence[int]) -> dict[int, Floats]:
+        """Return layer -> hidden states `(len(rows), d)` at positions of a prompt; the last ones are after the norm.
+
+        Raises:
+            UserError: the server fails, or what it writes is not as asked.
+        """
+        raise NotImplementedError
+
+    def log_probabilities(self, states: Mapping[int, Floats]) -> Floats:
+        """Return the log-probabilities of all tokens `(t, v)` that states predict."""
+        raise NotImplementedError
+
+    def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
+        """Return the log-probabilities of a text from the states that predict its tokens."""
+        raise NotImplementedError
+
     def keep(self, path: Path) -> None:  # noqa: B027 - most kinds need none
         """Name a file for what must be remembered of this model."""
 
@@ -183,10 +207,9 @@ class Dialect(ABC):
         """
         plain = self.next_token(prompt, TOP)
         self.check_weights(plain)
-        sharp, biased = (
-            self.next_token(prompt, TOP, temperature=t, bias=b) for t, b in ((0.25, None), (1, min(plain)))
-        )
-        for what, after in {"temperature": sharp, "bias": biased}.items():
+        moves = {"temperature": (0.25, None)} | ({} if self.layers else {"bias": (1.0, min(plain))})
+        for what, (temperature, bias) in moves.items():
+            after = self.next_token(prompt, TOP, temperature=temperature, bias=bias)
             if difference([plain], [after]) > TOLERANCE:
                 raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         return plain

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Ability(enum.Flag):
-    """Ways in which a model behind a server can be read; each of the first five is a tier of docs/servers.md."""
+    """Ways in which a model behind a server can be read; each of the first six is a tier of docs/servers.md."""
 
     TEXT = enum.auto()
     TOP = enum.auto()
@@ -27,6 +27,8 @@ class Ability(enum.Flag):
     STATES = enum.auto()
     SAMPLED = enum.auto()
     ATTENTION = enum.auto()
+    TRACES = enum.auto()
+    ADAPTERS = enum.auto()
 
 
 WORDS: Mapping[Ability, str] = {
@@ -35,9 +37,11 @@ WORDS: Mapping[Ability, str] = {
     Ability.CHOSEN: "log-probabilities of chosen tokens",
     Ability.GIVEN: "log-probabilities of given texts",
     Ability.WHOLE: "whole distributions",
-    Ability.STATES: "hidden states, output head or gradients",
+    Ability.STATES: "hidden states or the output head",
     Ability.SAMPLED: "the entropy at each token of samples (some megabytes for each)",
     Ability.ATTENTION: "attention weights",
+    Ability.TRACES: "reasoning traces, token by token",
+    Ability.ADAPTERS: "gradients, which train an adapter",
 }
 """Ability -> what it reads, in words."""
 
@@ -102,6 +106,14 @@ def difference(before: Sequence[Mapping[Any, float]], now: Sequence[Mapping[Any,
         return np.inf
     gaps = (abs(a.get(t, min(a.values())) - b.get(t, min(b.values()))) for a, b in pairs for t in {*a, *b})
     return float(np.max([0.0, *gaps]))  # NaN stays
+
+
+def score_rows(ids: Ids, rows: Floats, top: int) -> Scored:
+    """Return tokens with their log-probabilities from those of all tokens at each position, `(t, v)`."""
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :top]
+    entropy, divergence = -(np.exp(rows) * rows).sum(axis=1), -rows.mean(axis=1) - np.log(rows.shape[1])
+    own, likeliest = np.take_along_axis(rows, ids[:, None], axis=1)[:, 0], np.take_along_axis(rows, order, axis=1)
+    return Scored(ids, own, order, likeliest, entropy, divergence)
 
 
 def bound_shares(listed: Mapping[int, float], ids: Sequence[int]) -> tuple[list[float], int, float]:

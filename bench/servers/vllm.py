@@ -1,12 +1,16 @@
 """The dialect of vLLM's server: prompts as token ids at `/v1/completions`, any token's and any text's log-probability.
 
-Whole distributions are read where the server was started with `--max-logprobs -1`.
+Whole distributions are read where the server was started with `--max-logprobs -1`. A server that was started with the
+connector `confbench_states` writes hidden states into a folder; all log-probabilities but those of the model's own
+texts are then computed from these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -15,8 +19,8 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOP, UNKNOWN, Dialect
-from bench.servers.readings import Ability, Draw, Floats, Scored
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect
+from bench.servers.readings import Ability, Draw, Floats, Scored, score_rows
 
 _NAMED = "token_id:"
 """What a token is called in replies, before its id."""
@@ -24,6 +28,12 @@ _ENDS = ("<|eot_id|>", "<end_of_turn>", "<|end|>")
 """Tokens that end turns, beside those of `TEXTS`."""
 _KEPT = 10_000
 """Conversations whose token ids are remembered between their rendering and their tokenisation."""
+
+
+_WAIT_S = 60.0
+"""Seconds after the reply within which the server has written the states of its prompt."""
+_PIECE = 64
+"""Positions whose distributions are computed at once."""
 
 
 class _Reading(NamedTuple):
@@ -35,6 +45,8 @@ class _Reading(NamedTuple):
     of_prompt: list[dict[int, float]]
     """The same of the prompt, if they were asked for."""
     ended: bool
+    told: Mapping[str, Any]
+    """What the server's connector says of the states."""
 
 
 class VLLM(Dialect):
@@ -60,18 +72,28 @@ class VLLM(Dialect):
         first = self.tokenise("x", special=True)
         self.bos_token_id = first[0] if len(first) > len(tokens["x"]) else None
         prompt = self.encode(PROMPTS[0])
-        self.find_exact(prompt, self.check_unsampled(prompt))
+        told, self.root = self._ask([prompt], 1, 1)[0].told, str(card.get("root", ""))
+        self.layers = tuple(told.get("layers", ()))
+        if "hidden_states_path" in told:
+            what = "writes the states of all tokens of each prompt into a folder, where nobody deletes them"
+            raise client.error(what, "Start it with confbench's connector (docs/vllm.md)")
+        plain = self.check_unsampled(prompt)
+        if not self.layers:
+            self.find_exact(prompt, plain)
+        elif abs(self.given(prompt, np.asarray([[*plain][1]])).log_probability[0] - [*plain.values()][1]) < TOLERANCE:
+            self.abilities |= Ability.TOP | Ability.GIVEN
         try:
             self.vocabulary = max(self._ask([prompt], 1, -1)[0].rows[0]) + 1
             self.abilities |= Ability.WHOLE
         except UserError:
-            self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
+            if not self.layers:
+                self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
         text = self.render(
             [{"role": role, "content": role} for role in ("system", "user", "assistant")], answering=False
         )
         self.identity = {
             "server": self.name, "model": self.model.rpartition("/")[2], "template": sha256(text.encode()).hexdigest(),
-            "ids": list(tokens.values()),
+            "ids": list(tokens.values()), **({"states": True} if self.layers else {}),
         }  # fmt: skip
 
     def tokenise(self, text: str, *, special: bool) -> list[int]:
@@ -141,6 +163,9 @@ class VLLM(Dialect):
         Raises:
             UserError: the server fails, or what it answers is not as asked.
         """
+        if self.head is not None:
+            rows = self.log_probabilities(self.states(prompt, [len(prompt) - 1]))
+            return np.asarray(rows[0, ids], dtype=np.float32)
         if self.cached:  # beside other requests vLLM 0.32 gives them the tokens that one of them names
             said = {token: self._ask([prompt], 1, 1, allowed_token_ids=[token])[0].rows[0] for token in ids.tolist()}
             return np.asarray([row.get(token, np.nan) for token, row in said.items()], dtype=np.float32)
@@ -149,6 +174,77 @@ class VLLM(Dialect):
         if not set(ids.tolist()) <= set(found):  # of a version that ignores what it doesn't know
             found = {token: float(self.given(prompt, np.asarray([token])).log_probability[0]) for token in ids.tolist()}
         return np.asarray([found[token] for token in ids.tolist()], dtype=np.float32)
+
+    # --- hidden states ------------------------------------------------------------------------------------------------
+
+    def states(self, prompt: Ids, rows: Sequence[int]) -> dict[int, Floats]:
+        """Return hidden states at positions of a prompt (see `Dialect.states`); the file that had them is deleted.
+
+        Raises:
+            UserError: the server fails, writes no file, or other layers, or states of another prompt.
+        """
+        (reply,) = self._ask([prompt], 1, 1, kv_transfer_params={"rows": list(rows)})
+        if tuple(reply.told.get("layers", ())) != self.layers or "hidden_states_path" not in reply.told:
+            what = f"writes states of layers {reply.told.get('layers', 'none')} now, not of {list(self.layers)}"
+            raise self.client.error(str(reply.told.get("error", what)), "Start it as it was before")
+        path, shape = Path(reply.told["hidden_states_path"]), (len(rows), len(self.layers))
+        try:
+            tensors = self._load(path)
+            if not np.array_equal(tensors["token_ids"].numpy(), prompt) or tensors["hidden_states"].shape[:2] != shape:
+                asked = f"{shape[0]} states of each of {shape[1]} layers of a prompt"
+                raise self.unexpected_reply(asked, f"others in {path}")
+            path.unlink(missing_ok=True)  # one that has the prompt is no other's
+        except OSError as error:
+            what = f"wrote hidden states to {path.parent}, which can't be read or deleted ({error.strerror or error})"
+            raise self.client.error(what, "Give yourself the rights to that folder") from error
+        self.dtype = tensors["hidden_states"].dtype
+        states = dict(zip(self.layers, tensors["hidden_states"].float().numpy().swapaxes(0, 1), strict=True))
+        if self.head is not None and self.head.norm is not None:
+            states[max(self.layers)] = self.head.norm(states[max(self.layers)])
+        return states
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        """Return the tensors of a file that the server is writing.
+
+        Raises:
+            UserError: it isn't there in time, or could not be written.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        failure, end, pause = path.with_suffix(".error"), monotonic() + _WAIT_S, 0.001
+        while not path.is_file():
+            if failure.is_file():
+                why = failure.read_text().strip()[:160] or "no space left"
+                failure.unlink(missing_ok=True)
+                raise self.client.error(f"can't write hidden states to {path.parent} ({why})", "Free some disk space")
+            if monotonic() > end:
+                seen = "" if path.parent.is_dir() else ", a folder that this machine doesn't have"
+                what = f"wrote no hidden states within {_WAIT_S:g} s to {path.parent}{seen}"
+                raise self.client.error(what, "Start it with a shared_storage_path that it shares with this machine")
+            sleep(pause)
+            pause = min(2 * pause, 0.1)
+        try:
+            return dict(load_file(path))
+        except SafetensorError as error:
+            raise self.client.error(f"wrote hidden states that can't be read ({error})", "See its log") from error
+
+    def log_probabilities(self, states: Mapping[int, Floats], piece: slice = slice(None)) -> Floats:
+        """Return the log-probabilities of all tokens `(t, v)` that states predict, or a piece of them."""
+        assert self.head is not None  # noqa: S101  # for the type checker
+        logits = self.head.logits(states[max(self.layers)][piece]).astype(np.float64)
+        logits -= logits.max(axis=1, keepdims=True)
+        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), dtype=np.float32)
+
+    def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
+        """Return the log-probabilities of a text from the states that predict its tokens."""
+        n = len(text)
+        pieces = [slice(start, min(start + _PIECE, n)) for start in range(0, max(1, n), _PIECE)]
+        parts = [score_rows(text[piece], self.log_probabilities(states, piece), TOP) for piece in pieces]
+        columns = zip(*([*vars(part).values()][:-1] for part in parts), strict=True)
+        return Scored(*map(np.concatenate, columns))
+
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def _ask(self, prompts: Sequence[Ids], limit: int, k: int, **settings: Any) -> list[_Reading]:
         """Return the server's replies to prompts of token ids, each with the k likeliest tokens at each position.
@@ -164,7 +260,11 @@ class VLLM(Dialect):
         reply = self.client.request("completions", body if self.cached else {"cache_salt": uuid4().hex, **body})
         try:
             self.check_model(reply["model"])
-            replies = [_completion(choice) for choice in sorted(reply["choices"], key=lambda choice: choice["index"])]
+            connector = reply.get("kv_transfer_params") or {}
+            replies = [
+                _completion(choice, connector)
+                for choice in sorted(reply["choices"], key=lambda choice: choice["index"])
+            ]
             read, sent = reply["usage"]["prompt_tokens"], sum(map(len, prompts))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self.unexpected_reply("completions with log-probabilities", f"{str(reply)[:160]}") from error
@@ -176,7 +276,7 @@ class VLLM(Dialect):
         return replies
 
 
-def _completion(choice: Mapping[str, Any]) -> _Reading:
+def _completion(choice: Mapping[str, Any], connector: Mapping[str, Any]) -> _Reading:
     """Return what is read of one of `choices`."""
 
     def by_id(pairs: Sequence[tuple[str, float]]) -> dict[int, float]:
@@ -186,4 +286,4 @@ def _completion(choice: Mapping[str, Any]) -> _Reading:
     of_prompt = [by_id([(token, each["logprob"]) for token, each in (row or {}).items()]) for row in given]
     ids = [int(token.removeprefix(_NAMED)) for token in told["tokens"]]
     rows = [by_id(row.items()) for row in told["top_logprobs"]]
-    return _Reading(ids, told["token_logprobs"], rows, of_prompt, choice["finish_reason"] == "stop")
+    return _Reading(ids, told["token_logprobs"], rows, of_prompt, choice["finish_reason"] == "stop", connector)

@@ -62,11 +62,11 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: the log-probabilities of the likeliest tokens, for bounds of the others."""
-        return Ability.STATES if self.signal.forced else Ability.TOP
+        return Ability.TRACES if self.signal.forced else Ability.TOP
 
     def prefers(self, fmt: Format) -> Ability:
         """Return what exact values need: the log-probabilities of chosen tokens."""
-        return Ability.STATES if self.signal.forced else Ability.CHOSEN
+        return Ability.TRACES if self.signal.forced else Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:
         """Return `values` `(k,)`: log-probabilities of the letters less a constant; -inf beyond the options."""

@@ -60,12 +60,20 @@ class SignalDefinition(ABC, Generic[S]):
         return True
 
     def needs(self, fmt: Format) -> Ability:
-        """Return what a model's server has to give for the signal; hidden states, which none gives, if not said."""
+        """Return what a model's server has to give for the signal; hidden states if not said."""
         return Ability.STATES
 
     def prefers(self, fmt: Format) -> Ability:
         """Return what a server has to give for exact values; if it gives only what `needs` says, some are bounds."""
         return self.needs(fmt)
+
+    @property
+    def depths(self) -> frozenset[float]:
+        """Fractions of the model's depth at which the signal reads hidden states.
+
+        The last layer (1.0) is always available and need not be listed.
+        """
+        return frozenset()
 
     @property
     def needs_adapter(self) -> bool:
@@ -123,14 +131,6 @@ class PassDefinition(SignalDefinition[S]):
     def reads_answer(self, fmt: Format) -> bool:
         """Return whether the model has to read the answer's tokens for this signal."""
         return self.continuations.answer > AnswerSpan.PROMPT_END
-
-    @property
-    def depths(self) -> frozenset[float]:
-        """Fractions of the model's depth at which the signal reads hidden states.
-
-        The last layer (1.0) is always available and need not be listed.
-        """
-        return frozenset()
 
     @property
     def ragged(self) -> bool:

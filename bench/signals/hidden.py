@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import At, Format, Hidden, Of, Ragged, Task, TokenIds
+from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.model.continuation_specs import (
     AnswerSpan,
@@ -109,15 +109,36 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
     def ask(self, requests: QuestionRequests) -> Arrays:
-        """Return `values` `(v,)` at the prompt's end: log-probabilities of all tokens, from which letters are drawn.
+        """Return `values` as `take` does, from the states that the server writes.
 
-        A server gives no states, and its model's output head takes these for logits.
+        A server that writes none gives `(v,)` at the prompt's end: log-probabilities of all tokens, from which letters
+        are drawn. Its model's output head takes these for logits.
         """
         import torch
 
-        if self.signal != Hidden(1.0, At.PROMPT_END) or requests.beginning.first is None:
+        if requests.by_states:
+            return {"values": torch.from_numpy(self._asked(requests))}
+        if self.signal != Hidden(1.0, At.PROMPT_END) or requests.first is None:
             return super().ask(requests)
-        return {"values": torch.tensor(requests.beginning.first)}
+        return {"values": torch.tensor(requests.first)}
+
+    def _asked(self, requests: QuestionRequests) -> FloatArray:
+        at, item, layer = self.signal.at, requests.item, requests.layer(self.signal.depth)
+        if at is At.SAMPLE_END:
+            prompts = (np.concatenate([item.prompt, ids]) for ids in requests.sampled_ids(self.signal.samples))
+            return np.concatenate([requests.states(ids, [len(ids) - 1])[layer] for ids in prompts])
+        if at is At.STEP_END:
+            return requests.states(item.prompt, item.steps)[layer]
+        if at is At.QUERY_END:
+            ids = requests.conversation(_QUERY)
+            last = requests.states(ids, [len(ids) - 1])[layer][0]
+            return last if len(requests.answer) else np.full_like(last, np.nan)
+        texts = {At.GOLD_PREDICTING: [item.gold], At.WRONG_PREDICTING: list(item.wrong)}.get(at, [requests.answer])
+        states = [requests.after(text)[layer] for text in texts]
+        if at is At.PROMPT_END or (at is At.ANSWER_END and self.signal.pool is None):
+            return np.asarray(states[0][0 if at is At.PROMPT_END else -1])
+        rows = states[0][1:] if at is At.ANSWER_END else np.concatenate([part[:-1] for part in states])
+        return rows.mean(axis=0) if self.signal.pool and len(rows) else rows
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return `values` for each question: one state `(d,)`, one per token `(t_i, d)`, or one per sample `(N, d)`."""

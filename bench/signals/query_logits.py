@@ -57,7 +57,7 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: the log-probabilities of the likeliest tokens, for bounds of the others."""
-        return Ability.STATES if self.needs_adapter else Ability.TOP
+        return Ability.ADAPTERS if self.needs_adapter else Ability.TOP
 
     def prefers(self, fmt: Format) -> Ability:
         """Return what exact values need: the log-probabilities of chosen tokens."""

@@ -7,6 +7,7 @@ that a run which is killed asks nothing twice.
 from __future__ import annotations
 
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -48,7 +49,11 @@ class QuestionRequests:
         *,
         whole: bool,
     ) -> None:
-        self._server, self._journal, self._seed, self._whole = server, journal, seed, whole
+        self._server, self._journal, self._seed = server, journal, seed
+        self.by_states = Ability.STATES in server.dialect.abilities
+        """Whether the server writes hidden states, from which all but its own texts is then computed."""
+        self._whole = whole and not self.by_states
+        self._states: dict[tuple[bytes, tuple[int, ...]], dict[int, Floats]] = {}
         self.item, self.settings = item, settings
         self.tokens = 0
         """Tokens of all requests and answers."""
@@ -69,9 +74,11 @@ class QuestionRequests:
         return self._continued(self.settings.max_new_tokens, whole=self._whole)
 
     @property
-    def beginning(self) -> Scored:
-        """The first token that the model would answer, with the whole distribution."""
-        return self._continued(1, whole=True)
+    def first(self) -> Floats | None:
+        """Log-probabilities of all tokens at the prompt's end, `(v,)`; None if the server gives no such."""
+        if self.by_states:
+            return np.asarray(self._server.dialect.log_probabilities(self.after(self.answer))[0])
+        return self._continued(1, whole=True).first
 
     def _continued(self, limit: int, *, whole: bool) -> Scored:
         """Return the prompt's continuation, which is read once (`cached_property` of 3.11 has one lock for all)."""
@@ -79,11 +86,49 @@ class QuestionRequests:
             self._read_on[limit, whole] = self.complete(self.item.prompt, limit, whole=whole)
         return self._read_on[limit, whole]
 
+    def layer(self, depth: float) -> int:
+        """Return the number of the layer at a fraction of the model's depth.
+
+        Raises:
+            UserError: the server doesn't write its states.
+        """
+        layer, layers = self._server.block_of(depth), self._server.dialect.layers
+        if layer not in layers:
+            raise UserError(
+                f"Layer {layer}: expected one that the server writes ({', '.join(map(str, layers))}). Start it with"
+                " that one, too: bench doctor prints the command."
+            )
+        return layer
+
+    def after(self, text: Ids) -> dict[int, Floats]:
+        """Return layer -> states `(t + 1, d)` at the prompt's end and at each token of a text after it."""
+        n = len(self.item.prompt)
+        return self.states(np.concatenate([self.item.prompt, text]), range(n - 1, n + len(text)))
+
+    def states(self, ids: Ids, rows: Sequence[int]) -> dict[int, Floats]:
+        """Return layer -> states `(len(rows), d)` at positions of a sequence of token ids."""
+        name, layers = (ids.tobytes(), tuple(rows)), list(self._server.dialect.layers)
+        if name not in self._states and rows:
+            key = {"states": layers, "rows": list(rows), "prompt": ids.tolist()}
+
+            def read() -> str:
+                self.tokens += len(ids)
+                states = self._server.dialect.states(ids, rows)
+                return b64encode(np.stack([states[layer] for layer in layers]).tobytes()).decode()
+
+            packed = np.frombuffer(b64decode(self._journal.get(key, read, once=True)), dtype=np.float32)
+            states = packed.reshape(len(layers), len(rows), -1).copy()
+            self._states[name] = dict(zip(layers, states, strict=True))
+        width = self._server.facts.hidden_size
+        return self._states.get(name) or {layer: np.zeros((0, width), np.float32) for layer in layers}
+
     def scores(self, text: Ids, samples: Samples | None = None) -> Scored:
         """Return the log-probabilities of a text after the prompt; with whole distributions unless it is a sample.
 
         `samples` are those to which the text belongs, if it is a sample.
         """
+        if self.by_states and samples is None:
+            return self._server.dialect.score(text, self.after(text))
         known = self._drawn.get(samples, []) if samples is not None else []
         if samples is None and (self.item.answer is None or self._only_own):
             known = [self._generated]
@@ -98,6 +143,11 @@ class QuestionRequests:
 
     def shares(self, prompt: Ids, ids: Ids) -> Floats:
         """Return the log-probabilities of tokens after a prompt, less a constant; bounds of those that aren't given."""
+        if self.by_states:
+            if prompt is self.item.prompt and self.first is not None:
+                return self.first[ids]
+            rows = self._server.dialect.log_probabilities(self.states(prompt, [len(prompt) - 1]))
+            return np.asarray(rows[0, ids])
         if Ability.CHOSEN not in self._server.dialect.abilities:
             first = self.complete(prompt, 1)
             pairs = zip(first.top_ids.tolist(), first.top_log_probabilities.tolist(), strict=True)
@@ -105,8 +155,8 @@ class QuestionRequests:
             values, missing, width = bound_shares(listed, ids.tolist())
             self.bounds += [(missing, width)] * bool(missing)
             return np.asarray(values, dtype=np.float32)
-        if self.item.answer is None and prompt is self.item.prompt and self._whole and self.beginning.first is not None:
-            return self.beginning.first[ids]
+        if self.item.answer is None and prompt is self.item.prompt and self._whole and self.first is not None:
+            return self.first[ids]
         key = {"chosen": ids.tolist(), "prompt": prompt.tolist()}
         return np.asarray(self._journal.get(key, lambda: self._chosen(prompt, ids)), dtype=np.float32)
 
@@ -161,8 +211,15 @@ class Journal:
         lines = (line for line in self._guarded("read", lambda: list(read_lines(path))) if line is not None)
         self._values = {line["key"]: line["value"] for line in lines}
 
-    def get(self, fields: Mapping[str, Any], ask: Callable[[], Any]) -> Any:
-        """Return the answer to a request, and ask for it if it is not kept."""
+    def get(self, fields: Mapping[str, Any], ask: Callable[[], Any], *, once: bool = False) -> Any:
+        """Return the answer to a request, and ask for it if it is not kept.
+
+        Args:
+            fields: the request.
+            ask: asks the server.
+            once: whether it is not asked for again in this process, so that its answer, which is large, is kept in the
+                file alone.
+        """
         key = key_of(fields)
         if key not in self._values:
             value = ask()
@@ -172,7 +229,7 @@ class Journal:
                 self._guarded("written", lambda: append_line(self.path, line, flush=flush))
                 self._flushed = perf_counter() if flush else self._flushed
                 self._values[key] = value
-        return self._values[key]
+        return self._values.pop(key) if once else self._values[key]
 
     def _guarded(self, what: str, work: Callable[[], Any]) -> Any:
         try:

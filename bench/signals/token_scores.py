@@ -158,7 +158,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         """
         of, least = self.signal.of, Ability.WHOLE if self.signal.divergence else Ability.TOP
         if of is Of.TRACE or self.signal.mean_of:
-            return Ability.STATES
+            return Ability.TRACES
         if of is Of.SAMPLES:
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
         if of is not Of.ANSWER:
@@ -176,7 +176,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         of, item = self.signal.of, requests.item
         if of is Of.OPTIONS:  # letters, of one token each
             letters = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
-            return _scores(torch.tensor(requests.beginning.first)[None], letters, self.signal, [0] * len(letters))
+            return _scores(torch.tensor(requests.first)[None], letters, self.signal, [0] * len(letters))
         samples = self.signal.samples if of is Of.SAMPLES else None
         texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:

@@ -246,7 +246,7 @@ TABLE = [
         changes={"quiet": {"stdout": Holding("read it")}}, environment={"CONFBENCH_CACHE": ["tables_of.cache"]}),
     Row(
         "doctor", {"bench.cli.doctor.check_torch": []}, changes={"out": {"stdout": Holding("a-out")}},
-        without=["model", "tokenizer", "task", "served"],
+        without=["model", "tokenizer", "task", "served", "method"],
         replaced={
             f"bench.cli.doctor.{name}": list
             for name in (
@@ -257,8 +257,9 @@ TABLE = [
     ),
     Row(
         "doctor", {"bench.cli.doctor_model.check_model": []}, given={"model": "tiny"},
-        replaced={"bench.cli.doctor.run_checks": lambda _out: []}, only=["model", "tokenizer", "task", "served"],
-        changes={"model": "check_model.name", "task": "check_model.tasks"},
+        replaced={"bench.cli.doctor.run_checks": lambda _out: []},
+        only=["model", "tokenizer", "task", "served", "method"],
+        changes={"model": "check_model.name", "task": "check_model.tasks", "method": "check_model.methods"},
     ),
     Row(
         "drift",

@@ -25,17 +25,14 @@ import numpy as np
 import pytest
 
 from bench.api import ChoiceLogits, Followup, Of, QueryLogits, Samples, Signal, Text, TokenIds, TokenScores, UserError
-from bench.api.protocol import FIXED
 from bench.api.question import Message
 from bench.model import server_model, token_sampling
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.server_model import ServerModel
 from bench.model.specs import resolve
-from bench.progress import Silent
 from bench.results.files import read_records
 from bench.servers import client
 from bench.signals.definition import definition
-from bench.signals.reader import Reader
 from bench.store.disk_cache import Store
 from bench.store.lines import append_line
 from tests.kit import splits
@@ -44,6 +41,7 @@ from tests.kit.model_server import ModelServer, half_a_body
 from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.real_servers import llama_server, vllm_server
+from tests.kit.served import columns, reader_of, served
 from tests.kit.servers import Call, Reply
 
 HOW = "How sure are you?"
@@ -104,26 +102,6 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_sampling, "uniform_numbers", numbers)
 
 
-def reader_of(lm: LanguageModel, cache: Path) -> Reader:
-    store = Store(cache)
-    store.prepare()
-    lm.check_identity(store)
-    reader = Reader(lm, store, FIXED, 256, Silent())
-    vars(reader)["protocol"] = reader.protocol.__class__(**{**vars(FIXED), "max_new_tokens_open": 6})
-    return reader
-
-
-def served(server: ModelServer, parallel: int | None = None) -> ServerModel:
-    return ServerModel(resolve(server.url), LoadOptions(device="cpu"), None, parallel)
-
-
-def columns(lm: LanguageModel, cache: Path, task: Any, signals: set[Signal]) -> dict[Signal, Any]:
-    """What methods get of the signals, before answers are graded."""
-    reader = reader_of(lm, cache)
-    done = reader.read(splits.opened(reader, task), frozenset(signals))
-    return {signal: definition(signal).column(reader.stored(done)) for signal in signals}
-
-
 def shares(logits: Any) -> Any:
     weights = np.exp(logits - np.nanmax(logits, axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -178,8 +156,13 @@ def test_server_methods_have_the_confidences_of_the_model(
     done = place.run("--model", server.url, *words, "--method", f"{TIER},pik,ccps,it", out="served")
     place.run("--model", "tiny", "--dtype", "float32", *words, "--method", TIER, out="local")
     there, here = place.rows("served"), place.rows("local")
-    for name in ("pik", "ccps", "it"):
-        assert "hidden states, output head or gradients, which llama.cpp's server doesn't give" in there[name]["reason"]
+    states = "hidden states or the output head, which llama.cpp's server doesn't give"
+    for name, words in (
+        ("pik", states),
+        ("ccps", states),
+        ("it", "gradients, which train an adapter, which llama.cpp"),
+    ):
+        assert words in there[name]["reason"]
     records = {
         out: {path.name.split("--")[0]: read_records(path) for path in (tmp_path / out).rglob("*.json")
               if not path.name.endswith(".failed.json") and path.parent.name == task}
@@ -528,7 +511,7 @@ def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
             "--parallel 4: this server takes at most 1 at once; name no more, or start it with more slots",
         ),
         (("--dtype", "float32"), "--dtype: expected a model that is loaded here, got a server's as --model"),
-        (("--save-heads", "heads"), "--save-heads: expected a model that is loaded here"),
+        (("--save-heads", "heads"), "--save-heads: expected a model whose hidden states a head can keep"),
     ],
 )
 def test_server_options_that_do_not_fit_are_refused(

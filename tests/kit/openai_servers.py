@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import torch
+from safetensors.torch import save_file
 
 from bench.api.question import Message
 from bench.model.language_model import LanguageModel
@@ -20,17 +23,23 @@ class VLLMServer(ModelServer):
     completing = "/v1/completions"
 
     def __init__(
-        self, lm: LanguageModel, alias: str = "/models/tiny.gguf", most: int = -1, *, old: bool = False
-    ) -> None:
+        self, lm: LanguageModel, alias: str = "/models/tiny.gguf", most: int = -1, *, old: bool = False,
+        layers: Sequence[int] = (), folder: Path | None = None,
+    ) -> None:  # fmt: skip
         self.most, self.old = most, old
         """Most log-probabilities of a token, -1 for all; whether it ignores `logprob_token_ids`."""
+        self.layers, self.folder, self.root = list(layers), folder or Path(), str(lm.folder)
+        """Layers whose states it writes, as with the connector `confbench_states`; the folder; the model's files."""
+        self.unnormed, self.written = copy.deepcopy(lm.model.base_model), 0
+        self.unnormed.norm = torch.nn.Identity()
+        self.write: Callable[[dict[str, torch.Tensor], Path], None] = save_file
         super().__init__(lm, alias)
 
     def answer(self, call: Call) -> dict[str, Any] | str | None:
         tokenizer, body = self.lm.chat.tokenizer, call.body
         match call.path:
             case "/v1/models":
-                return {"data": [{"id": self.alias, "max_model_len": self.lm.context}]}
+                return {"data": [{"id": self.alias, "max_model_len": self.lm.context, "root": self.root}]}
             case "/tokenize":
                 ids = tokenizer(body.get("prompt", ""), add_special_tokens=body.get("add_special_tokens", True))[
                     "input_ids"
@@ -53,8 +62,12 @@ class VLLMServer(ModelServer):
             return f"Requested sample logprobs of {k % vocabulary}, which is greater than max allowed: {self.most}"
         if any(token >= vocabulary for token in body.get("stop_token_ids", [])):
             return f"contain out-of-vocab token ids. Vocabulary size: {vocabulary}"
-        prompts = body["prompt"]
-        return {
+        prompts, told = body["prompt"], {}
+        if self.layers and ("logit_bias" in body or "logprob_token_ids" in body):
+            return "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
+        if self.layers:
+            told = {"kv_transfer_params": self._states(*prompts, body.get("kv_transfer_params", {}).get("rows"))}
+        return told | {
             "model": self.alias, "choices": [self._choice(i, prompt, k, body) for i, prompt in enumerate(prompts)],
             "usage": {"prompt_tokens": sum(map(len, prompts))},
         }  # fmt: skip
@@ -78,6 +91,19 @@ class VLLMServer(ModelServer):
             },
             "prompt_logprobs": self._given(prompt, body["prompt_logprobs"]) if "prompt_logprobs" in body else None,
         }  # fmt: skip
+
+    @torch.inference_mode()
+    def _states(self, prompt: Sequence[int], rows: Sequence[int] | None) -> dict[str, Any]:
+        """What the connector tells, and its file."""
+        if not rows:
+            return {"layers": self.layers}
+        with self.lock:
+            self.written += 1
+            path = self.folder / f"cmpl-{self.written}.safetensors"
+        read = self.unnormed(torch.tensor([prompt]), output_hidden_states=True).hidden_states
+        states = torch.stack([read[k][0, list(rows)] for k in self.layers], dim=1)
+        self.write({"token_ids": torch.tensor(prompt), "hidden_states": states.contiguous()}, path)
+        return {"hidden_states_path": str(path), "layers": self.layers}
 
     @torch.inference_mode()
     def _given(self, prompt: Sequence[int], k: int) -> list[dict[int, Any] | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -83,7 +83,7 @@ class ModelCard:
         return cls(
             model=model_label(model),
             revision=lm.files.commit,
-            fingerprint=lm.fingerprint,
+            fingerprint=lm.files.fingerprint,
             weights=lm.files.weights,
             tokenizer=tokenizer.hexdigest(),
             chat_template=hashlib.sha256(str(template).encode("utf-8", "surrogatepass")).hexdigest(),
@@ -267,6 +267,21 @@ class GuardCard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerCheckCard:
+    """Whether a head says on a server what it said in its run, by `bench head check`."""
+
+    model: ModelName
+    """Name of the server's model in results."""
+    passed: bool
+    questions: Count
+    """Number of reference questions that were compared."""
+    confidence: float
+    """Largest difference of a confidence."""
+    states: float
+    """Largest mean relative difference of hidden states at one place."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """Contents of `head.json`: from what a head was made, and its results on the test split of its run."""
 
@@ -284,6 +299,8 @@ class Card:
     """Code version, packages and hardware of the run that made the head."""
     guard: GuardCard | None = None
     """Guard that `bench guard --head` wrote; None if there is none."""
+    servers: tuple[ServerCheckCard, ...] = ()
+    """Servers on which the head was checked."""
 
 
 def write_card(card: Card, folder: Path) -> None:
@@ -303,14 +320,32 @@ def write_card(card: Card, folder: Path) -> None:
 
 
 def write_guard(folder: Path, guard: GuardCard) -> None:
-    """Replace the guard in the card of a head; readers see either the old or the new card.
+    """Replace the guard in the card of a head.
+
+    Raises:
+        UserError: see `_rewrite`.
+    """
+    _rewrite(folder, lambda card: replace(card, guard=guard))
+
+
+def write_check(folder: Path, check: ServerCheckCard) -> None:
+    """Put the check of a head on a server into its card, in place of an earlier one on this server.
+
+    Raises:
+        UserError: see `_rewrite`.
+    """
+    _rewrite(folder, lambda card: replace(card, servers=(*(c for c in card.servers if c.model != check.model), check)))
+
+
+def _rewrite(folder: Path, change: Callable[[Card], Card]) -> None:
+    """Change the card of a head; readers see either the old or the new card.
 
     Raises:
         UserError: the head can't be read (see `read_card`), or its card can't be written.
     """
     try:
         with folder_lock(folder):
-            write_card(replace(read_card(folder), guard=guard), folder)
+            write_card(change(read_card(folder)), folder)
     except OSError as error:
         raise UserError(f"--head {folder}: {CARD} can't be written ({error.strerror or error}).") from error
 

@@ -16,7 +16,7 @@ import numpy as np
 from bench.api import UserError
 from bench.progress import Progress
 from bench.run.scorers import reference_questions
-from bench.run.scorers.card import ModelCard, read_card
+from bench.run.scorers.card import ModelCard, ServerCheckCard, read_card, write_check
 from bench.run.scorers.scorer import HeadSetting, open_head
 
 CONFIDENCE = 0.02
@@ -101,7 +101,7 @@ def check(
 ) -> ScorerCheck:
     """Compute prompts, hidden states and confidences of a head in a setting, and compare them with the stored ones.
 
-    The model may also be another than the head's, e.g. a converted copy.
+    The model may also be another than the head's, e.g. a converted copy. Of a server, the head's card keeps the result.
 
     Args:
         folder: folder of the head.
@@ -167,6 +167,12 @@ def check(
                 f"this is not the head's own model ({saved.model!r} {saved.short}) but {model.model!r} {model.short};"
                 f" other: {', '.join(parts)}. bench score refuses it"
             )
+        if lm.spec.is_server:
+            check = ServerCheckCard(
+                model=lm.label, passed=not complaints, questions=n, confidence=largest, states=drifts[worst].mean
+            )
+            write_check(folder, check)
+            notes.append(f"the head's card says so of {lm.label}")
         passes = "each question alone" if lm.options.plain else f"passes of {head.reader.budget:,} tokens"
         description = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
         correlation = None  # stays None if all confidences of one side are equal

@@ -315,7 +315,8 @@ def open_head(
         UserError: the head is damaged, or belongs to another model, method or version.
     """
     from bench.model.devices import default_budget
-    from bench.model.language_model import LanguageModel, LoadOptions
+    from bench.model.language_model import LoadOptions
+    from bench.model.server_model import open_model
 
     card = read_card(folder)
     words = read_wording(folder)
@@ -349,8 +350,15 @@ def open_head(
         setting.device, setting.dtype or card.backbone.dtype, trusted, (), setting.attention, setting.plain,
         tokenizer=setting.tokenizer,
     )  # fmt: skip
-    lm = LanguageModel(specs.resolve(config.model), options)
-    saved, other = card.backbone, ModelCard.of(lm, config.model)
+    spec = specs.resolve(config.model)
+    lm = open_model(spec, options)
+    lacking = (
+        lm.missing(each.needs(Format(card.asked.format)), each.depths)
+        for each in map(definition, method.reads().predict)
+    )
+    if reason := next(filter(None, lacking), None):
+        raise UserError(f"--model {spec.name}: the head's method can't be used with it: {reason}.")
+    saved, other = card.backbone, ModelCard.of(lm, lm.label if spec.is_server else config.model)
     if same_model and (parts := saved.differences(other)):
         raise UserError(
             f"--model {other.model}: the head in {folder} belongs to {saved.model!r}, fingerprint {saved.short}, not to"
@@ -360,6 +368,7 @@ def open_head(
         )
     store = Store(cache)
     store.prepare()
+    lm.check_identity(store)
     budget = setting.token_budget or default_budget(*lm.devices)
     reader = Reader(lm, store, protocol, budget, progress or Silent(), card.asked.seed)
     judge = open_judge(judge_options(config), cache)
