@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from bench.api import FloatArray
 from bench.metrics import METRICS
@@ -271,6 +272,33 @@ def surest_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     return lines
 
 
+def labels_table() -> list[str]:
+    """Return a table of the Brier score by the number of labels, from the files that `bench analyze labels` wrote.
+
+    A minus marks methods that are significantly worse than the plain probability, a plus those that are better.
+    """
+    lines = list[str]()
+    for task in TASKS:
+        if not (path := RESULTS / "analyses" / f"{MODEL}--labels--{task}.csv").is_file():
+            continue
+        brier = pd.read_csv(path, keep_default_na=False, na_values=[""]).query("metric == 'brier'")
+        values = brier[brier.untrained.isna()].pivot_table(index="method", columns="labels", values="value")
+        pairs = brier[brier.untrained == PLAIN].set_index(["method", "labels"])
+        sizes = " | ".join(f"{n:,}" for n in values.columns)
+        lines += [f"| {TASKS[task]}, home | {sizes} |", "|:--|" + "--:|" * len(values.columns)]
+        for method in values.mean(axis=1).sort_values().index:
+            texts = []
+            for n, number in values.loc[method].items():
+                mark = ""
+                if (method, n) in pairs.index and pairs.p_holm[method, n] < LEVEL:
+                    mark = "+" if pairs.value[method, n] > 0 else MINUS
+                texts.append(f"{100 * number:.1f}{mark}")
+            if len({*texts}) == 1:  # it does not depend on labels
+                texts[1:] = ["same"] * (len(texts) - 1)
+            lines.append(f"| {method} | {' | '.join(texts)} |")
+    return lines
+
+
 def _sorted_by(order: FloatArray, correct: Any) -> FloatArray:
     _, groups, sizes = np.unique(-order, return_inverse=True, return_counts=True)
     return np.repeat(np.bincount(groups, correct) / sizes, sizes)
@@ -384,7 +412,7 @@ def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
     tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
     blocks = {
-        PAGE: {"claims": claims_table(data), "surest": surest_table(data), **tables},
+        PAGE: {"claims": claims_table(data), "surest": surest_table(data), "labels": labels_table(), **tables},
         README: {"families": families_table(data)},
     }
     return {path: page(path.read_text(encoding="utf-8"), of) for path, of in blocks.items()}
