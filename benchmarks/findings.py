@@ -241,9 +241,10 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
             texts.append("" if np.isnan(number) else f"{100 * displayed_value(metric, number):.1f}{mark}")
         lines.append(f"| {method} | " + " | ".join(texts) + " |")
     if metric == "brier":
-        lines.append(
-            "| *a constant confidence* | " + " | ".join(f"{100 * data[p].constant:.1f}" for p in places) + " |"
-        )
+        texts = [f"{100 * data[p].constant:.1f}" for p in places]
+        lines.append(f"| *a constant: the share of these that is right* | {' | '.join(texts)} |")
+        texts = [f"{100 * ((data[p].learned_right - data[p].correct) ** 2).mean():.1f}" for p in places]
+        lines.append(f"| *a constant: the share of those learned on* | {' | '.join(texts)} |")
         shares = [(data[place].learned_right, data[place].correct.mean()) for place in places]
         texts = [f"{100 * learned:.0f}, {100 * tested:.0f} %" for learned, tested in shares]
         lines.append(f"| *right answers: learned on, tested* | {' | '.join(texts)} |")

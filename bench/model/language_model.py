@@ -327,10 +327,8 @@ class LanguageModel:
             UserError: the fraction is outside (0, 1], or too small for the first block.
             ValueError: the block is not the last, and the model has no list of blocks.
         """
-        block = self.blocks if depth == 1.0 else int(depth * self.blocks)
-        if not 1 <= block <= self.blocks:
-            raise UserError(f"Hidden depth {depth} means block {block} of {self.blocks}; expected at least block 1.")
-        if block != self.blocks and not self.spec.is_server:
+        block = block_number(depth, self.blocks)
+        if block != self.blocks:
             blocks(self.model)
         return block
 
@@ -359,6 +357,18 @@ def _open_files(spec: ModelSpec, options: LoadOptions) -> ModelFolder:
     if not options.weights and not spec.local:
         return download_texts(spec)
     return find_model_folder(spec, trust_remote_code=options.trust_remote_code)
+
+
+def block_number(depth: float, n: int) -> int:
+    """Return the number of the block at a fraction of a model's n blocks.
+
+    Raises:
+        UserError: the fraction is outside (0, 1], or too small for the first block.
+    """
+    block = n if depth == 1.0 else int(depth * n)
+    if not 1 <= block <= n:
+        raise UserError(f"Hidden depth {depth} means block {block} of {n}; expected at least block 1.")
+    return block
 
 
 def output_head(model: Any) -> OutputHead:

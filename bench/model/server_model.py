@@ -18,7 +18,7 @@ import torch
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.model.folder import ModelFolder
-from bench.model.language_model import LanguageModel, LoadOptions
+from bench.model.language_model import LanguageModel, LoadOptions, block_number
 from bench.model.specs import DIGITS, ModelSpec
 from bench.prompts.chat import Chat
 from bench.servers.dialect import PROMPTS, TOLERANCE, TOP
@@ -162,6 +162,10 @@ class ServerModel(LanguageModel):
         tier_number = tier(self.dialect.abilities)
         what = f"answers and log-probabilities are those of {self.dialect.called}, tier {tier_number}; requests"
         return [f"{what} {way}", *self.dialect.notes, *self.chat.notes]
+
+    def block_of(self, depth: float) -> int:
+        """Return the number of the layer at a fraction of the model's depth (see `LanguageModel.block_of`)."""
+        return block_number(depth, self.blocks)
 
     def missing(self, needs: Ability, depths: frozenset[float] = frozenset()) -> str | None:
         """Return why the server can't give what a signal needs, which reads states at some depths; None if it can."""

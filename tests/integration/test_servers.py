@@ -527,7 +527,8 @@ def test_server_is_described_by_doctor(server: LlamaServer, tmp_path: Path) -> N
     assert "read by:       tier 4: text, log-probabilities of the likeliest tokens" in said
     assert "choice tasks:  cocoa, combined," in said
     assert "; not attention-score, lookback-lens, rauq, as it reads attention weights, which llama.cpp's" in said
-    assert "; not answer-stability, ccps, ct, " in said, said
+    assert "; not ccps, eigenscore, litcab, " in said, said
+    assert "; not ct, it, as it reads gradients, which train an adapter" in said
     assert "open tasks" not in said
     assert "atlas-choice: dev 40" in said
 

@@ -245,6 +245,8 @@ def test_methods_read_a_head_in_bfloat16(plugin: Any, fmt: Format) -> None:
 HOST = {
     "bench/model/text_pairs.py: torch.from_numpy(logits).softmax(dim=-1)[:, rows]": "of numbers that are on the host",
     "bench/model/text_pairs.py: torch.from_numpy(logits[:, 0]).sigmoid()": "of numbers that are on the host",
+    "bench/servers/vllm.py: tensors['hidden_states'].float()": "from a file, and widened",
+    "bench/servers/vllm.py: tensors['token_ids']": "from a file",
     "bench/signals/files.py: v.float() if v.is_floating_point() else v": "from a file, and widened",
     "bench/signals/token_scores.py: value": "made on the host, for planted or no questions",
     "bench/training/loop.py: validation": "float64, from a file",

@@ -134,7 +134,7 @@ def test_pairs_that_cannot_run_are_named_alone() -> None:
     tests = [TEST, TaskSplit("open", "test")]
     learn_on = {name: TrainOn(name) for name in tasks}
     resolved: Any = SimpleNamespace(methods=methods, test_splits=tests, learn_on=learn_on)
-    reader = SimpleNamespace(prompts=lambda _task: None, lm=SimpleNamespace(facts=FACTS, missing=lambda _needs: None))
+    reader = SimpleNamespace(prompts=lambda _task: None, lm=SimpleNamespace(facts=FACTS, missing=lambda *_needs: None))
     resources: Any = SimpleNamespace(tasks=tasks, reader=reader)
     found = find_infeasible(resolved, resources)
     assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}
