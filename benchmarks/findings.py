@@ -364,6 +364,7 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
         here.set_ylim(len(names) - 0.4, -0.6)
         scores = sorted(value(cell, name, metric) for key, cell in data.items() for name in names if key[0] == task)
         edge = 1.1 * scores[int(0.9 * len(scores))]  # a tenth of the methods at most lies beyond
+        drawn = dict[str, float]()
         for source, fill, shift in (("home", style.INK, -0.15), ("elsewhere", "white", 0.15)):
             if (cell := data.get((task, source))) is None:
                 continue
@@ -371,8 +372,9 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
             here.axvline(100 * value(cell, PLAIN, metric), color=style.FAINT, linewidth=1.2, zorder=0)
             for row, name in enumerate(names):
                 score = value(cell, name, metric)
-                if np.isnan(score):
+                if np.isnan(score) or drawn.get(name) == score:  # it learns nothing: the same at both sources
                     continue
+                drawn[name] = score
                 if score > edge:
                     here.text(
                         1, row, f"{100 * score:.0f} →", ha="right", va="center", transform=here.get_yaxis_transform()

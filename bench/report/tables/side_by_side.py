@@ -52,8 +52,8 @@ def model_grids(tables: Sequence[Table]) -> list[Grid]:
         if repeated:
             raise UserError(
                 f"{join(repeated)} has several tables on {task} (other training questions, partial or tuned runs, or"
-                " another protocol), which --layout models has no place for; choose --train-on own or a corpus, leave out"
-                " --partial and --deviations, and keep tuned results in a folder of their own"
+                " another protocol), which --layout models has no place for; choose --train-on own or a corpus, leave"
+                " out --partial and --deviations, and keep tuned results in a folder of their own"
             )
         task_tables.sort(key=lambda t: (order.index(t.model) if t.model in order else len(order), t.model))
         grids += [_pair_grid(task_tables[i : i + 2]) for i in range(0, len(task_tables), 2)]
