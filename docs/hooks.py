@@ -20,7 +20,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "from/changelog.md",
     **{
         f"results/analyses/{path.name}": f"from/analyses/{path.name}"
-        for path in sorted((ROOT / "results" / "analyses").glob("tiny--*"))
+        for path in sorted((ROOT / "results" / "analyses").glob("*--*"))
     },
 }
 """File of the repository -> page or picture of the site."""
