@@ -41,7 +41,7 @@ install: .venv/installed
 	touch $@
 
 # vLLM for CPUs, which needs other versions than .venv has; 3 GB. CONFBENCH_VLLM=$(VLLM)/bin/python has tests start it.
-VLLM ?= /tmp/vllm-env
+VLLM ?= build/vllm
 
 vllm: $(VLLM)/installed  ## an environment of its own for the tests of real servers
 

@@ -14,7 +14,7 @@ import numpy as np
 from bench.api import OutputHead, UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.readings import Ability, Draw, Floats, Scored, difference
+from bench.servers.readings import Ability, Draw, Floats, Scored, difference, score_rows
 
 TOP = 20
 """Number of likeliest tokens that are read with each token, if not all are."""
@@ -36,6 +36,8 @@ TEXTS = (
     "<|im_end|>", "<|endoftext|>", "it's", "A", "(a)", "a b",
 )  # fmt: skip
 """Texts whose token ids tell one tokenizer from another."""
+_PIECE = 64
+"""Positions whose distributions are computed at once from their states."""
 
 
 class Dialect(ABC):
@@ -136,24 +138,36 @@ class Dialect(ABC):
         raise self.client.error(what, "Leave out --answers, or remove what it answered: bench cache prune")
 
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:
-        """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them."""
+        """Return the log-probabilities of tokens after a prompt, less a constant: softmax makes shares of them.
+
+        Kinds with the ability `CHOSEN` define it, and others are not asked.
+        """
         raise NotImplementedError
 
     def states(self, prompt: Ids, rows: Sequence[int]) -> dict[int, Floats]:
         """Return layer -> hidden states `(len(rows), d)` at positions of a prompt; the last ones are after the norm.
+
+        Kinds with the ability `STATES` define it, and others are not asked.
 
         Raises:
             UserError: the server fails, or what it writes is not as asked.
         """
         raise NotImplementedError
 
-    def log_probabilities(self, states: Mapping[int, Floats]) -> Floats:
-        """Return the log-probabilities of all tokens `(t, v)` that states predict."""
-        raise NotImplementedError
+    def log_probabilities(self, states: Mapping[int, Floats], piece: slice = slice(None)) -> Floats:
+        """Return the log-probabilities of all tokens `(t, v)` that states predict, or a piece of them."""
+        assert self.head is not None  # noqa: S101  # for the type checker
+        logits = self.head.logits(states[max(self.layers)][piece]).astype(np.float64)
+        logits -= logits.max(axis=1, keepdims=True)
+        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), dtype=np.float32)
 
     def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
         """Return the log-probabilities of a text from the states that predict its tokens."""
-        raise NotImplementedError
+        n = len(text)
+        pieces = [slice(start, min(start + _PIECE, n)) for start in range(0, max(1, n), _PIECE)]
+        parts = [score_rows(text[piece], self.log_probabilities(states, piece), TOP) for piece in pieces]
+        columns = zip(*([*vars(part).values()][:-1] for part in parts), strict=True)
+        return Scored(*map(np.concatenate, columns))
 
     def keep(self, path: Path) -> None:  # noqa: B027 - most kinds need none
         """Name a file for what must be remembered of this model."""

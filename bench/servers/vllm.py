@@ -20,7 +20,7 @@ from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
 from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect
-from bench.servers.readings import Ability, Draw, Floats, Scored, score_rows
+from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
 """What a token is called in replies, before its id."""
@@ -32,8 +32,6 @@ _KEPT = 10_000
 
 _WAIT_S = 60.0
 """Seconds after the reply within which the server has written the states of its prompt."""
-_PIECE = 64
-"""Positions whose distributions are computed at once."""
 
 
 class _Reading(NamedTuple):
@@ -228,21 +226,6 @@ class VLLM(Dialect):
             return dict(load_file(path))
         except SafetensorError as error:
             raise self.client.error(f"wrote hidden states that can't be read ({error})", "See its log") from error
-
-    def log_probabilities(self, states: Mapping[int, Floats], piece: slice = slice(None)) -> Floats:
-        """Return the log-probabilities of all tokens `(t, v)` that states predict, or a piece of them."""
-        assert self.head is not None  # noqa: S101  # for the type checker
-        logits = self.head.logits(states[max(self.layers)][piece]).astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), dtype=np.float32)
-
-    def score(self, text: Ids, states: Mapping[int, Floats]) -> Scored:
-        """Return the log-probabilities of a text from the states that predict its tokens."""
-        n = len(text)
-        pieces = [slice(start, min(start + _PIECE, n)) for start in range(0, max(1, n), _PIECE)]
-        parts = [score_rows(text[piece], self.log_probabilities(states, piece), TOP) for piece in pieces]
-        columns = zip(*([*vars(part).values()][:-1] for part in parts), strict=True)
-        return Scored(*map(np.concatenate, columns))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -117,12 +117,12 @@ class HiddenDefinition(PassDefinition[Hidden]):
         import torch
 
         if requests.by_states:
-            return {"values": torch.from_numpy(self._asked(requests))}
+            return {"values": torch.from_numpy(self._served_states(requests))}
         if self.signal != Hidden(1.0, At.PROMPT_END) or requests.first is None:
             return super().ask(requests)
         return {"values": torch.tensor(requests.first)}
 
-    def _asked(self, requests: QuestionRequests) -> FloatArray:
+    def _served_states(self, requests: QuestionRequests) -> FloatArray:
         at, item, layer = self.signal.at, requests.item, requests.layer(self.signal.depth)
         if at is At.SAMPLE_END:
             prompts = (np.concatenate([item.prompt, ids]) for ids in requests.sampled_ids(self.signal.samples))
