@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import gettempdir
@@ -149,14 +150,18 @@ def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequenc
             server, {depth for specs in specs_of.values() for spec in specs for depth in spec.depths}
         )
     for fmt in sorted(formats, key=str):
-        named: dict[str | None, list[str]] = {None: []}
+        runs, named = list[str](), defaultdict[str, list[str]](list)
         for name, specs in specs_of.items():
             reason = next(filter(None, (server.missing(spec.needs(fmt), spec.depths) for spec in specs)), None)
             bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
-            named.setdefault(reason, []).append(name + " (by bounds)" * (reason is None and bounded))
-        runs = named.pop(None)
-        skipped = "".join(f"; not {', '.join(names)}, as {why}" for why, names in named.items())
-        yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs) + skipped)
+            if reason:
+                named[reason].append(name)
+            else:
+                runs.append(name + " (by bounds)" * bounded)
+        yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs))
+        for why, skipped in named.items():
+            each = why if len(skipped) == 1 else f"each {why.removeprefix('it ')}"
+            yield Finding("left out", State.NOTE, f"{', '.join(skipped)}: {each}")
 
 
 def _describe_states(server: ServerModel, depths: set[float]) -> Finding:

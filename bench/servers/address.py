@@ -43,7 +43,7 @@ class Words:
 JUDGE = Words(
     "The judge's server", "--judge-url", "--judge-model", "--judge openai", "name a server of your own with --judge-url"
 )
-MODEL = Words("The server", "--model", "--served", "--model https://api.openai.com", "name a server of your own")
+MODEL = Words("The server", "--model", "--served", "--model https://api.openai.com/v1", "name a server of your own")
 
 
 @dataclass(frozen=True)
