@@ -58,30 +58,30 @@ CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
 FAMILIES = {
     "probability of the answer": (
         "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
-        "none (250 scale all but the first)",
+        "none for the first, 250 of home to scale the others",
         "nothing",
-        "always first: it comes with the answer",
+        "always: the first is what others are held to",
     ),
     "asking the model": (
         "ptrue lts verbalised",
-        "none (250 for `lts`)",
+        "none, 250 for `lts`",
         "a turn after the answer",
-        "the model is larger; measure it before",
+        "a larger model was shown to know what it knows",
     ),
     "sampling": (
         "self-consistency semantic-entropy degree-matrix eccentricity eigenvalues sentence-sar cocoa eigenscore",
-        "none (250 scale all but the first)",
+        "none for the first, 250 of home to scale the others",
         "ten sampled answers",
-        "answers can be worded in many ways, or there are no logits",
+        "answers are texts, or a server gives texts alone",
     ),
     "probes of hidden states": (
         "pik saplma-f saplma-m saplma-um logistic-probe relative-mahalanobis semantic-entropy-probe",
         "yes",
         "nothing",
-        "you have labels, and the probability is not enough",
+        "a table of your own labels shows that they help",
     ),
-    "states under perturbation": ("ccps litcab", "yes", "products with the output head", "the same"),
-    "combined": ("combined", "yes", "a turn after the answer", "you have labels of your own questions"),
+    "states under perturbation": ("ccps litcab", "yes", "the output head some times more", "the same"),
+    "combined": ("combined", "yes", "a turn after the answer", "the same; some hundred labels are enough to try"),
     "fine-tuned adapters": ("it ct", "yes", "a pass with the adapter", "you have a GPU and thousands of labels"),
 }  # fmt: skip
 """Family -> its methods, their labels, what they cost beyond the answer, and when to use them."""
@@ -313,10 +313,7 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     """
     sources = {source: [task for task in TASKS if (task, source) in data] for source in SOURCES}
     heads = [
-        f"points of Brier score worse (+) than the plain probability, {SOURCES[source]}: "
-        + ", ".join(TASKS[task] for task in tasks)
-        for source, tasks in sources.items()
-        if tasks
+        f"{SOURCES[source]}: {', '.join(TASKS[task] for task in tasks)}" for source, tasks in sources.items() if tasks
     ]
     lines = ["| family | reads | labels | beyond the answer | use it when | " + " | ".join(heads) + " |"]
     lines.append("|:--|:--|:--|:--|:--|" + "--:|" * len(heads))
@@ -329,7 +326,7 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
                 for task in tasks
                 for name in methods
             }
-            known = [number for number in above.values() if not np.isnan(number)]
+            known = [round(number, 1) + 0.0 for number in above.values() if not np.isnan(number)]  # -0.0 is 0.0
             missing = dict.fromkeys(f"`{name}`" for (name, _), number in above.items() if np.isnan(number))
             ends = [f"{end:+.1f}".replace("-", MINUS) for end in (min(known), max(known))] if known else ["not run"]
             without = f" ({', '.join(missing)} not run)" * bool(known and missing)
