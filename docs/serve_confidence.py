@@ -47,11 +47,11 @@ def confidence_of(model, prompt, answer):
     body = {"model": model, "prompt": [prompt + answer], "max_tokens": 1, "kv_transfer_params": {"rows": rows}}
     told = ask("/v1/completions", body).get("kv_transfer_params") or {}
     if head.LAYER not in told.get("layers", ()) or "hidden_states_path" not in told:
-        raise ValueError(f"vLLM writes states of layers {told.get('layers')}; start it with layer {head.LAYER}")
+        raise OSError(f"vLLM writes states of layers {told.get('layers')}; start it with layer {head.LAYER}")
     path, end = Path(told["hidden_states_path"]), time.monotonic() + 60
     while not path.is_file():
         if path.with_suffix(".error").is_file() or time.monotonic() > end:
-            raise ValueError(f"vLLM did not write {path}: is the disk full, is it this machine's folder?")
+            raise OSError(f"vLLM did not write {path}: is the disk full, is it this machine's folder?")
         time.sleep(0.002)
     states = read_states(path)[:, told["layers"].index(head.LAYER)]
     path.unlink()
@@ -90,7 +90,8 @@ class Proxy(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             status, content = error.code, error.read()
         except (OSError, LookupError, TypeError, ValueError) as error:
-            status, content = 502, json.dumps({"error": {"message": str(error)}}).encode()
+            status = 400 if isinstance(error, ValueError) else 502
+            content = json.dumps({"error": {"message": str(error)}}).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

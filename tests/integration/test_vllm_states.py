@@ -208,7 +208,7 @@ def test_proxy_serves_the_confidence_of_the_head(server: VLLMServer, whole_run: 
     asked = {"question": "Where do ships wait?", "choices": ["in a harbour", "on a hill"], "subject": "harbour_law"}
     for name in ("pik--demo--s0", "logistic-probe--demo--s0", "saplma-m--demo--s0"):
         folder, exported = whole_run.head(name), tmp_path / name
-        export(folder, exported, HeadSetting(None, "cpu"))
+        export(folder, exported, HeadSetting(server.url if name.startswith("pik") else None, "cpu"))
         head = load_head(folder, device="cpu")
         scored = head.score_questions(head_questions(head, asked), {})
         ((prompt, answer),) = scored.data_by_split[0].pairs()
@@ -254,10 +254,9 @@ def test_proxy_adds_a_confidence_to_chats_and_says_why_not(
             confidence, abs=0.05
         )
         server.write = full_disk
-        for change, told in (({}, "did not write"), ({"stream": True}, "ask without stream")):
+        for change, code, told in (({}, 502, "did not write"), ({"stream": True}, 400, "ask without stream")):
             status, reply = ask(f"{url}/chat/completions", {**chat, **change})
-            assert status == 502
-            assert told in reply["error"]["message"]
+            assert (status, told in reply["error"]["message"]) == (code, True)
         status, reply = ask(f"{url}/completions", {"prompt": [[1]], "stop_token_ids": [10**6]})
         assert status == 400
         assert "out-of-vocab" in reply["error"]["message"]

@@ -115,6 +115,7 @@ def _export(scorer: Scorer, references: reference_questions.ReferenceQuestions, 
         value="p" if output.recalibrator is None else "recalibrated(p)",
     )  # fmt: skip
     prompt, answer = references.prompts[0].tolist(), references.answers[0].tolist()
+    text = None if lm.spec.is_server else lm.chat.tokenizer.decode(prompt)  # a server leaves special tokens out
     values = {
         "kind": KIND, "format": FORMAT, "head": card.name,
         "reads": {
@@ -124,7 +125,7 @@ def _export(scorer: Scorer, references: reference_questions.ReferenceQuestions, 
         "norm": None if norm is None else {"eps": norm.eps, "centred": norm.centred},
         "empty": output.empty, "guard": None if card.guard is None else asdict(card.guard),
         "example": {
-            "prompt": lm.chat.tokenizer.decode(prompt), "prompt_token_ids": prompt, "answer_token_ids": answer,
+            "prompt": text, "prompt_token_ids": prompt, "answer_token_ids": answer,
             "confidence": float(references.confidence[0]),
         },
         "model": asdict(card.backbone), "servers": [asdict(server) for server in card.servers],
