@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
-from methods._shared.logistic import Arrays, HiddenStateMethod, log_odds, logistic_path, probability
+from methods._shared.logistic import Arrays, HiddenStateMethod, logistic_path, probability, regression
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
+
+
+def logistic_confidence(arrays: Arrays, states: FloatArray) -> FloatArray:
+    """Probability that each answer is right, `(n,)`, from states `(n, d)`."""
+    return probability(regression(arrays, states))
 
 
 @method("logistic-probe")
@@ -22,6 +27,7 @@ class LogisticProbe(HiddenStateMethod):
 
     reference = "arXiv:1610.01644"
     needs = Needs(fit=_STATE, predict=_STATE)
+    formula = (logistic_confidence,)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the regression on the labels.
@@ -30,10 +36,6 @@ class LogisticProbe(HiddenStateMethod):
             UserError: hidden states are not finite.
         """
         return self.select_penalty(ctx, logistic_path(self.name, train[self.state], train.correct))
-
-    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability that each answer is right, `(n,)`, by the fitted regression."""
-        return probability(log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Number of learned parameters, d + 1 for hidden size d: one weight per dimension, and a bias."""

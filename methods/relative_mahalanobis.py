@@ -17,6 +17,17 @@ from methods._shared.logistic import Arrays, HiddenStateMethod, Position, apply_
 _STATE = frozenset({Hidden(1.0, At.ANSWER_PREDICTING, "mean")})
 
 
+def distance_score(arrays: Arrays, x: FloatArray) -> FloatArray:
+    """Squared Mahalanobis distance to wrong answers minus that to right ones, `(n,)`, of standardised states."""
+    wrong, right = ((x - arrays[side]["centre"]) @ arrays[side]["root"] for side in ("wrong", "right"))
+    return np.asarray(np.square(wrong).sum(axis=1) - np.square(right).sum(axis=1))
+
+
+def distance_confidence(arrays: Arrays, states: FloatArray) -> FloatArray:
+    """Probability that each answer is right, `(n,)`, after calibration, from states `(n, d)`."""
+    return apply_map(arrays, distance_score(arrays, (states - arrays["mean"]) / arrays["scale"]))
+
+
 @method("relative-mahalanobis")
 @dataclass(kw_only=True, eq=False)
 class RelativeMahalanobis(HiddenStateMethod):
@@ -24,23 +35,21 @@ class RelativeMahalanobis(HiddenStateMethod):
 
     reference = "arXiv:2209.15558"
     needs = Needs(fit=_STATE, predict=_STATE)
+    formula = (distance_score, distance_confidence)
     position: Position = "predicting_mean"
     """Where the state is read. arXiv:2209.15558: the mean over the output's tokens (docs/methods.md §2.42)."""
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit normal distributions to the states of right and wrong answers, and the map to probabilities."""
-        self.scaler_ = fit_scaler(self.name, train[self.state])
-        x, right = standardise(self.name, self.scaler_, train[self.state]), train.correct
+        scaler = fit_scaler(self.name, train[self.state])
+        x, right = standardise(self.name, scaler, train[self.state]), train.correct
 
         def normals(rows: BoolArray) -> Callable[[float], Arrays]:
             of_right, of_wrong = _normal(x[rows & right]), _normal(x[rows & ~right])
-            return lambda p: {"right": of_right(p), "wrong": of_wrong(p)}
+            return lambda p: {**scaler, "right": of_right(p), "wrong": of_wrong(p)}
 
-        return self.select_penalty(ctx, calibrated(self.name, right, right, normals, lambda arrays: _score(arrays, x)))
-
-    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability that each answer is right, `(n,)`, after calibration."""
-        return apply_map(self.name, arrays, _score(arrays, standardise(self.name, self.scaler_, batch[self.state])))
+        fit_at = calibrated(self.name, right, right, normals, lambda arrays: distance_score(arrays, x))
+        return self.select_penalty(ctx, fit_at)
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Number of learned parameters: two means, two symmetric matrices, and two of the calibration map."""
@@ -56,12 +65,3 @@ def _normal(x: FloatArray) -> Callable[[float], Arrays]:
     centre = x.mean(axis=0)
     values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
     return lambda p: {"centre": centre, "root": vectors * np.sqrt((len(x) + p) / (np.maximum(values, 0.0) + p))}
-
-
-def _score(arrays: Arrays, x: FloatArray) -> FloatArray:
-    """Return the scores `(n,)` of standardised states `(n, d)`.
-
-    A score is the squared Mahalanobis distance to wrong answers minus that to right answers.
-    """
-    whitened = {side: (x - normal["centre"]) @ normal["root"] for side, normal in arrays.items() if side != "map"}
-    return np.asarray(np.square(whitened["wrong"]).sum(axis=1) - np.square(whitened["right"]).sum(axis=1))

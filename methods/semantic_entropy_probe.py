@@ -11,11 +11,16 @@ from typing import Self
 import numpy as np
 
 from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, Related, RunFacts, UntrainableError, method
-from methods._shared.logistic import Arrays, HiddenStateMethod, apply_map, calibrated, log_odds, logistic_path
+from methods._shared.logistic import Arrays, HiddenStateMethod, apply_map, calibrated, logistic_path, regression
 from methods._shared.meaning import semantic_entropy
 
 _STATE = frozenset({Hidden(1.0, At.ANSWER_END)})
 _RELATED = Related(question=True)
+
+
+def low_entropy_confidence(arrays: Arrays, states: FloatArray) -> FloatArray:
+    """Probability that each answer is right, `(n,)`, after calibration, from states `(n, d)`."""
+    return apply_map(arrays, regression(arrays, states))
 
 
 @method("semantic-entropy-probe")
@@ -25,6 +30,7 @@ class SemanticEntropyProbe(HiddenStateMethod):
 
     reference = "arXiv:2406.15927"
     needs = Needs(fit=_STATE | {_RELATED}, predict=_STATE)
+    formula = (low_entropy_confidence,)
 
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Fit the probe to the semantic entropy of training questions, and the map from scores to probabilities."""
@@ -32,12 +38,8 @@ class SemanticEntropyProbe(HiddenStateMethod):
         states, low = train[self.state], entropy <= entropy_threshold(self.name, entropy)
         return self.select_penalty(ctx, calibrated(
             self.name, low, train.correct, lambda rows: logistic_path(self.name, states[rows], low[rows]),
-            lambda arrays: log_odds(self.name, arrays, states),
+            lambda arrays: regression(arrays, states),
         ))  # fmt: skip
-
-    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability that each answer is right, `(n,)`, after calibration."""
-        return apply_map(self.name, arrays, log_odds(self.name, arrays, batch[self.state]))
 
     def n_parameters(self, facts: RunFacts) -> int:
         """Number of learned parameters, d + 3 for hidden size d: weights, bias, and two of the calibration map."""

@@ -10,7 +10,7 @@ from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, 
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import ContractError, UntrainableError, UserError
 from bench.api.facts import ModelFacts, Projection, RunFacts
-from bench.api.methods import ConfidenceMethod, Context, Needs, Preset
+from bench.api.methods import ConfidenceMethod, Context, Needs, NumpyFormula, Preset
 from bench.api.protocol import ValidationRule
 from bench.api.question import Format, PromptStyle, Question, Split
 from bench.api.registration import method, task
@@ -38,8 +38,8 @@ from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 __all__ = [
     "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "AttentionRows", "Batch", "BoolArray",
     "Choice", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
-    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures",
-    "ModelFacts", "Needs", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
+    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures", "ModelFacts",
+    "Needs", "NumpyFormula", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
     "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
     "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",
     "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError", "Validation", "ValidationRule",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -147,6 +147,20 @@ class Context:
         return stopping
 
 
+@dataclass(frozen=True)
+class NumpyFormula:
+    """A fitted method's confidences as functions of one hidden state, which `bench head export` copies into a page.
+
+    The page has `np`, `Any` and `Mapping`, and the names `Arrays` and `FloatArray` for annotations.
+    """
+
+    functions: tuple[Callable[..., Any], ...]
+    """Functions of a module, in the order in which they stand on the page; they use numpy and each other. The last one
+    maps `arrays` and states `(n, d)` float32 to confidences `(n,)`."""
+    arrays: Mapping[str, Any]
+    """Name -> array that was learned, or a nested mapping of arrays; without "/" in names."""
+
+
 Preset = Mapping[str, object]
 Output = Literal["probability", "score"]
 
@@ -236,6 +250,13 @@ class ConfidenceMethod(ABC):
         """Return the number of parameters that `fit` trains, for the table of sizes."""
         del facts
         return 0
+
+    def export(self) -> NumpyFormula | None:
+        """Return the fitted method as functions of numpy, for `bench head export`; None if it has no such form.
+
+        Only for methods that read one hidden state for each answer, or the mean of its tokens' states.
+        """
+        return None
 
     @classmethod
     def trains(cls) -> bool:

@@ -191,3 +191,29 @@ def check(
         for line in report.lines():
             print_line(line)
     raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Argument(help="Folder to write; an exported head there is replaced.")],
+    model: Model = None,
+    tokenizer: Tokenizer = None,
+    plugin: Plugins = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write what a server needs to compute the confidence beside each answer, without confbench.
+
+    The folder gets head.safetensors (all arrays), head.json (which hidden states of which model are read, and how its
+    prompts looked) and confidence.py, one page that needs numpy and safetensors alone. Only methods whose confidence is
+    a function of one hidden state have such a page. docs/vllm.md shows a server that uses it.
+
+    Example: bench head export heads/pik exported
+    """
+    from bench.cli.printing import print_fields, print_json
+    from bench.run.scorers.exporting import export as export_head
+    from bench.run.scorers.scorer import HeadSetting
+
+    setting = HeadSetting(model, "cpu", plugins=tuple(plugin or ()), tokenizer=tokenizer)
+    (print_json if as_json else print_fields)(export_head(folder, out, setting))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ _CONVERGED = 1e-9
 
 class Recalibrator(ABC):
     """Base class of recalibrators, which map confidences to confidences: `fit` learns the map, `apply` applies it."""
+
+    formula: ClassVar[str]
+    """The map as an expression of numpy, for `bench head export`, of confidences `p`, the logarithms `log_p` and
+    `log_rest` of p and 1 - p after the limits of `_clip`, the dict `fitted` of fitted attributes, and `sigmoid`."""
 
     @abstractmethod
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:
@@ -70,6 +74,7 @@ class Isotonic(Recalibrator):
     answers.
     """
 
+    formula = 'np.interp(p, fitted["at_"], fitted["value_"])'
     at_: FloatArray
     value_: FloatArray
 
@@ -141,6 +146,7 @@ class Platt(_Logistic):
     """
 
     names = ("a", "b")
+    formula = 'sigmoid(fitted["weights_"][0] * (log_p - log_rest) + fitted["weights_"][1])'
 
     @staticmethod
     def features(p: FloatArray) -> FloatArray:
@@ -157,6 +163,7 @@ class Beta(_Logistic):
     """
 
     names = ("a", "b", "c")
+    formula = 'sigmoid(fitted["weights_"] @ [log_p, -log_rest, np.ones_like(p)])'
 
     @staticmethod
     def features(p: FloatArray) -> FloatArray:
@@ -175,6 +182,7 @@ class Temperature(Recalibrator):
     1 - 2^-24 to 1 - 2^-24. With a small t, large confidences round to 1.
     """
 
+    formula = 'sigmoid((log_p - log_rest) / fitted["temperature_"])'
     temperature_: float
 
     def fit(self, confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Self:

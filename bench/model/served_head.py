@@ -48,7 +48,7 @@ def read_head(files: ModelFolder, dtype: torch.dtype, device: str) -> tuple[Mode
         transformers.utils.logging.disable_progress_bar()
         transformers.utils.logging.set_verbosity_error()
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            files.path, config=with_n_blocks(config, 1), **settings
+            files.weights_folder(dtype), config=with_n_blocks(config, 1), **settings
         )
         if info["missing_keys"]:
             raise ValueError(f"weights are missing from its files, e.g. {min(info['missing_keys'])}")

@@ -55,7 +55,7 @@ class Distances(Compared):
         states = drawn.ends.astype(np.float64)
         kinds = {"right": drawn.correct, "wrong": ~drawn.correct}
         normals = {kind: relative_mahalanobis._normal(states[rows])(0.0) for kind, rows in kinds.items()}
-        found = relative_mahalanobis._score(normals, states)
+        found = relative_mahalanobis.distance_score(normals, states)
         squares: dict[str, FloatArray] = {}
         for kind, rows in kinds.items():
             unbiased = rows.sum() / (rows.sum() - 1)  # a covariance is divided by n here and by n - 1 there

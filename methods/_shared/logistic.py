@@ -22,6 +22,7 @@ from bench.api import (
     FloatArray,
     Hidden,
     Needs,
+    NumpyFormula,
     Preset,
     UntrainableError,
     UserError,
@@ -95,6 +96,10 @@ class PenalisedMethod(ConfidenceMethod):
 class HiddenStateMethod(PenalisedMethod):
     """A penalised method on a hidden state of any layer; its class attribute `needs` names the default state."""
 
+    formula: ClassVar[tuple[Callable[..., FloatArray], ...]]
+    """Functions of numpy alone (see `NumpyFormula`), which may use `regression`, `probability` and `apply_map`; the
+    last one maps learned arrays and states `(n, d)` to confidences `(n,)`."""
+
     depth: float = 1.0
     """Layer as a fraction of the model's blocks. CHOSEN: that of `saplma-f` (docs/methods.md §2.40)."""
     position: Position = "answer_end"
@@ -118,6 +123,20 @@ class HiddenStateMethod(PenalisedMethod):
         """Signals to read: the selected hidden state, and in `fit` also the other signals of the class's `needs`."""
         other_signals = {signal for signal in self.needs.fit if not isinstance(signal, Hidden)}
         return Needs(fit=frozenset({self.state, *other_signals}), predict=frozenset({self.state}))
+
+    def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
+        """Probability that each answer is right, `(n,)`, by the method's formula.
+
+        Raises:
+            UserError: hidden states are not finite.
+        """
+        check_finite(self.name, batch[self.state])
+        return self.formula[-1](arrays, batch[self.state])
+
+    def export(self) -> NumpyFormula:
+        """Return the formula with the learned arrays."""
+        check_fitted(self)
+        return NumpyFormula((regression, probability, apply_map, *self.formula), self.weights_)
 
 
 def logistic_path(who: str, inputs: FloatArray, labels: BoolArray) -> Callable[[float], Arrays]:
@@ -166,7 +185,13 @@ def log_odds(who: str, arrays: Arrays, inputs: FloatArray) -> FloatArray:
     Raises:
         UserError: inputs are not finite.
     """
-    return np.asarray(standardise(who, arrays, inputs) @ arrays["weight"] + arrays["bias"][0])
+    check_finite(who, inputs)
+    return regression(arrays, inputs)
+
+
+def regression(arrays: Arrays, inputs: FloatArray) -> FloatArray:
+    """Return the log odds `(n,)`, float64, of a logistic regression on standardised inputs `(n, d)`."""
+    return np.asarray(((inputs - arrays["mean"]) / arrays["scale"]) @ arrays["weight"] + arrays["bias"][0])
 
 
 def probability(odds: FloatArray) -> FloatArray:
@@ -241,6 +266,6 @@ def calibrated(
     return fit_at
 
 
-def apply_map(who: str, arrays: Arrays, score: FloatArray) -> FloatArray:
-    """Map scores `(n,)` to probabilities `(n,)`, by a map that `calibrated` fitted."""
-    return probability(log_odds(who, arrays["map"], score[:, None]))
+def apply_map(arrays: Arrays, score: FloatArray) -> FloatArray:
+    """Map scores `(n,)` to probabilities `(n,)` by the regression on scores that is learned under `map`."""
+    return probability(regression(arrays["map"], score[:, None]))

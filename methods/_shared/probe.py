@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Search
-from methods._shared.logistic import probability
+from bench.api import Batch, ConfidenceMethod, Context, FloatArray, NumpyFormula, Search
+from methods._shared.logistic import Arrays, probability
 from methods._shared.training import (
     RATE_AND_DECAY,
     check_finite,
@@ -122,13 +122,18 @@ def train_probe(
     return best
 
 
-def predict_probe(who: str, weights: Mapping[str, npt.NDArray[np.float32]], features: FloatArray) -> FloatArray:
+def predict_probe(who: str, weights: Arrays, features: FloatArray) -> FloatArray:
     """Probability that the answer is right, shape `(n,)` float64, from features `(n, d)` float32.
 
     Raises:
         UserError: features are not finite.
     """
     check_finite(who, features)
+    return probe_confidence(weights, features)
+
+
+def probe_confidence(weights: Arrays, features: FloatArray) -> FloatArray:
+    """Probability that the answer is right, `(n,)`: linear layers with ReLU between them, from states `(n, d)`."""
     x = features - weights["mean"]
     x /= weights["scale"]
     last = (len(weights) - 2) // 2 - 1
@@ -196,6 +201,11 @@ class StateProbe(ConfidenceMethod):
         """Probability that the answer is right, shape (n,), float64."""
         check_fitted(self)
         return predict_probe(self.name, self.weights_, self._states(batch))
+
+    def export(self) -> NumpyFormula:
+        """Return the probe's layers with the learned arrays."""
+        check_fitted(self)
+        return NumpyFormula((probability, probe_confidence), self.weights_)
 
     def _states(self, batch: Batch) -> FloatArray:
         (signal,) = self.needs.predict

@@ -495,6 +495,7 @@ TABLE = [
         for kind, form, text in (("method", "trained", "LogisticRegression"), ("task", "choice", "Format.OPEN"))
     ),
     Row("head show", {"bench.run.scorers.card.read_card": CARD}, given={"folder": "a"}),
+    Row("head export", {"bench.run.scorers.exporting.export": {"folder": "b"}}, given={"folder": "a", "out": "b"}),
     Row("head check", {"bench.run.scorers.checking.check": Fake(passed=True, lines=lambda: ["as it was"])},
         given={"folder": "a"}, replaced={"bench.run.scorers.checking.as_record": lambda _found: {}}),
     Row("analyze METHOD", {"bench.run.analyses.method_analyses.load_analyses": {"one": None}}, given={"method": "ccps"},

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +27,13 @@ from bench.api import At, ChoiceLogits, Hidden, Of, QueryLogits, Signal, TokenSc
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.results.files import read_records
+from bench.run.scorers import load_head
 from bench.run.scorers.card import read_card
+from bench.run.scorers.exporting import export
+from bench.run.scorers.scorer import HeadSetting, parse_questions
 from bench.servers import vllm
 from bench.signals.definition import definition
+from tests.fixtures.whole_run import WholeRun
 from tests.kit import splits
 from tests.kit.openai_servers import VLLMServer
 from tests.kit.place import Place
@@ -166,6 +176,93 @@ def test_other_weights_than_the_server_has_are_not_used(
     )
     server.root = str(folder)
     assert "gives other log-probabilities than the server" in served(server).notes[-1]
+
+
+# --- confidences beside replies ---------------------------------------------------------------------------------------
+
+PROXY = Path(__file__).parents[2] / "docs" / "serve_confidence.py"
+
+
+def ask(url: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as reply:  # noqa: S310
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@contextmanager
+def proxy(exported: Path, server: VLLMServer) -> Iterator[str]:
+    words = [sys.executable, str(PROXY), str(exported), server.url, "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+        assert running.stdout is not None
+        try:
+            yield running.stdout.readline().strip()
+        finally:
+            running.terminate()
+
+
+def test_proxy_serves_the_confidence_of_the_head(server: VLLMServer, whole_run: WholeRun, tmp_path: Path) -> None:
+    asked = {"question": "Where do ships wait?", "choices": ["in a harbour", "on a hill"], "subject": "harbour_law"}
+    for name in ("pik--demo--s0", "logistic-probe--demo--s0", "saplma-m--demo--s0"):
+        folder, exported = whole_run.head(name), tmp_path / name
+        export(folder, exported, HeadSetting(server.url if name.startswith("pik") else None, "cpu"))
+        head = load_head(folder, device="cpu")
+        scored = head.score_questions(head_questions(head, asked), {})
+        ((prompt, answer),) = scored.data_by_split[0].pairs()
+        with proxy(exported, server) as url:
+            body = {"model": "m", "prompt": [prompt.tolist()], "max_tokens": 1, "temperature": 0}
+            status, reply = ask(f"{url}/completions", body)
+            assert status == 200, reply
+            (choice,) = reply["choices"]
+            assert choice["confidence"] == pytest.approx(float(scored.confidence[0]), abs=1e-5)
+            assert choice["trusted"] is None
+            assert not {"token_ids", "prompt_token_ids"} & choice.keys()
+            assert server.completions[-1]["prompt"] == [[*prompt.tolist(), *answer.tolist()]]
+    assert not [*server.folder.iterdir()], "every file is deleted"
+
+
+def head_questions(head: Any, asked: dict[str, Any]) -> list[Any]:
+    return parse_questions([asked], None, "", head.format)[0]
+
+
+def test_proxy_adds_a_confidence_to_chats_and_says_why_not(
+    server: VLLMServer, whole_run: WholeRun, tmp_path: Path
+) -> None:
+    exported = tmp_path / "exported"
+    export(whole_run.head("logistic-probe--demo--s0"), exported, HeadSetting(None, "cpu"))
+    page = runpy.run_path(str(exported / "confidence.py"))
+    chat = {"model": "m", "messages": [{"role": "user", "content": "Which river?"}], "max_tokens": 4, "temperature": 0}
+    with proxy(exported, server) as url:
+        assert ask(f"{url}/models")[1]["data"][0]["id"] == server.alias
+        status, reply = ask(f"{url}/chat/completions", chat)
+        assert status == 200, reply
+        assert {*reply} == {"model", "choices"}
+        sent = server.completions[-1]
+        (ids,), (row,) = sent["prompt"], sent["kv_transfer_params"]["rows"]
+        assert row == len(ids) - 1
+        with torch.inference_mode():
+            last = server.lm.model.base_model(torch.tensor([ids])).last_hidden_state[0, -1:].numpy()
+        confidence = reply["choices"][0]["confidence"]
+        assert confidence == pytest.approx(page["confidence"](last), abs=1e-5)
+        server.write = lambda tensors, path: save_file(
+            {**tensors, "hidden_states": tensors["hidden_states"].bfloat16()}, path
+        )
+        assert ask(f"{url}/chat/completions", chat)[1]["choices"][0]["confidence"] == pytest.approx(
+            confidence, abs=0.05
+        )
+        server.write = full_disk
+        for change, code, told in (({}, 502, "did not write"), ({"stream": True}, 400, "ask without stream")):
+            status, reply = ask(f"{url}/chat/completions", {**chat, **change})
+            assert (status, told in reply["error"]["message"]) == (code, True)
+        status, reply = ask(f"{url}/completions", {"prompt": [[1]], "stop_token_ids": [10**6]})
+        assert status == 400
+        assert "out-of-vocab" in reply["error"]["message"]
+        server.layers = [2]
+        status, reply = ask(f"{url}/chat/completions", chat)
+        assert (status, reply["error"]["message"]) == (502, "vLLM writes states of layers [2]; start it with layer 4")
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -54,10 +54,21 @@ class VLLMServer(ModelServer):
                 return {"prompt": tokenizer.decode(body["tokens"])}
             case "/v1/completions":
                 return self.complete(body)
+            case "/v1/chat/completions":
+                return self.chat(body)
         return None
 
+    def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        messages = [Message(m["role"], m["content"]) for m in body["messages"]]
+        (ids,) = self.lm.chat.encode([self.lm.chat.render(messages)])
+        choice = self._choice(0, ids.tolist(), 0, body)
+        del choice["logprobs"]
+        given = {"prompt_token_ids": choice.pop("prompt_token_ids")} if "prompt_token_ids" in choice else {}
+        message = {"role": "assistant", "content": choice.pop("text")}
+        return {"model": self.alias, "choices": [{**choice, "message": message}], **given}
+
     def complete(self, body: dict[str, Any]) -> dict[str, Any] | str:
-        vocabulary, k = len(self.lm.chat.tokenizer), body["logprobs"]
+        vocabulary, k = len(self.lm.chat.tokenizer), body.get("logprobs", 0)
         if self.most >= 0 and not 0 <= k <= self.most:
             return f"Requested sample logprobs of {k % vocabulary}, which is greater than max allowed: {self.most}"
         if any(token >= vocabulary for token in body.get("stop_token_ids", [])):
@@ -78,14 +89,16 @@ class VLLMServer(ModelServer):
         bias = [(int(token), added) for token, added in body.get("logit_bias", {}).items()]
         bias += [(token, 1e9) for token in body.get("allowed_token_ids", [])]
         for token, own, _ in self.tokens(
-            prompt, body["max_tokens"], body["temperature"], body["top_p"], body.get("seed"), bias
+            prompt, body["max_tokens"], body.get("temperature", 1), body.get("top_p", 1), body.get("seed"), bias
         ):
             order = chosen or own.argsort(descending=True, stable=True)[: k if k >= 0 else None].tolist()
             names.append(token)
             own_values.append(float(own[token]))
             tops.append({f"token_id:{i}": float(own[i]) for i in [token, *order]})
+        ids = {"prompt_token_ids": list(prompt), "token_ids": names} if body.get("return_token_ids") else {}
         return {
-            "index": index, "finish_reason": "stop" if names[-1] in self.lm.stops else "length",
+            "index": index, "finish_reason": "stop" if names[-1] in self.lm.stops else "length", **ids,
+            "text": self.lm.chat.tokenizer.decode(names, skip_special_tokens=True),
             "logprobs": {
                 "tokens": [f"token_id:{i}" for i in names], "token_logprobs": own_values, "top_logprobs": tops,
             },

@@ -350,16 +350,17 @@ def _rewrite(folder: Path, change: Callable[[Card], Card]) -> None:
         raise UserError(f"--head {folder}: {CARD} can't be written ({error.strerror or error}).") from error
 
 
-def is_head(folder: Path) -> bool:
+def is_head(folder: Path, kind: str = KIND) -> bool:
     """Return whether a folder holds a head; its files may be damaged, but `head.json` must be valid JSON.
 
-    A run that writes a head overwrites an existing folder only if the folder holds a head.
+    A run that writes a head overwrites an existing folder only if the folder holds a head; `bench head export` does so
+    with an exported head, which is of another kind.
     """
     try:
         values = parse_json((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(values, dict) and values.get("kind") == KIND
+    return isinstance(values, dict) and values.get("kind") == kind
 
 
 def read_card(folder: Path) -> Card:

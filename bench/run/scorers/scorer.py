@@ -110,7 +110,7 @@ class Scorer:
         """Name of the loaded model, as the command line takes it; for a local model its folder."""
         self.reader = reader
         """Computes the answers and signals of questions with the model."""
-        self._method, self._output, self._grader = method, output, grader
+        self.method, self.output, self._grader = method, output, grader
 
     def __repr__(self) -> str:
         """Return a text with the names of the head and of its model."""
@@ -181,9 +181,9 @@ class Scorer:
         Raises:
             UserError: a question has too few or too many options, an answer is invalid, or the method reads no answers.
         """
-        if answers and not any(definition(signal).reads_answer(self.format) for signal in self._method.reads().predict):
+        if answers and not any(definition(signal).reads_answer(self.format) for signal in self.method.reads().predict):
             raise UserError(
-                f"expected no answers, got {len(answers):,}: method {self._method.name!r} of head {self.name} does not"
+                f"expected no answers, got {len(answers):,}: method {self.method.name!r} of head {self.name} does not"
                 " read the answer, so that all answers to a question would have one confidence; leave them out"
                 f" ({GIVEN!r}, --answers), or take a head of a method that reads them"
             )
@@ -221,7 +221,7 @@ class Scorer:
             UserError: no prompt can be built, or the model can't be loaded.
         """
         task, unknown = build_task(self.card.asked, self.words, self.protocol, questions, dev)
-        signals, ref = self._method.reads().predict, self._method.fitted().get("adapter_")
+        signals, ref = self.method.reads().predict, self.method.fitted().get("adapter_")
         groups = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         by_id: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
@@ -245,10 +245,10 @@ class Scorer:
             adapted = None
             if isinstance(ref, AdapterRef) and uses_adapter(signals):
                 adapted = self.reader.read_adapted(split_data, replace(ref, folder=ref.folder.resolve()))
-            confidence = np.full(len(split_data.questions), self._output.empty)
+            confidence = np.full(len(split_data.questions), self.output.empty)
             for rows, batch in BatchBuilder(self.reader).pieces(split_data, signals, adapted):
-                with plugin_errors(f"method {self._method.name!r}, predict"):
-                    confidence[rows] = self._output.confidence(outputs_of(self._method, batch.own()))
+                with plugin_errors(f"method {self.method.name!r}, predict"):
+                    confidence[rows] = self.output.confidence(outputs_of(self.method, batch.own()))
             data_by_split.append(split_data)
             for question, answer, value in zip(short, split_data.answers, confidence.tolist(), strict=True):
                 by_id[question.id] = answer, value

@@ -349,13 +349,13 @@ def two_normals(test: Batch, train: Batch, method: Any) -> Any:
         p, d = method.weakest, x.shape[1]
         inverse = np.linalg.inv((np.cov(rows.T, bias=True) * len(rows) + p * np.eye(d)) / (len(rows) + p))
         score += sign * np.array([mahalanobis(row, rows.mean(axis=0), inverse) ** 2 for row in held])
-    return apply_map("x", method.weights_, score)
+    return apply_map(method.weights_, score)
 
 
 def sure_questions(test: Batch, train: Batch, method: Any) -> Any:
     entropies = semantic_entropy(train[Related(question=True)])
     odds = regression(train[END], entropies <= entropy_threshold("x", entropies), method.weakest)(test[END])
-    return apply_map("x", method.weights_, odds)
+    return apply_map(method.weights_, odds)
 
 
 PROBE = {"steps": 20, "batch_size": 60, "learning_rate": 1e-2}

@@ -179,7 +179,7 @@ def test_map_is_a_regression_on_scores_of_the_other_half() -> None:
     expected = logistic_path("x", score[:, None], correct)(1.0)  # no score has the 100 of its own half
     assert learned["map"]["weight"] == pytest.approx(expected["weight"], abs=1e-6)
     assert learned["penalty"] == 7
-    assert apply_map("x", learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
+    assert apply_map(learned, score) == pytest.approx(probability(log_odds("x", expected, score[:, None])))
 
 
 @pytest.mark.parametrize("plugin", [LogisticProbe, RelativeMahalanobis, SemanticEntropyProbe])

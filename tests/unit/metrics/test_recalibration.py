@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.api import UserError
 from bench.metrics import auroc, ece, nll
-from bench.metrics.recalibration import RECALIBRATORS, create_recalibrator, stratified_folds
+from bench.metrics.recalibration import RECALIBRATORS, create_recalibrator, sigmoid, stratified_folds
 
 KINDS = list(RECALIBRATORS)
 EDGES = [0.0, 1e-300, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0]
@@ -185,6 +185,17 @@ def test_recalibration_gives_confidences_in_order(kind, answers, others):
     assert (np.diff(q[np.argsort(at, kind="stable")]) >= 0).all()
     assert all(q[at == x].min() == q[at == x].max() for x in at)
     assert all(np.isfinite(list(fitted.parameters.values())))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recalibration_is_its_formula_of_numpy(kind):
+    rng = np.random.default_rng(5)
+    p = rng.beta(2, 1, 300)
+    fitted = create_recalibrator(kind).fit(p, rng.random(300) < p**2)
+    asked = np.concatenate([[0.0, 1e-9, 0.5, 1 - 1e-12, 1.0], rng.random(40)])
+    log_p, log_rest = (np.log(np.clip(part, 2.0**-24, 1 - 2.0**-24)) for part in (asked, 1 - asked))
+    names = {"np": np, "sigmoid": sigmoid, "p": asked, "log_p": log_p, "log_rest": log_rest, "fitted": vars(fitted)}
+    np.testing.assert_allclose(eval(fitted.formula, names), fitted.apply(asked), atol=1e-7)  # noqa: S307
 
 
 @pytest.mark.parametrize("kind", KINDS)
