@@ -146,6 +146,11 @@ def is_empty(trace: str) -> bool:
     return not _TAG.sub("", trace).strip()
 
 
+def has_marker(text: str) -> bool:
+    """Return whether a text has a marker with which a trace begins or ends."""
+    return bool(_TAG.search(text)) or "<channel|>" in text
+
+
 def end_counts(
     thinking: Thinking, ends: Sequence[TraceEnd | None], sizes: Sequence[int], empty: int, *, given: bool
 ) -> dict[str, int]:

@@ -21,7 +21,7 @@ from bench.model.devices import ALONE, default_batch_limits, default_budget, dev
 from bench.model.memory import release_free_memory
 from bench.prompts.front_coding import Ids
 from bench.prompts.shards import PromptTokeniser, Shard
-from bench.prompts.traces import MARKERS, end_counts, is_empty
+from bench.prompts.traces import end_counts, is_empty
 from bench.signals.definition import continuations_of, definition, pass_definitions, required_stored_signals
 from bench.signals.files import load_answers, load_signal, names_in
 from bench.signals.forecast import PassForecast, generate_texts
@@ -329,15 +329,10 @@ class Reader:
         thinking, shards = self.prompts.thinking, split_data.shards
         traces = [trace for shard in shards for trace in shard.traces or ()]
         empty = sum(is_empty(self.lm.chat.decode(trace.tolist())) for trace in traces)
-        given = [split_data.released[q.id].text for q in split_data.questions if q.id in split_data.released]
-        undivided = sum(any(marker in text for marker in MARKERS) for text in given if isinstance(text, str))
-        counts = {
-            "answers without a trace, in a file where others have one": empty * (empty < len(traces)),
-            "outputs with the end marker of a trace, read whole (--think-budget N divides them)": undivided,
-        }
+        counts = {"answers without a trace, in a file where others have one": empty * (empty < len(traces))}
         if thinking is not None:
             ends = [end for shard in shards for end in shard.ends or ()]
-            counts = end_counts(thinking, ends, [*map(len, traces)], empty, given=bool(given))
+            counts = end_counts(thinking, ends, [*map(len, traces)], empty, given=bool(split_data.released))
             counts["outputs with a second end marker, divided at the first"] = sum(shard.several for shard in shards)
         return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
 

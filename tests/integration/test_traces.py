@@ -81,11 +81,12 @@ def test_outputs_of_a_file_are_divided(place: Place) -> None:
 
 
 def test_outputs_with_undivided_traces_are_counted(place: Place) -> None:
-    lines = [{"id": q.id, "text": f"<think>So?</think> {q.answer}"} for q in questions("atlas-oe")[:4]]
+    texts = (f"<think>So?</think> {q.answer}" if i else q.answer for i, q in enumerate(questions("atlas-oe")[:4]))
+    lines = [{"id": q.id, "text": text} for q, text in zip(questions("atlas-oe")[:4], texts, strict=True)]
     place.run("--model", "tiny", "--limit", 4, "--method", "ptrue", "--task", "atlas-oe", "--answers",
               place.write("said.jsonl", lines))  # fmt: skip
-    what = "outputs with the end marker of a trace, read whole (--think-budget N divides them)"
-    assert place.rows()["ptrue"]["counts"][f"atlas-oe/test: {what}"] == 4
+    what = "answers with a reasoning trace in them, read whole (see --think-budget)"
+    assert place.rows()["ptrue"]["counts"][f"atlas-oe/test: {what}"] == 3
 
 
 @pytest.mark.parametrize(
