@@ -9,6 +9,7 @@ Each row has one answer, in these columns:
   `tokens`, or of characters before it in `text`. Or `final`: the final answer itself; its last occurrence in `text`
   counts. The trace becomes part of the prompt, and signals are read on the final answer only. Without these columns the
   whole output is the answer.
+- `reasoning` or `reasoning_content`, as servers name it: the trace before `text`, if the output came in two parts.
 - `samples`: further answers to the same question, a list of texts or of lists of token ids.
 - `grade`: whether the (final) answer is right: true, false, 1 or 0. Either all rows have a grade or none.
 - `judge`: name of the grader, equal in all rows; by default the file's name.
@@ -35,7 +36,8 @@ from bench.data.splits import TaskSplit
 from bench.data.tables import file_rows, read_file, require_spelling, row_error, typed_value
 
 _KINDS = frozenset({".jsonl", ".parquet"})
-_COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge")
+_REASONING = ("reasoning", "reasoning_content")
+_COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge", *_REASONING)
 """Names of the columns that are read from a file of answers."""
 _DIGITS = 6
 """Number of hex digits of the file's SHA-256 that results append to the file's name."""
@@ -156,6 +158,13 @@ def _answer(row: Row) -> Released:
     whole: Text = tuple(tokens) if text is None else text
     start = typed_value(row, "final_start", int, "a whole number")
     final = row.values.get("final")
+    thoughts = {text for name in _REASONING if (text := typed_value(row, name, str, "the text before the answer"))}
+    if thoughts:
+        if start is not None or final is not None or not isinstance(whole, str) or len(thoughts) > 1:
+            what = "'final', 'final_start', 'tokens' or other reasoning"
+            raise UserError(f"{row.where}: expected reasoning beside 'text' alone, got {what}, too; leave one out")
+        trace = thoughts.pop().rstrip()
+        whole, start = f"{trace}\n{whole}", len(trace) + 1
     if start is not None and final is not None:
         raise UserError(f"{row.where}: expected 'final' or 'final_start', got both; leave one out")
     if final is not None:
@@ -171,11 +180,11 @@ def _answer(row: Row) -> Released:
     if isinstance(whole, str):
         whole = whole.rstrip()
         start += len(whole[start:]) - len(whole[start:].lstrip())  # leading white space is no part of the answer
-    trace = whole[:start] if str(whole[:start]).strip() else whole[:0]
+    before = whole[:start] if str(whole[:start]).strip() else whole[:0]
     grade = typed_value(row, "grade", bool | int | float, "true or false, 1 or 0")
     if grade not in {None, 0, 1}:
         raise row_error(row, "grade", "true or false, 1 or 0", grade)
     samples = typed_value(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
     if samples is not None:
         samples = tuple(sample.strip() if isinstance(sample, str) else tuple(sample) for sample in samples)
-    return Released(None, whole[start:], None if grade is None else bool(grade), trace, samples)
+    return Released(None, whole[start:], None if grade is None else bool(grade), before, samples)

@@ -146,10 +146,27 @@ def is_empty(trace: str) -> bool:
     return not _TAG.sub("", trace).strip()
 
 
-def end_counts(thinking: Thinking, ends: Sequence[TraceEnd | None], empty: int) -> dict[str, int]:
-    """Return description -> number of traces: of those that did not end by themselves, and of empty ones."""
+def has_marker(text: str) -> bool:
+    """Return whether a text has a marker with which a trace begins or ends."""
+    return bool(_TAG.search(text)) or "<channel|>" in text
+
+
+def end_counts(
+    thinking: Thinking, ends: Sequence[TraceEnd | None], sizes: Sequence[int], empty: int, *, given: bool
+) -> dict[str, int]:
+    """Return description -> number of traces: of those that did not end by themselves, of long and of empty ones.
+
+    Args:
+        thinking: says how traces end.
+        ends: how each trace ended.
+        sizes: number of tokens of each trace.
+        empty: number of traces without text.
+        given: whether another program generated the traces, so that no answer was forced.
+    """
+    stopped = "outputs that don't end their trace, without an answer"
     return {
         f"traces cut at {thinking.budget:,} tokens and closed": ends.count(TraceEnd.BUDGET),
-        "traces that ended without their end marker, closed": ends.count(TraceEnd.STOPPED),
+        stopped if given else "traces that ended without their end marker, closed": ends.count(TraceEnd.STOPPED),
+        f"traces of more than {thinking.budget:,} tokens, kept whole": sum(n > thinking.budget for n in sizes),
         "empty traces": empty,
     }

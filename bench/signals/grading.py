@@ -27,6 +27,7 @@ from bench.grading.grade import (
     same_text,
 )
 from bench.prompts.templates import context
+from bench.prompts.traces import has_marker
 from bench.signals.definition import continuations_of, definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -120,6 +121,9 @@ class Grader:
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
+        if undivided := sum(has_marker(text) for _, text in pairs) * (self.reader.prompts.thinking is None):
+            what = "answers with a reasoning trace in them, read whole (see --think-budget)"
+            split_data = replace(split_data, counts={**split_data.counts, what: undivided})
         if split_data.has_external_labels:
             answers = [grade_released(q, text, split_data.released[q.id], fmt, protocol) for q, text in pairs]
         elif fmt is Format.CHOICE:

@@ -331,7 +331,8 @@ class Reader:
         empty = sum(is_empty(self.lm.chat.decode(trace.tolist())) for trace in traces)
         counts = {"answers without a trace, in a file where others have one": empty * (empty < len(traces))}
         if thinking is not None:
-            counts = end_counts(thinking, [end for shard in shards for end in shard.ends or ()], empty)
+            ends = [end for shard in shards for end in shard.ends or ()]
+            counts = end_counts(thinking, ends, [*map(len, traces)], empty, given=bool(split_data.released))
             counts["outputs with a second end marker, divided at the first"] = sum(shard.several for shard in shards)
         return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
 

@@ -73,8 +73,20 @@ def test_outputs_of_a_file_are_divided(place: Place) -> None:
     assert {row["status"] for row in rows.values()} == {"ok"}, ended.stderr
     row = rows["ptrue"]
     assert (row["llm_accuracy"], row["n_empty"]) == (0.75, 6)
-    assert row["counts"]["atlas-choice/test: traces that ended without their end marker, closed"] == 6
+    assert row["counts"]["atlas-choice/test: outputs that don't end their trace, without an answer"] == 6
+    place.run("--model", "tiny", "--limit", 24, "--method", "ptrue", "--task", "atlas-choice", "--answers", said,
+              "--think-budget", 2, out="short")  # fmt: skip
+    assert place.rows("short")["ptrue"]["counts"]["atlas-choice/test: traces of more than 2 tokens, kept whole"] == 24
     assert row["answers_source"].endswith(" after traces of at most 64 tokens")
+
+
+def test_outputs_with_undivided_traces_are_counted(place: Place) -> None:
+    texts = (f"<think>So?</think> {q.answer}" if i else q.answer for i, q in enumerate(questions("atlas-oe")[:4]))
+    lines = [{"id": q.id, "text": text} for q, text in zip(questions("atlas-oe")[:4], texts, strict=True)]
+    place.run("--model", "tiny", "--limit", 4, "--method", "ptrue", "--task", "atlas-oe", "--answers",
+              place.write("said.jsonl", lines))  # fmt: skip
+    what = "answers with a reasoning trace in them, read whole (see --think-budget)"
+    assert place.rows()["ptrue"]["counts"][f"atlas-oe/test: {what}"] == 3
 
 
 @pytest.mark.parametrize(
@@ -87,6 +99,7 @@ def test_outputs_of_a_file_are_divided(place: Place) -> None:
             "--save-heads: a head scores answers without reasoning traces",
         ),
         (("--think-budget", 16360), "this model's context leaves room for"),
+        (("--think-budget", 8, "--answers", "http://127.0.0.1:9/v1"), "got a server's as --answers, whose traces are"),
     ],
 )
 def test_budgets_that_do_not_fit_are_refused(place: Place, more: tuple[object, ...], said: str) -> None:

@@ -34,7 +34,8 @@ def paired_views(tables: Sequence[Table], results: Path) -> Iterator[TableViews]
     by_group: dict[tuple[object, ...], Table] = {}
     for table in (table for table in tables if table.rows):
         row = table.rows[0]
-        group = row.model, row.task, row.preset, row.limit, row.protocol, common_corpus(table.rows)
+        judges = frozenset(row.judge for row in table.rows)  # grades of different ones can't be compared
+        group = row.model, row.task, row.preset, row.limit, row.protocol, common_corpus(table.rows), judges
         by_group[*group, table.answers_source] = table
     for (*same, source), table in by_group.items():
         plain, traced, _ = str(source).partition(AFTER_TRACES)
@@ -56,6 +57,7 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
         first, key = Key(methods[0], name), Key("answers", name)
         lines[key] = lines[first]
         runs[key] = [replace(run, confidence=np.ones(len(run.id)), score=None) for run in runs[first]]
+    limit = table.answers_source.partition(AFTER_TRACES)[2]
     shared = set.intersection(*(set(run.id) for own in runs.values() for run in own))
     chosen = {
         key: [run.take(np.flatnonzero([each in shared for each in run.id])) for run in own] for key, own in runs.items()
@@ -84,7 +86,7 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
     ]
     costs = " written tokens with traces, ".join(f"{tokens / len(shared):,.0f}" for tokens in written)
     facts = (
-        f"{table.model} on {table.task}, with traces against without",
+        f"{table.model} on {table.task}, with traces of at most {limit} against without",
         f"n = {count(len(shared))} questions that both have.", f"An answer takes {costs} without.",
     )  # fmt: skip
     standing = {key: line.standing for key, line in lines.items() if line.standing}

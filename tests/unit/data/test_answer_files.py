@@ -38,6 +38,8 @@ def answer(folder: Path, **row: Any) -> Any:
         ({"text": "honey? yes, honey", "final": "honey"}, "honey? yes, ", "honey"),
         ({"text": "honey", "final_start": 0}, "", "honey"),
         ({"text": "hm", "final_start": 2}, "hm", ""),
+        ({"text": "honey", "reasoning_content": "So. \n"}, "So.\n", "honey"),
+        ({"text": "honey", "reasoning": None, "reasoning_content": ""}, "", "honey"),
         ({"tokens": [5, 6, 7]}, (), (5, 6, 7)),
         ({"tokens": [5, 6, 7], "text": "Hm honey", "final_start": 2}, (5, 6), (7,)),
         ({"tokens": []}, (), ()),

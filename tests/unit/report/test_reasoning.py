@@ -55,7 +55,7 @@ def test_a_table_pairs_answers_with_traces_and_without(results: Path) -> None:
     views = build_views(View(results), None)
     assert len(views.grids) == 3
     title, *facts = views.grids[2].facts
-    assert title == "tiny on atlas-choice, with traces against without: paired differences"
+    assert title == "tiny on atlas-choice, with traces of at most 320 tokens against without: paired differences"
     assert facts == ["n = 400 questions that both have.", "An answer takes 225 written tokens with traces, 1 without."]
     rows = {(row.cells[0].text, row.cells[2].text): row.cells for row in views.grids[2].rows}
     shares = {
@@ -77,3 +77,10 @@ def test_without_a_twin_nothing_is_paired(results: Path, tmp_path: Path) -> None
     assert len(build_views(View(tmp_path), None).grids) == 1
     write_result(tmp_path, "litcab", answers.confidences(1.0, 9), answers.correct, n=400)
     assert len(build_views(View(tmp_path), None).grids) == 2  # no method is in both
+
+
+def test_answers_that_different_judges_graded_are_not_paired(tmp_path: Path) -> None:
+    answers = Answers.drawn(400)
+    for fields in ({"judge": "match"}, {"judge": "openai:judge", **TRACED}):
+        write_result(tmp_path, "ptrue", answers.confidences(1.0, 9), answers.correct, n=400, **fields)
+    assert len(build_views(View(tmp_path), None).grids) == 2

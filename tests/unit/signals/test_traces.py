@@ -212,7 +212,7 @@ def test_outputs_of_a_file_are_closed_alike(small_model: Path, tmp_path: Path) -
     reader = reader_of(small_model, tmp_path)
     signals = {ChoiceLogits(), ChoiceLogits((0.25, 0.5)), QueryLogits(), SampleAgreement(2), TokenIds(Of.TRACE)}
     split_data = graded(reader, FewRivers, signals, said)
-    assert split_data.counts == {"traces that ended without their end marker, closed": 5, "empty traces": 4}
+    assert split_data.counts == {"outputs that don't end their trace, without an answer": 5, "empty traces": 4}
     letters = [split_data.answers[row].letter for row in split_data.rows[:3]]
     assert letters == ["b", None, "a"]
     agree = split_data.agreements[SampleAgreement(2)].agree  # type: ignore[union-attr]
