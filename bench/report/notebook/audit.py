@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.data.confidence_files import Sheet
-from bench.report import guard
 from bench.report.analysis import Analysis, file_stem
 from bench.report.analysis import write as write_files
 from bench.report.audit import AuditTables, audit, gate_sentence, views_of
 from bench.report.figures import reliability
+from bench.report.guard import build_analysis
+from bench.report.guard.compute import guards_of
 from bench.report.notebook.results import Results, Say
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, Selection
@@ -97,4 +98,4 @@ class Audit(Results):
 
     def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
         request = GuardRequest(risk=risk, level=level)
-        return guard.build_analysis(guard.guards_of(self.tables, request, records=self._records))
+        return build_analysis(guards_of(self.tables, request, records=self._records))
