@@ -120,14 +120,14 @@ def value_text(metric: Metric, value: float) -> str:
     return rounded(100 * value, 1) if metric.is_fraction else rounded(value, 3)
 
 
-def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
+def with_half(name: str, value: float, ends: tuple[float, float] | None) -> str:
     """Format a metric's value, followed by ± the distance to the farther end of its interval, if it has one.
 
-    >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
+    >>> with_half("brier", 0.18, (0.17, 0.2)), with_half("brier", 0.18, None)
     ('18.0 ±2.0', '18.0')
     """
     metric = METRICS[name]
-    half = "" if low is None or high is None else f" ±{value_text(metric, max(high - value, value - low))}"
+    half = f" ±{value_text(metric, max(ends[1] - value, value - ends[0]))}" if ends else ""
     return value_text(metric, value) + half
 
 
