@@ -190,6 +190,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def two_digits(value: float) -> int:
+    """Round a count to two significant digits.
+
+    >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
+    (4300, 97, 1000)
+    """
+    return int(float(f"{value:.1e}"))
+
+
 def plural(n: int, noun: str) -> str:
     """Format a number with its noun, in the plural unless the number is 1.
 
@@ -218,6 +227,16 @@ def range_text(values: Iterable[float | None], text: Callable[[float], str]) -> 
         return "unknown"
     ends = dict.fromkeys((text(min(known)), text(max(known))))
     return EN_DASH.join(ends)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None, or None if all are.
+
+    >>> mean_of([1.0, None, 3.0]), mean_of([None])
+    (2.0, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def omitted_subjects(label: str, left_out: Sequence[int], total: int | None = None) -> str:

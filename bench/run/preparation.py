@@ -187,15 +187,7 @@ def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[s
     """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
-        (name, test): reason_infeasible(
-            method,
-            test,
-            tasks,
-            resolved.learn_on[test.task],
-            reader.prompts,
-            lambda: reader.lm.facts,
-            reader.lm.missing,
-        )
+        (name, test): reason_infeasible(method, test, tasks, resolved.learn_on[test.task], reader.prompts, reader.lm)
         for name, method in resolved.methods.items()
         for test in resolved.test_splits
     }

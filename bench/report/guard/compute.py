@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bench import registry
@@ -119,7 +120,8 @@ class _GuardBuilder:
         calibration_rows: Sequence[ResultRow],
         records: Callable[[ResultRow], QuestionRecords] | None,
     ) -> None:
-        self.request, self.task, self.records = request, request.calibrate_on, records
+        self.request, self.task = request, request.calibrate_on
+        self.records = records or partial(files.records_of, results=request.results)
         self.calibration_rows = calibration_rows
         """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
         self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
@@ -187,7 +189,7 @@ class _GuardBuilder:
         return GuardedTable(request, table, tuple(lines), limits, source, self.task or table.task, tuple(remarks))
 
     def _cell(self, row: ResultRow, other: ResultRow | None) -> GuardedCell:
-        records = self._records(row)
+        records = self.records(row)
         if other is None:
             share = self.request.share
             mask = held_out_mask(records.id, share=share, seed=self.request.split_seed)
@@ -201,7 +203,7 @@ class _GuardBuilder:
                 )
             calibration, rest = answers_of(records, mask), answers_of(records, ~mask)
         else:
-            source = self._records(other)
+            source = self.records(other)
             shared = set(records.id) & set(source.id)
             if not shared:
                 texts, other_texts = self._texts(row), self._texts(other)
@@ -220,11 +222,6 @@ class _GuardBuilder:
         thresholds = grid(rest.values, len(calibration.values), risk=risk, level=level, floor=floor)
         fitted = guard(thresholds, *calibration, risk=risk, level=level)
         return GuardedCell(row, self.request, fitted, calibration, rest, is_score)
-
-    def _records(self, row: ResultRow) -> QuestionRecords:
-        if self.records is not None:
-            return self.records(row)
-        return files.read_records(files.stored_path(row, self.request.results))
 
     # --- another task -------------------------------------------------------------------------------------------------
 

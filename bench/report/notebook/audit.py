@@ -90,9 +90,9 @@ class Audit(Results):
         """Return the reliability diagrams of each group and recalibration, by the name of their file."""
         diagrams: dict[str, Figure | None] = {}
         for table in self.tables:
-            for part in {line.part for line in table.lines}:
+            for part in {line.key.recalibration for line in table.lines}:
                 names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
-                shown = table.with_lines([line.key for line in table.lines if line.part == part])
+                shown = table.with_lines([line.key for line in table.lines if line.key.recalibration == part])
                 diagrams[file_stem(*names)] = reliability([shown], self._records)
         return diagrams
 

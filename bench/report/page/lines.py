@@ -25,9 +25,8 @@ from typing import Any
 
 from bench.metrics import METRICS, Metric
 from bench.report import training
-from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
-from bench.report.text import Footnotes, count, p_text, plain, value_text
+from bench.report.text import Footnotes, count, mean_of, p_text, plain, value_text
 from bench.report.verdict.phrases import compact_count, n_labels
 
 DIGITS = 6

@@ -25,7 +25,6 @@ from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
 from bench.training.trainer import DeferredTrainingError
 
-_TWO = 2
 ADVICE = "--with-adapters does it"
 Outcome = Prediction | Skipped | BaseException
 
@@ -109,7 +108,7 @@ class Folds:
         """
         subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
         tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
-        return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
+        return [subject for subject in subjects if subject in tested] if len(subjects) > 1 else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
         """Yield the share of right answers in the training data: first of the whole corpus, then of each smaller one.
@@ -159,7 +158,7 @@ class Folds:
             return whole, SkippedForCost(
                 f"{test} and {where} have no subject in common, so that nothing can be left out"
             )
-        if len(learned_subjects) < _TWO:
+        if len(learned_subjects) <= 1:
             return whole, SkippedForCost(f"{where} has one subject; without it there is nothing to learn from")
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
         for subject in test_subjects:
