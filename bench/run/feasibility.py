@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, Task, UserError
@@ -13,6 +13,7 @@ from bench.signals.definition import definition
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
     from bench.prompts.shards import PromptTokeniser
+    from bench.run.resolve import ResolvedRun
 
 
 def reason_infeasible(
@@ -76,34 +77,28 @@ def reason_untrainable(
 
 
 def check_training_memory(
-    methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[TaskSplit],
-    infeasible: Collection[tuple[str, TaskSplit]],
-    lm: LanguageModel,
-    budget: int | None,
+    resolved: ResolvedRun, infeasible: Collection[tuple[str, TaskSplit]], lm: LanguageModel
 ) -> None:
     """Check that the adapters of all methods can be trained within the device's memory.
 
     Args:
-        methods: name -> method.
-        tests: test splits.
+        resolved: the run.
         infeasible: pairs (name of a method, test split) for which the method can't run.
         lm: the model; its weights are not loaded.
-        budget: most tokens of one forward pass of training; None: the device's default.
 
     Raises:
         UserError: the training of an adapter needs more memory than the device has.
     """
     from bench.model.devices import training_budget
 
-    for name, method in methods.items():
-        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in tests):
+    for name, method in resolved.methods.items():
+        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in resolved.test_splits):
             continue
         from bench.model.training_memory import plan_training
 
-        params = method.params()
+        budget, params = resolved.training_budget or training_budget(*lm.devices), method.params()
         rank, target_modules = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=target_modules).check()
+        plan_training(lm, budget, rank=rank, named=target_modules).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -82,9 +82,7 @@ def write_figures(
     for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_setting)
     ensure_writable(out)
-    records: dict[
-        tuple[object, ...], QuestionRecords
-    ] = {}  # by the fields that name a row's file, as rows can't be hashed
+    records: dict[tuple[object, ...], QuestionRecords] = {}  # by what names a row's file, as rows can't be hashed
 
     def remembered(row: ResultRow) -> QuestionRecords:
         """Return the answers and confidences of a result, from memory if they were read before.

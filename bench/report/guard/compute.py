@@ -135,9 +135,8 @@ class _GuardBuilder:
             missing = missing if pairs else ["; ".join(line.reasons) or "was not run"]
             seeds = () if missing else (self._cell(row, other) for row, other in pairs if not isinstance(other, str))
             lines.append(GuardedLine(line, tuple(seeds), missing[0] if missing else ""))
-        lines.sort(
-            key=lambda line: (not line.passed_seeds, not line.seeds, -line.coverage)
-        )  # stable: then the table's order
+        # a stable sort: then in the table's order
+        lines.sort(key=lambda line: (not line.passed_seeds, not line.seeds, -line.coverage))
         cell = next((line.seeds[0] for line in lines if line.seeds), None)
         if cell is None:
             reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])

@@ -62,10 +62,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     )
     if passed:
         best, done = passed[0], passed[0].passed_seeds
-        kind, start = (
-            "score" if done[0].is_score else "confidence",
-            range_text([c.threshold for c in done], format_threshold),
-        )
+        kind = "score" if done[0].is_score else "confidence"
+        start = range_text([c.threshold for c in done], format_threshold)
         yield (
             f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
             f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1 and not guards.table.is_audit)}."

@@ -50,11 +50,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
         corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
-    shown_metric, rows, several = (
-        METRICS[ranked_by(metric)],
-        list[SummaryRow](),
-        len({table.model for table in tables}) > 1,
-    )
+    rows, several = list[SummaryRow](), len({table.model for table in tables}) > 1
     for (task, *facts), group in by_task.items():
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
@@ -72,7 +68,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
             models=len({table.model for table in group}),
             leads=_leader_counts(blocks),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-            by=_first_to_last([f"{'+' * (lead > 0)}{precise(shown_metric, lead)}" for lead in leads]),
+            by=_first_to_last([f"{'+' * (lead > 0)}{precise(METRICS[ranked_by(metric)], lead)}" for lead in leads]),
             orders=_leader_counts([judge_table(table, ORDER)[0] for table in group]),
             cost=_first_to_last(list(map(cost_phrase, sort_by_cost([block.cheapest[0] for block in decided])))),
         )

@@ -80,8 +80,7 @@ class Folds:
         Args:
             name: name of the method.
             leave_out: kinds of fits besides the fit on the whole corpus: without each subject in turn (SUBJECT), or
-                without
-                equally many random answers (AT_RANDOM).
+                without equally many random answers (AT_RANDOM).
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).split_of(method)
@@ -137,8 +136,7 @@ class Folds:
             name: name of the method.
             leaves_out: what the fit for a subject leaves out of the corpus: nothing (empty text), the subject's answers
                 (SUBJECT), or equally many answers of any subject (AT_RANDOM). Subjects that the corpus lacks are
-                predicted by
-                the fit on the whole corpus.
+                predicted by the fit on the whole corpus.
             test: the test split.
             fits: subject -> results of the fit for this subject. All tests share this dict; missing fits are added to
                 it.
@@ -246,8 +244,7 @@ class Folds:
             scaling: note on how the scores were scaled.
             learned: training split of the whole corpus; its validation split if the method is untrained.
             parts: one triple for each subject: mask of the subject's questions in the test, data of the subject's fit,
-                and
-                prediction.
+                and prediction.
         """
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
         confidence, has_scores = np.full(n, np.nan), example.score is not None

@@ -102,8 +102,7 @@ class _Matrix:
 
         Raises:
             UserError: there are too few tasks, no trained method, or an invalid --home. A --home is invalid if its test
-                or
-                corpus is unknown, or if another --home names the same test.
+                or corpus is unknown, or if another --home names the same test.
         """
         resolved, kinds = work.resolved, config.leave_out()
         if not any(method.trains() for method in resolved.methods.values()):
