@@ -64,10 +64,8 @@ class Thousand(Task):
         """
         if split not in self.parts:
             return self.whole(self.source, self.protocol).questions(split)
-        rows, where = (
-            digests_of_rows()[self.card.folder][self.parts[split]],
-            f"{self.card.folder}/{self.card.splits[split]}",
-        )
+        rows = digests_of_rows()[self.card.folder][self.parts[split]]
+        where = f"{self.card.folder}/{self.card.splits[split]}"
         differing = [key for key, of in rows.items() if key not in self._rows or digest(self._rows[key]) != of]
         if differing:
             key = differing[0]

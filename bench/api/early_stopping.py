@@ -191,11 +191,8 @@ class EarlyStopping:
             kept: the weights kept so far, from `kept`.
         """
         self.step, self.kept = step, kept
-        self._steps, self._losses, self.confidences = (
-            list(steps),
-            [math.nan if x is None else x for x in losses],
-            list(confidences),
-        )
+        self._steps, self.confidences = list(steps), list(confidences)
+        self._losses = [math.nan if x is None else x for x in losses]
 
     @property
     def _best(self) -> int:

@@ -117,7 +117,8 @@ def transfer(configs: Sequence[TransferConfig], *, as_json: AsJson = False) -> N
 
     Example: bench analyze transfer --model tiny --on atlas-choice,atlas-oe --leave-subject-out
     """
-    from bench.report.transfer import build_analysis, compute_matrix
+    from bench.report.transfer import build_analysis
+    from bench.report.transfer.compute import compute_matrix
     from bench.run.analyses.transfer import run_transfer
 
     report = run_transfer(configs, verbosity.progress())
@@ -158,7 +159,8 @@ def multiverse(request: MultiverseRequest, *, format_: Format = OutFormat.TERMIN
 
     Example: bench analyze multiverse --model tiny --task atlas-oe
     """
-    from bench.report.multiverse import build_analysis, compute_multiverse
+    from bench.report.multiverse import build_analysis
+    from bench.report.multiverse.compute import compute_multiverse
     from bench.results.files import ensure_writable
     from bench.store.disk_cache import cache_folder
 

@@ -38,7 +38,8 @@ def guard(
     Example: bench guard --risk 0.1 --method ccps
     """
     from bench.cli.printing import announcer, print_analyses, print_notes
-    from bench.report.guard import build_analysis, compute_guards
+    from bench.report.guard import build_analysis
+    from bench.report.guard.compute import compute_guards
     from bench.report.guard.verdict import format_share, why_failed
     from bench.results.cells import skipped_notes
     from bench.run.scorers.card import GuardCard, read_card, write_guard

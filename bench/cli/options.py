@@ -164,9 +164,8 @@ class OptionField:
     def parameter(self) -> inspect.Parameter:
         """Return the option as a function parameter with the annotations that typer reads; a tuple becomes a list."""
         hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
-        plural = (
-            [f"--{self.name}"] if self.several and self.option_name() == f"--{self.name[:-1]}" else []
-        )  # as in Python
+        # also by the name that it has in Python
+        plural = [f"--{self.name}"] if self.several and self.option_name() == f"--{self.name[:-1]}" else []
         option = typer.Option(
             self.option_name(), *plural, help=self.help, rich_help_panel=self.heading,
             autocompletion=BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _WHOLE_FROM = 100
 """Ratio of two parameter counts from which on it is printed without decimals."""
-_MEASURED = 10_000
-"""Terminal width, in characters, at which a table is laid out to measure its natural width."""
 _MOST_PATHS = 8
 """Most written files that are named one by one."""
 _MIN_TEXT_WIDTH = 24

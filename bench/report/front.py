@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bench.report.averages import mean_of
 from bench.report.grouping import Key
 from bench.report.tables.model import Line, Table
+from bench.report.text import mean_of
 
 
 def pareto_indices(points: Sequence[tuple[float, float]]) -> list[int]:

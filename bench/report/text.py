@@ -120,14 +120,14 @@ def value_text(metric: Metric, value: float) -> str:
     return rounded(100 * value, 1) if metric.is_fraction else rounded(value, 3)
 
 
-def with_half(name: str, value: float, low: float | None, high: float | None) -> str:
+def with_half(name: str, value: float, ends: tuple[float, float] | None) -> str:
     """Format a metric's value, followed by ± the distance to the farther end of its interval, if it has one.
 
-    >>> with_half("brier", 0.18, 0.17, 0.2), with_half("brier", 0.18, None, None)
+    >>> with_half("brier", 0.18, (0.17, 0.2)), with_half("brier", 0.18, None)
     ('18.0 ±2.0', '18.0')
     """
     metric = METRICS[name]
-    half = "" if low is None or high is None else f" ±{value_text(metric, max(high - value, value - low))}"
+    half = f" ±{value_text(metric, max(ends[1] - value, value - ends[0]))}" if ends else ""
     return value_text(metric, value) + half
 
 
@@ -190,6 +190,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def two_digits(value: float) -> int:
+    """Round a count to two significant digits.
+
+    >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
+    (4300, 97, 1000)
+    """
+    return int(float(f"{value:.1e}"))
+
+
 def plural(n: int, noun: str) -> str:
     """Format a number with its noun, in the plural unless the number is 1.
 
@@ -218,6 +227,16 @@ def range_text(values: Iterable[float | None], text: Callable[[float], str]) -> 
         return "unknown"
     ends = dict.fromkeys((text(min(known)), text(max(known))))
     return EN_DASH.join(ends)
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None, or None if all are.
+
+    >>> mean_of([1.0, None, 3.0]), mean_of([None])
+    (2.0, None)
+    """
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def omitted_subjects(label: str, left_out: Sequence[int], total: int | None = None) -> str:

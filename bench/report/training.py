@@ -10,8 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from bench import registry
-from bench.report import averages
-from bench.report.text import EN_DASH, count, range_text
+from bench.report.text import EN_DASH, count, mean_of, range_text
 from bench.results.row import Training
 
 _CUT_SHORT = (
@@ -56,12 +55,12 @@ def format_losses(trainings: Sequence[Training]) -> list[str]:
 
 def mean_of_field(trainings: Sequence[Training], name: str) -> float | None:
     """Return the mean over seeds of a field of `Training`; None if no seed has a value."""
-    return averages.mean_of(getattr(training, name) for training in trainings)
+    return mean_of(getattr(training, name) for training in trainings)
 
 
 def sum_of_stages(trainings: Sequence[Training], name: str) -> float | None:
     """Sum a field over the training stages of each seed, and return the mean over seeds; None if no seed has stages."""
-    return averages.mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
+    return mean_of(float(sum(getattr(stage, name) for stage in t.stages)) for t in trainings if t.stages)
 
 
 def cut_short_note(trainings: Sequence[Training], published: str = "") -> str:

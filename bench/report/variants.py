@@ -134,9 +134,7 @@ def _percent(share: float) -> str:
 
 
 def _share_interval(share: SeedMean | None) -> str:
-    if share is None or share.low is None or share.high is None:
-        return ""
-    return f"{_percent(share.low)} to {_percent(share.high)}"
+    return " to ".join(map(_percent, (share and share.ends) or ()))
 
 
 def describe_family(variants: Variants) -> str:
@@ -155,9 +153,8 @@ def _extra_steps(variants: Variants) -> list[StepRow]:
 
 
 def _interval(name: str, estimate: SeedMean | None) -> str:
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return ""
-    return interval_text(METRICS[name], estimate.low, estimate.high).replace(" ", NO_BREAK)
+    ends = estimate and estimate.ends
+    return interval_text(METRICS[name], *ends).replace(" ", NO_BREAK) if ends else ""
 
 
 def _with_interval(name: str, estimate: SeedMean, value: str) -> str:
@@ -220,10 +217,8 @@ def verdict(variants: Variants) -> str:
         return start + f"It can't be said: there are no intervals of {metric.label}."
     start += _describe_path(variants)
     decided = [row for row in testable if _is_decided(row)]
-    widths = [
-        (e.high - e.low) / 2 for row in testable if (e := row.difference) and e.high is not None and e.low is not None
-    ]
-    width = f"{100 * median(widths):.1f} points" if metric.is_fraction else f"{median(widths):.3f}"
+    half = median((e.ends[1] - e.ends[0]) / 2 for row in testable if (e := row.difference) and e.ends)
+    width = f"{100 * half:.1f} points" if metric.is_fraction else f"{half:.3f}"
     resolution = (
         f"Without correction an interval reaches {width} to each side (median), so that"
         f" smaller effects can't be seen with {variants.n:,} questions and {len(variants.seeds)} seeds."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.api import UserError
@@ -58,19 +59,12 @@ def write_tables(
 
     _check_out(request.out)
 
-    def records_of(row: ResultRow) -> QuestionRecords:
-        if records is not None:
-            return records(row)
-        return files.read_records(files.stored_path(row, request.results))
-
-    def read_questions(task: str, version: int) -> Mapping[str, question_texts.QuestionText]:
-        return question_texts.read(request.results, task, version)
-
+    records_of = records or partial(files.records_of, results=request.results)
     # transfer matrices of the models of these tables, and the requested methods
     methods = {line.key.method for table in tables for line in table.lines} if request.methods else None
     models = {row.model: table.preset for table in tables for row in table.rows[:1]}
     matrices = load_matrices(request.results / FOLDER, models, say)
-    payload = page.payload(tables, records_of, read_questions, Shift(matrices, methods))
+    payload = page.payload(tables, records_of, partial(question_texts.read, request.results), Shift(matrices, methods))
     say("drawing the figures of the page")
     paths = [page.write(request.out, payload, page.pictures(tables, records_of))]
     if request.figures is not None:

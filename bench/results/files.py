@@ -363,6 +363,11 @@ def read_records(path: Path) -> QuestionRecords:
     )
 
 
+def records_of(row: ResultRow, results: Path) -> QuestionRecords:
+    """Load the question records of a result in a folder of results; see `stored_path` and `read_records`."""
+    return read_records(stored_path(row, results))
+
+
 def _is_shallow(value: Any, levels: int) -> bool:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels >= 0 and all(_is_shallow(child, levels - 1) for child in children)

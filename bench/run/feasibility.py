@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from bench.api import ConfidenceMethod, ModelFacts, Task, UserError
+from bench.api import ConfidenceMethod, Task, UserError
 from bench.data.splits import TaskSplit
 from bench.run.plan import TrainOn, uses_trained_adapter
-from bench.servers.readings import Ability
 from bench.signals.definition import definition
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
     from bench.prompts.shards import PromptTokeniser
+    from bench.run.resolve import ResolvedRun
 
 
 def reason_infeasible(
@@ -22,8 +22,7 @@ def reason_infeasible(
     tasks: Mapping[str, Task],
     train_on: TrainOn,
     prompts: PromptTokeniser,
-    facts: Callable[[], ModelFacts],
-    missing: Callable[[Ability, frozenset[float]], str | None] = lambda _needs, _depths: None,
+    lm: LanguageModel,
 ) -> str | None:
     """Return why a method can't run on a test split; None if it can.
 
@@ -33,8 +32,7 @@ def reason_infeasible(
         tasks: name -> task, for tests and training tasks.
         train_on: task and split that methods learn on for this test.
         prompts: prompt tokeniser of the model; a signal may need tokens that the model's vocabulary lacks.
-        facts: function that returns the model's shapes; it is slow, so it is called only if needed.
-        missing: returns why the model's server can't give what a signal needs; None if it can, or if there is none.
+        lm: the model; its weights are not loaded.
 
     Raises:
         UserError: the method's `target_modules` has a name that is no linear layer of the model.
@@ -43,7 +41,7 @@ def reason_infeasible(
     signals = method.reads().fit | method.reads().predict
     for signal in sorted(signals, key=repr):
         spec = definition(signal)
-        reason = spec.unsupported_reason(task, prompts) or missing(spec.needs(task.format), spec.depths)
+        reason = spec.unsupported_reason(task, prompts) or lm.missing(spec.needs(task.format), spec.depths)
         if reason is not None:
             return reason
     no_labels = reason_untrainable(method, train_on, tasks)
@@ -52,7 +50,7 @@ def reason_infeasible(
     from bench.model import linear_layers
 
     target_modules = str(method.params().get("target_modules") or "")
-    layers = [linear_layers.NamedLinear(layer.name, layer) for layer in facts().projections]
+    layers = [linear_layers.NamedLinear(layer.name, layer) for layer in lm.facts.projections]
     try:
         linear_layers.target_paths(layers, target_modules)
     except UserError as error:
@@ -79,34 +77,28 @@ def reason_untrainable(
 
 
 def check_training_memory(
-    methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[TaskSplit],
-    infeasible: Collection[tuple[str, TaskSplit]],
-    lm: LanguageModel,
-    budget: int | None,
+    resolved: ResolvedRun, infeasible: Collection[tuple[str, TaskSplit]], lm: LanguageModel
 ) -> None:
     """Check that the adapters of all methods can be trained within the device's memory.
 
     Args:
-        methods: name -> method.
-        tests: test splits.
+        resolved: the run.
         infeasible: pairs (name of a method, test split) for which the method can't run.
         lm: the model; its weights are not loaded.
-        budget: most tokens of one forward pass of training; None: the device's default.
 
     Raises:
         UserError: the training of an adapter needs more memory than the device has.
     """
     from bench.model.devices import training_budget
 
-    for name, method in methods.items():
-        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in tests):
+    for name, method in resolved.methods.items():
+        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in resolved.test_splits):
             continue
         from bench.model.training_memory import plan_training
 
-        params = method.params()
+        budget, params = resolved.training_budget or training_budget(*lm.devices), method.params()
         rank, target_modules = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=target_modules).check()
+        plan_training(lm, budget, rank=rank, named=target_modules).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -121,8 +121,7 @@ class StepResults:
             name: name of the method.
             test: test split.
             validation: whether to predict, instead of the test, the validation split by which the test's confidences
-                are
-                recalibrated.
+                are recalibrated.
         """
         method, train_on = self.resolved.methods[name], self.resolved.learn_on[test.task]
         predicted, where = train_on.validation if validation else test, train_on.split_of(method)

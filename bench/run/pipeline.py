@@ -164,11 +164,11 @@ def open_run(
 
 def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[int]) -> RunReport:
     resolved, resources = work.resolved, work.resources
-    reader, methods, tests = resources.reader, resolved.methods, resolved.test_splits
+    reader, methods = resources.reader, resolved.methods
     # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = find_infeasible(resolved, resources)
-    check_training_memory(methods, tests, reasons, reader.lm, resolved.training_budget)
+    check_training_memory(resolved, reasons, reader.lm)
     prepared = prepare(resolved, resources, reasons, config.limit)
     forecast = Forecast(prepared, resolved, resources.grader)
     left_out: list[str] = []

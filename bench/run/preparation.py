@@ -187,15 +187,7 @@ def find_infeasible(resolved: ResolvedRun, resources: Resources) -> dict[tuple[s
     """Return (name of a method, test split) -> why the method can't run there; pairs that can run are omitted."""
     tasks, reader = resources.tasks, resources.reader
     reasons = {
-        (name, test): reason_infeasible(
-            method,
-            test,
-            tasks,
-            resolved.learn_on[test.task],
-            reader.prompts,
-            lambda: reader.lm.facts,
-            reader.lm.missing,
-        )
+        (name, test): reason_infeasible(method, test, tasks, resolved.learn_on[test.task], reader.prompts, reader.lm)
         for name, method in resolved.methods.items()
         for test in resolved.test_splits
     }
@@ -283,14 +275,10 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
                 f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
             )
     for where, split_data in data_by_split.items():
-        short, n_questions = (
-            sum(shard.short for shard in split_data.shards),
-            sum(len(shard.rows) for shard in split_data.shards),
-        )
-        if short:
+        if short := sum(shard.short for shard in split_data.shards):
             notes.append(
-                f"{where}: {short:,} of {n_questions:,} questions are asked with fewer than {resolved.protocol.shots}"
-                " exemplars, as their subjects have no more"
+                f"{where}: {short:,} of {len(split_data.rows):,} questions are asked with fewer than"
+                f" {resolved.protocol.shots} exemplars, as their subjects have no more"
             )
     return PreparedRun(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import registry
-from bench.api import ConfidenceMethod, Format, Related, Split, Task, UserError
+from bench.api import ConfidenceMethod, Format, Related, Task, UserError
 from bench.api.errors import fold_name
 from bench.api.protocol import Protocol
 from bench.api.signals import By
 from bench.data.answer_files import AnswerFile, is_answer_file, read_answers
-from bench.data.question_files import is_question_file, task_of_file
+from bench.data.question_files import SPLITS, is_question_file, task_of_file
 from bench.data.released import Release, open_release, requested_revision
 from bench.data.splits import TaskSplit, TrainLimit
 from bench.grading.judges import JudgeOptions, public_options
@@ -38,8 +38,6 @@ from bench.run.method_factory import (
 )
 from bench.run.plan import TrainOn, uses_trained_adapter
 from bench.store.disk_cache import cache_folder
-
-SPLITS: tuple[Split, ...] = ("train", "validation", "test", "dev")
 
 
 @dataclass(frozen=True)

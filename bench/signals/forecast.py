@@ -116,10 +116,8 @@ class PassForecast:
 
         shards, session = self.split_data.shards, CountingSession(speed.kv_bytes)
         lm = CountingModel(session, self.reader.lm.devices, self.reader.lm.dtype, packed=True)
-        extractor, continuations = (
-            CountingExtractor(lm, self.prompt_settings, self._definitions),
-            continuations_of(self._definitions),
-        )
+        extractor = CountingExtractor(lm, self.prompt_settings, self._definitions)
+        continuations = continuations_of(self._definitions)
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
         counted = [shards[i * len(shards) // count] for i in range(count)]
         thinking, reasoning = self.reader.prompts.thinking, 0.0

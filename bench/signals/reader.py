@@ -512,9 +512,8 @@ class Reader:
         shard, continuations = split_data.shards[number], continuations_of(names)
         keys = tuple(entry.folder.name for entry in entries)
         settings = self.prompt_settings(split_data)
-        followups = [
-            turn for turn in continuations.turns if turn.wording or turn.say
-        ]  # not the self-check query, for which prompts leave room
+        # not the self-check query, for which prompts leave room
+        followups = [turn for turn in continuations.turns if turn.wording or turn.say]
         answer = max([settings.max_new_tokens, *map(len, shard.given or ())])
         longest = max(map(len, shard.prompts), default=0) + answer if followups else 0
         for turn in followups:

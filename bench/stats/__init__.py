@@ -7,39 +7,14 @@ Inputs are numpy arrays: each question's confidence, correctness and subject nam
 from bench.stats.calibration import calibrated_p
 from bench.stats.comparison import Comparison, compare, max_t, p_values, ranks
 from bench.stats.influence import RANKED, TESTED, Influence, influence, mean_over_seeds
-from bench.stats.intervals import MIN_CLUSTERS, MIN_RARER, Estimand, Interval, Sampling, StandardErrors, quantile
+from bench.stats.intervals import Interval, Sampling, StandardErrors
 from bench.stats.overconfidence import Overconfidence, overconfidence_of
 from bench.stats.settings import Average, Settings
-from bench.stats.strata import Strata, strata_of
-from bench.stats.summary import Estimate, MethodSummary, Summary, summary
+from bench.stats.strata import strata_of
+from bench.stats.summary import Estimate, summary
 
 __all__ = [
-    "MIN_CLUSTERS",
-    "MIN_RARER",
-    "RANKED",
-    "TESTED",
-    "Average",
-    "Comparison",
-    "Estimand",
-    "Estimate",
-    "Influence",
-    "Interval",
-    "MethodSummary",
-    "Overconfidence",
-    "Sampling",
-    "Settings",
-    "StandardErrors",
-    "Strata",
-    "Summary",
-    "calibrated_p",
-    "compare",
-    "influence",
-    "max_t",
-    "mean_over_seeds",
-    "overconfidence_of",
-    "p_values",
-    "quantile",
-    "ranks",
-    "strata_of",
-    "summary",
+    "RANKED", "TESTED", "Average", "Comparison", "Estimate", "Influence", "Interval", "Overconfidence", "Sampling",
+    "Settings", "StandardErrors", "calibrated_p", "compare", "influence", "max_t", "mean_over_seeds",
+    "overconfidence_of", "p_values", "ranks", "strata_of", "summary",
 ]  # fmt: skip

@@ -14,7 +14,6 @@ from typing import Any, get_args
 from bench.api import ContractError, MeasureColumn, Measures, Strips
 from bench.api.analyses import Kind, Value
 
-NUMBERS: frozenset[str] = frozenset(get_args(Kind)) - {"text"}
 _MARKS = 2
 """Largest number of kinds of underlines in a page of coloured texts: as many as can be told apart without colour."""
 

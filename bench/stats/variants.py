@@ -51,6 +51,11 @@ class SeedMean:
     """Share of the mean's variance that comes from seeds, the rest from questions; None without an interval,
     and for the share of a step."""
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval; None without one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 def estimate_fields(estimate: SeedMean | None, before: str = "") -> dict[str, float | None]:
     """Return the fields of an estimate as a dict whose keys start with `before`; all None if there is no estimate."""

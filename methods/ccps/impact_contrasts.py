@@ -222,12 +222,8 @@ def estimate(linear: LinearisedEstimate) -> Effect:
     """Return an estimate's value with its confidence interval and test against 0."""
     from scipy.special import stdtr, stdtrit
 
-    n, seeds, value, counted = (
-        linear.answers,
-        len(linear.by_seed),
-        linear.value,
-        int(linear.effective_answers + _TOLERANCE),
-    )
+    n, seeds, value = linear.answers, len(linear.by_seed), linear.value
+    counted = int(linear.effective_answers + _TOLERANCE)
     if counted < MIN_ANSWERS or seeds < 2:  # noqa: PLR2004
         return Effect(value, None, None, None, counted)
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())

@@ -9,8 +9,10 @@ import pytest
 
 from bench.report import page as report
 from bench.report.page.transfer import Shift, section
-from bench.report.transfer import Matrix, compute_matrix, verdict
+from bench.report.transfer.compute import compute_matrix
+from bench.report.transfer.model import Matrix
 from bench.report.transfer.stored import UnreadableMatrix
+from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import views
 from bench.results.transfer import TransferCell
 from tests.browser.conftest import SCRIPT

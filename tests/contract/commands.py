@@ -308,7 +308,7 @@ TABLE = [
     Row(
         "guard",
         {
-            "bench.report.guard.compute_guards": guarded, "bench.results.cells.skipped_notes": NOTES,
+            "bench.report.guard.compute.compute_guards": guarded, "bench.results.cells.skipped_notes": NOTES,
             "bench.report.analysis.write": [Path("a.svg")],
             "bench.run.scorers.card.read_card": Fake(name="a head", test=Fake(records="d")),
             "bench.run.scorers.card.write_guard": None,
@@ -521,7 +521,7 @@ TABLE = [
             "bench.run.analyses.transfer.run_transfer": Fake(
                 about=Fake(model="m"), cells=[], notes=NOTES, any_failed=False
             ),
-            "bench.report.transfer.compute_matrix": None, "bench.report.analysis.write": [Path("a.csv")],
+            "bench.report.transfer.compute.compute_matrix": None, "bench.report.analysis.write": [Path("a.csv")],
         },
         given={"model": "tiny"},
         replaced={**TABLES, "bench.report.transfer.build_analysis": lambda _found: SHOWN},
@@ -541,7 +541,7 @@ TABLE = [
     Row(
         "analyze multiverse",
         {
-            "bench.report.multiverse.compute_multiverse": None, "bench.results.files.ensure_writable": None,
+            "bench.report.multiverse.compute.compute_multiverse": None, "bench.results.files.ensure_writable": None,
             "bench.report.multiverse.build_analysis": SHOWN,
             "bench.report.analysis.write": [Path("a.csv")],
         },

@@ -16,9 +16,9 @@ from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import win_matrix
-from bench.report.figures.write import FORMATS, write_figures
+from bench.report.figures.write import write_figures
 
 __all__ = [
-    "FORMATS", "confidence_histograms", "cost_quality", "differences_to_best", "metric_intervals", "reliability",
+    "confidence_histograms", "cost_quality", "differences_to_best", "metric_intervals", "reliability",
     "reliability_overview", "risk_coverage", "save", "subject_differences", "win_matrix", "write_figures",
 ]  # fmt: skip

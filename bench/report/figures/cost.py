@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
-from bench.report.averages import mean_of
 from bench.report.figures.drawing import (
     dot_settings,
     draw_seeds,
@@ -24,7 +23,7 @@ from bench.report.figures.figure_data import build_figure_data, unranked_note, u
 from bench.report.front import pareto_front
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH, Style
 from bench.report.tables.model import Line, Table
-from bench.report.text import averaged, with_arrow
+from bench.report.text import averaged, mean_of, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

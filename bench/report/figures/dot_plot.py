@@ -56,10 +56,8 @@ def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
     name_rows(axes, [str(row[measured.name_key]) for row, _ in shown])
     types = (int, float)
     intervals = [(row[column.low], row[column.high]) if column.low else (None, None) for row, _ in shown]
-    ends = [
-        (low, high) if isinstance(low, types) and isinstance(high, types) else (None, None) for low, high in intervals
-    ]
-    all_values = [*(value for _, value in shown), *(end for interval in ends for end in interval)]
+    ends = [(low, high) if isinstance(low, types) and isinstance(high, types) else None for low, high in intervals]
+    all_values = [*(value for _, value in shown), *(end for interval in ends for end in interval or ())]
     difference_axis(axes, all_values, 6, percent=column.kind in {"percent", "points"})
     style = built_in().of(measured.method)._replace(marker="o", fill="full")
     for i, ((row, value), interval) in enumerate(zip(shown, ends, strict=True)):

@@ -224,25 +224,24 @@ def draw_boxes(axes: Axes, corners: Any, label: str, **settings: Any) -> None:
 
 
 def draw_dot(
-    axes: Axes, row: int, value: float, ends: Sequence[float | None], label: tuple[str, str], style: Style,
+    axes: Axes, row: int, value: float, ends: tuple[float, float] | None, label: tuple[str, str], style: Style,
     *, hollow: bool = False,
 ) -> None:  # fmt: skip
-    """Draw a value as a dot in a row of the axes, and its interval as a line if both ends are known.
+    """Draw a value as a dot in a row of the axes, and its interval, if there is one, as a line.
 
     Args:
         axes: axes with rows from `name_rows`.
         row: index of the row.
         value: x position of the dot.
-        ends: both ends of the interval; None for an unknown end.
+        ends: both ends of the interval; None without one.
         label: name of the row, and name of the value; both, joined by `/`, become the matplotlib label of the dot. The
             label of the line is the name of the row and `interval`, joined by `/`.
         style: style of the dot.
         hollow: whether the dot is white inside.
     """
     who, what = label
-    low, high = ends
-    if low is not None and high is not None:
-        draw_segments(axes, [[(low, row), (high, row)]], f"{who}/interval", colors=style.colour, linewidths=1.1)
+    if ends is not None:
+        draw_segments(axes, [[(end, row) for end in ends]], f"{who}/interval", colors=style.colour, linewidths=1.1)
     axes.plot([value], [row], label=f"{who}/{what}", zorder=2, **dot_settings(style, hollow=hollow))
 
 
@@ -280,9 +279,9 @@ def dot_settings(style: Style, size: float = MARKER_SIZE, *, hollow: bool = Fals
     return {"linestyle": "none", **marker_settings(style, size), **inside}
 
 
-def difference_axis(axes: Axes, values: Sequence[float | None], most: int = 5, *, percent: bool) -> None:
-    """Set up an x axis for differences: its range contains 0 and all known values, and a vertical line marks 0."""
-    axes.set_xlim(*padded_limits([0.0, *(value for value in values if value is not None)]))
+def difference_axis(axes: Axes, values: Sequence[float], most: int = 5, *, percent: bool) -> None:
+    """Set up an x axis for differences: its range contains 0 and all values, and a vertical line marks 0."""
+    axes.set_xlim(*padded_limits([0.0, *values]))
     set_ticks(axes.xaxis, most, percent=percent)
     axes.grid(axis="x")
     draw_zero_line(axes)

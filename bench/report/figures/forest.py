@@ -110,8 +110,8 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
     best_label = shorten_name(best.key.label, 20)
     axes.set_title(f"{with_arrow(name)} minus that of {best_label}{', points' * metric.is_fraction}", loc="left")
     axes.set_xlabel("\u2190 worse      better \u2192" if metric.higher_is_better else "\u2190 better      worse \u2192")
-    ends = [end for pair in pairs.values() for end in (pair.difference, pair.fixed.low, pair.fixed.high)]
-    difference_axis(axes, ends, percent=metric.is_fraction)
+    all_ends = [end for pair in pairs.values() for end in (pair.difference, *(pair.fixed.ends or ()))]
+    difference_axis(axes, all_ends, percent=metric.is_fraction)
     for i, line in enumerate(column):
         label, pair, style = line.key.label, pairs.get(line.key), line.style._replace(fill="full")
         if line.key == best.key:
@@ -120,8 +120,8 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
         elif pair is None:
             write_beside(axes, i, line.status if not line.ok_rows else "no test", color=MUTED)
         else:
-            low, high, is_tie = pair.fixed.low, pair.fixed.high, pair.winner(alpha) is None
-            draw_dot(axes, i, pair.difference, (low, high), (label, "difference"), style, hollow=is_tie)
+            ends, is_tie = pair.fixed.ends, pair.winner(alpha) is None
+            draw_dot(axes, i, pair.difference, ends, (label, "difference"), style, hollow=is_tie)
             words = f"{'≈ ' * is_tie}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}"
-            interval = "" if low is None or high is None else f" ({interval_text(metric, low, high)})"
+            interval = f" ({interval_text(metric, *ends)})" if ends else ""
             write_beside(axes, i, words + interval)

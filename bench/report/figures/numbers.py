@@ -30,11 +30,12 @@ class Histogram(NamedTuple):
     """(s, b): shares of wrong answers."""
 
 
-def compute_histogram(records: Sequence[QuestionRecords], bins: int = HISTOGRAM_BINS) -> Histogram:
+def compute_histogram(records: Sequence[QuestionRecords]) -> Histogram:
     """Return, for each seed, the shares of right and of wrong answers in equal-width bins of confidence.
 
     The shares of one seed, right and wrong together, sum to 1.
     """
+    bins = HISTOGRAM_BINS
     right, wrong = np.zeros((len(records), bins)), np.zeros((len(records), bins))
     for s, run in enumerate(records):
         group = bin_of(run.confidence, bins)
@@ -55,10 +56,10 @@ class RiskCurve(NamedTuple):
     """(k,): share of mistakes if all right answers were ranked first."""
 
 
-def risk_curve(records: Sequence[QuestionRecords], points: int = CURVE_POINTS) -> RiskCurve:
-    """Return the risk-coverage curves of the seeds, at up to `points` coverages."""
+def risk_curve(records: Sequence[QuestionRecords]) -> RiskCurve:
+    """Return the risk-coverage curves of the seeds, at up to `CURVE_POINTS` coverages."""
     n = records[0].correct.size
-    k = np.unique(np.linspace(1, n, min(points, n)).round())
+    k = np.unique(np.linspace(1, n, min(CURVE_POINTS, n)).round())
     coverage, risk = k / n, []
     for run in records:
         _, group, size = np.unique(-run.ranking_values, return_inverse=True, return_counts=True)
@@ -70,14 +71,13 @@ def risk_curve(records: Sequence[QuestionRecords], points: int = CURVE_POINTS) -
     return RiskCurve(coverage, np.stack(risk), np.maximum(0.0, k - right) / k)
 
 
-def bin_boxes(heights: FloatArray, base: float = 0.0) -> FloatArray:
+def bin_boxes(heights: FloatArray) -> FloatArray:
     """Return rectangles (k, 4) for the bars of a histogram over [0, 1]: left, bottom, right and top of each bar.
 
     Args:
         heights: shape (b,), heights of the bars over b equal bins; bars of height 0 are left out.
-        base: y at which bars begin.
     """
     edges = np.arange(heights.size + 1) / heights.size
-    boxes = np.column_stack([edges[:-1], np.full(heights.size, base), edges[1:], base + heights])
+    boxes = np.column_stack([edges[:-1], np.zeros(heights.size), edges[1:], heights])
     filled: FloatArray = boxes[heights != 0]
     return filled

@@ -51,7 +51,7 @@ def differences_of_variants(data: Variants) -> Figure:
         metric, diffs = METRICS[name], [row.difference for row in shown if row.difference is not None]
         here.set_label(name)
         here.set_title(f"{with_arrow(name)}, difference", loc="left")
-        ends = [end for diff in diffs for end in (diff.value, diff.low, diff.high)]
+        ends = [end for diff in diffs for end in (diff.value, *(diff.ends or ()))]
         difference_axis(here, ends, 4, percent=metric.is_fraction)
         name_rows(here, names)
         for i, row in enumerate(shown):
@@ -59,8 +59,8 @@ def differences_of_variants(data: Variants) -> Figure:
             if diff is None:
                 write_beside(here, i, "undefined")
                 continue
-            ci = "" if diff.low is None or diff.high is None else f" ({interval_text(metric, diff.low, diff.high)})"
+            ci = f" ({interval_text(metric, *diff.ends)})" if diff.ends else ""
             write_beside(here, i, f"{signed(metric, diff.value)}{ci}")
             decided = row.p_corrected is not None and row.p_corrected < _ALPHA
-            draw_dot(here, i, diff.value, (diff.low, diff.high), (row.variant, "difference"), style, hollow=not decided)
+            draw_dot(here, i, diff.value, diff.ends, (row.variant, "difference"), style, hollow=not decided)
     return figure

@@ -30,7 +30,6 @@ from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import has_matrix, win_matrix
 from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.tables.model import Table
-from bench.report.text import plain
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
@@ -74,22 +73,16 @@ def write_figures(
         Paths of the files, in the order in which they were written.
 
     Raises:
-        UserError: no table has a number, two tables are of one model, task, budget and training corpus, a format is
-            unknown, or the folder can't be written.
+        UserError: no table has a number, two tables are of one model, task, budget and training corpus, or the
+            folder can't be written.
     """
-    unknown = [kind for kind in formats if kind not in FORMATS]
-    if unknown or not formats:
-        got = ", ".join(map(plain, unknown)) or "none"
-        raise UserError(f"unknown figure format {got!r}; expected some of {', '.join(FORMATS)}")
     by_setting: dict[tuple[int, str], list[Table]] = {}
     for table in tables:
         by_setting.setdefault((tuning_budget(table.rows[0]), common_corpus(table.rows)), []).append(table)
     for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_setting)
     ensure_writable(out)
-    records: dict[
-        tuple[object, ...], QuestionRecords
-    ] = {}  # by the fields that name a row's file, as rows can't be hashed
+    records: dict[tuple[object, ...], QuestionRecords] = {}  # by what names a row's file, as rows can't be hashed
 
     def remembered(row: ResultRow) -> QuestionRecords:
         """Return the answers and confidences of a result, from memory if they were read before.

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from bench.report.analysis import Analysis
-from bench.report.guard.compute import compute_guards, guards_of
 from bench.report.guard.figure import figures_of
-from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
+from bench.report.guard.model import GuardedTable
 from bench.report.guard.views import views
-from bench.report.selection import GuardRequest
 
 
 def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
@@ -15,8 +13,3 @@ def build_analysis(tables: Sequence[GuardedTable]) -> Analysis:
     return Analysis(
         "guard", views(tables), lambda: dict(figures_of(tables)), formats=("csv", "json"), figure_formats=("svg",)
     )
-
-
-__all__ = [
-    "GuardRequest", "GuardedCell", "GuardedLine", "GuardedTable", "build_analysis", "compute_guards", "guards_of",
-]  # fmt: skip

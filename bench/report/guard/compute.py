@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bench import registry
@@ -119,7 +120,8 @@ class _GuardBuilder:
         calibration_rows: Sequence[ResultRow],
         records: Callable[[ResultRow], QuestionRecords] | None,
     ) -> None:
-        self.request, self.task, self.records = request, request.calibrate_on, records
+        self.request, self.task = request, request.calibrate_on
+        self.records = records or partial(files.records_of, results=request.results)
         self.calibration_rows = calibration_rows
         """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
         self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
@@ -133,9 +135,8 @@ class _GuardBuilder:
             missing = missing if pairs else ["; ".join(line.reasons) or "was not run"]
             seeds = () if missing else (self._cell(row, other) for row, other in pairs if not isinstance(other, str))
             lines.append(GuardedLine(line, tuple(seeds), missing[0] if missing else ""))
-        lines.sort(
-            key=lambda line: (not line.passed_seeds, not line.seeds, -line.coverage)
-        )  # stable: then the table's order
+        # a stable sort: then in the table's order
+        lines.sort(key=lambda line: (not line.passed_seeds, not line.seeds, -line.coverage))
         cell = next((line.seeds[0] for line in lines if line.seeds), None)
         if cell is None:
             reasons = "; ".join(f"{line.line.key.label}: {line.reason}" for line in lines[:3])
@@ -187,7 +188,7 @@ class _GuardBuilder:
         return GuardedTable(request, table, tuple(lines), limits, source, self.task or table.task, tuple(remarks))
 
     def _cell(self, row: ResultRow, other: ResultRow | None) -> GuardedCell:
-        records = self._records(row)
+        records = self.records(row)
         if other is None:
             share = self.request.share
             mask = held_out_mask(records.id, share=share, seed=self.request.split_seed)
@@ -201,7 +202,7 @@ class _GuardBuilder:
                 )
             calibration, rest = answers_of(records, mask), answers_of(records, ~mask)
         else:
-            source = self._records(other)
+            source = self.records(other)
             shared = set(records.id) & set(source.id)
             if not shared:
                 texts, other_texts = self._texts(row), self._texts(other)
@@ -220,11 +221,6 @@ class _GuardBuilder:
         thresholds = grid(rest.values, len(calibration.values), risk=risk, level=level, floor=floor)
         fitted = guard(thresholds, *calibration, risk=risk, level=level)
         return GuardedCell(row, self.request, fitted, calibration, rest, is_score)
-
-    def _records(self, row: ResultRow) -> QuestionRecords:
-        if self.records is not None:
-            return self.records(row)
-        return files.read_records(files.stored_path(row, self.request.results))
 
     # --- another task -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
-from bench.report.text import count, percent, range_text
+from bench.report.text import count, percent, range_text, two_digits
 
 _ROUNDING = 1e-6
 
@@ -62,10 +62,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
     )
     if passed:
         best, done = passed[0], passed[0].passed_seeds
-        kind, start = (
-            "score" if done[0].is_score else "confidence",
-            range_text([c.threshold for c in done], format_threshold),
-        )
+        kind = "score" if done[0].is_score else "confidence"
+        start = range_text([c.threshold for c in done], format_threshold)
         yield (
             f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
             f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1 and not guards.table.is_audit)}."
@@ -105,14 +103,9 @@ def why_failed(seed: GuardedCell) -> str:
         return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
     return (
         f"{reason}; with that share of mistakes {format_share(seed.request.risk)} takes about"
-        f" {_two_digits(seed.answers_needed):,} calibration answers,"
+        f" {two_digits(seed.answers_needed):,} calibration answers,"
         f" of which there are {len(seed.calibration.values):,}"
     )
-
-
-def _two_digits(n: int) -> int:
-    """Round an integer to two significant digits."""
-    return int(float(f"{n:.1e}"))
 
 
 def describe_needs(guards: GuardedTable) -> Iterator[str]:
@@ -121,7 +114,7 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
         if sizes := [seed.answers_needed for seed in failing if seed.answers_needed is not None]:
-            too_few.append(f"{label} ({range_text(map(_two_digits, sizes), count)})")
+            too_few.append(f"{label} ({range_text(map(two_digits, sizes), count)})")
         elif failing:
             (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:

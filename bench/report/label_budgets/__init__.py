@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from bench.report.analysis import Analysis, file_stem
 from bench.report.label_budgets.figure import small_multiples
-from bench.report.label_budgets.verdict import verdict
 from bench.report.label_budgets.views import PaperCount, read_counts, views
 from bench.stats.label_budgets import LabelCurves
+
+__all__ = ["build_analysis", "read_counts"]
 
 
 def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Analysis:
@@ -21,6 +22,3 @@ def build_analysis(curves: LabelCurves, published: Sequence[PaperCount]) -> Anal
     """
     stem = file_stem(curves.study.model, "labels", curves.study.task)
     return Analysis(stem, views(curves, published), lambda: {stem: small_multiples(curves)})
-
-
-__all__ = ["PaperCount", "build_analysis", "read_counts", "small_multiples", "verdict"]

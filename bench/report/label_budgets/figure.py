@@ -62,7 +62,7 @@ def small_multiples(curves: LabelCurves) -> Figure:
             # all panels share the y limits; bands that are far wider than the curves are clipped
             points = _defined_points(point for point in curves.points if point.metric == metric)
             trained = [estimate for point, estimate in points if point.method not in study.untrained]
-            bands = [end for estimate in trained for end in (estimate.low, estimate.high) if end is not None]
+            bands = [end for estimate in trained for end in estimate.ends or ()]
             values = [estimate.value for _, estimate in points]
             low, high = min(values, default=0.0), max(values, default=1.0)
             margin = 0.05 * (high - low) or 0.01
@@ -116,7 +116,7 @@ def _curve(axes: Axes, points: Sequence[Point], style: Style, ahead: set[int]) -
     `ahead` holds the numbers of labels with which the method beats every untrained one; the dots there are filled.
     """
     defined = _defined_points(points)
-    intervals = [(p.size, e.low, e.high) for p, e in defined if e.low is not None and e.high is not None]
+    intervals = [(p.size, *e.ends) for p, e in defined if e.ends]
     if len(intervals) > 1:
         sizes, low, high = zip(*intervals, strict=True)
         axes.fill_between(

@@ -79,7 +79,7 @@ def _numbers(curves: LabelCurves, metric: str) -> Grid:
             else:
                 if point.draws < total:
                     notes.insert(0, f"mean of {point.draws} of {total} draws, the others have no number")
-                text = with_half(metric, point.estimate.value, point.estimate.low, point.estimate.high)
+                text = with_half(metric, point.estimate.value, point.estimate.ends)
                 cells.append(Cell(text, mark=AHEAD * ((name, size) in ahead), notes=tuple(map(plain, notes))))
         note = _label_limit(curves, name) if name in study.trained else ()
         rows.append(GridRow([Cell(plain(name), notes=note), *cells], begins_block=k == len(study.trained) > 0))

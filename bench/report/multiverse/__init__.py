@@ -6,10 +6,8 @@ A claim is a significant difference between two methods. The choices need no for
 from collections.abc import Collection
 
 from bench.report.analysis import Analysis, file_stem
-from bench.report.multiverse.compute import compute_multiverse
 from bench.report.multiverse.figure import plot_claims, plot_ranks
-from bench.report.multiverse.model import Multiverse, PairOutcome, RankDistribution, Universe
-from bench.report.multiverse.verdict import verdict
+from bench.report.multiverse.model import Multiverse
 from bench.report.multiverse.views import views
 
 
@@ -27,16 +25,3 @@ def build_analysis(multiverse: Multiverse, methods: Collection[str] = ()) -> Ana
         lambda: {f"{stem}--places": plot_ranks(multiverse), f"{stem}--claims": plot_claims(multiverse)},
         printed=views(multiverse, methods),
     )
-
-
-__all__ = [
-    "Multiverse",
-    "PairOutcome",
-    "RankDistribution",
-    "Universe",
-    "build_analysis",
-    "compute_multiverse",
-    "plot_claims",
-    "plot_ranks",
-    "verdict",
-]

@@ -18,7 +18,7 @@ from bench.api import FloatArray, UserError
 from bench.metrics.validation import normalised_ranks
 from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import join, plain, setting_text
-from bench.results.files import base_of, path_of, read_records, recalibration_of, stored_path
+from bench.results.files import base_of, path_of, recalibration_of, records_of
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
@@ -197,7 +197,7 @@ def build_result_sets(
     result_sets: list[ResultSet] = []
     for key in sorted(cells, key=lambda key: (key[0] != reference, key[1] != NONE, key)):
         by_method = {name: cells[key][name] for name in methods if name in cells[key]}
-        records = {name: read_records(stored_path(row, folder)).by_id() for name, row in by_method.items()}
+        records = {name: records_of(row, folder).by_id() for name, row in by_method.items()}
         by_labels: dict[tuple[object, ...], list[str]] = defaultdict(list)
         for name, answers in records.items():
             by_labels[tuple(answers.id), tuple(answers.subject), answers.correct.tobytes()].append(name)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.data.confidence_files import Sheet
-from bench.report import guard
 from bench.report.analysis import Analysis, file_stem
 from bench.report.analysis import write as write_files
 from bench.report.audit import AuditTables, audit, gate_sentence, views_of
 from bench.report.figures import reliability
+from bench.report.guard import build_analysis
+from bench.report.guard.compute import guards_of
 from bench.report.notebook.results import Results, Say
 from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, Selection
@@ -89,12 +90,12 @@ class Audit(Results):
         """Return the reliability diagrams of each group and recalibration, by the name of their file."""
         diagrams: dict[str, Figure | None] = {}
         for table in self.tables:
-            for part in {line.part for line in table.lines}:
+            for part in {line.key.recalibration for line in table.lines}:
                 names = [STEM, *[table.model] * (len(self.tables) > 1), *[part] * bool(part), "reliability"]
-                shown = table.with_lines([line.key for line in table.lines if line.part == part])
+                shown = table.with_lines([line.key for line in table.lines if line.key.recalibration == part])
                 diagrams[file_stem(*names)] = reliability([shown], self._records)
         return diagrams
 
     def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
         request = GuardRequest(risk=risk, level=level)
-        return guard.build_analysis(guard.guards_of(self.tables, request, records=self._records))
+        return build_analysis(guards_of(self.tables, request, records=self._records))

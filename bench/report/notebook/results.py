@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from bench.api import UserError
 from bench.api.options import from_keywords
 from bench.report import recomputed, write
+from bench.report.figures.figure_data import RecordsOf
 from bench.report.notebook import frames
 from bench.report.notebook.figures import Figures, Names
 from bench.report.notebook.shown import Page, Sentences, ShownTable
-from bench.report.selection import Layout, ReportRequest, Selection, View
-from bench.report.tables import build, comparison, published
+from bench.report.selection import ReportRequest, Selection, View
+from bench.report.tables import comparison
 from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.choice import apply_selection, refuse_unknown_metrics
 from bench.report.tables.model import Table
-from bench.report.tables.request import tables_of
+from bench.report.tables.request import tables_of, views_of
 from bench.report.text import join
 from bench.report.verdict import verdict_of
 from bench.results import cells, files, question_texts
-from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Results:
     """Files that the run has written; empty for results that were loaded from a folder."""
     whole: tuple[Table, ...] = field(default=(), repr=False)
     """Tables with all methods, before a selection of methods. Marks, ranks and tests take all methods into account."""
-    records: Callable[[ResultRow], QuestionRecords] | None = field(default=None, repr=False)
+    records: RecordsOf | None = field(default=None, repr=False)
     """Returns the values per question of a result; None for those of Parquet files in the results folder."""
 
     @classmethod
@@ -186,13 +186,7 @@ class Results:
             if getattr(view, name) != getattr(self.selection, name):
                 raise UserError(f"table(): {name} is chosen when results are loaded: load_results(..., {name}=...)")
         refuse_unknown_metrics(view)
-        if view.compare is not None:
-            return ShownTable(comparison.build(self._chosen(replace(view, methods=())), view.compare))
-        tables = self._chosen(view)
-        if view.against:
-            tables = build.add_published(tables, published.read(self.folder))
-        views = build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
-        return ShownTable(views)
+        return ShownTable(views_of(self._chosen(view if view.compare is None else replace(view, methods=())), view))
 
     def verdict(self) -> Sentences:
         """Return a text for each table: the model and task, and which methods are best by the tests.
@@ -244,7 +238,6 @@ class Results:
             raise UserError("there are no results: the run was a dry one; run it again without dry_run=True")
         return apply_selection(self.whole, selection)
 
-    def _records(self, row: ResultRow) -> QuestionRecords:
-        if self.records is not None:
-            return self.records(row)
-        return files.read_records(files.stored_path(row, self.folder))
+    @property
+    def _records(self) -> RecordsOf:
+        return self.records or functools.partial(files.records_of, results=self.folder)

@@ -25,9 +25,8 @@ from typing import Any
 
 from bench.metrics import METRICS, Metric
 from bench.report import training
-from bench.report.averages import mean_of
 from bench.report.tables.model import Line, MetricValue
-from bench.report.text import Footnotes, count, p_text, plain, value_text
+from bench.report.text import Footnotes, count, mean_of, p_text, plain, value_text
 from bench.report.verdict.phrases import compact_count, n_labels
 
 DIGITS = 6
@@ -58,12 +57,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
     }
     if line.status != "ok":
         return data
-    first, labels_seen, seconds, labels = (
-        line.ok_rows[0],
-        line.ok_rows[0].labels_seen,
-        mean_of(line.seconds),
-        n_labels(line),
-    )
+    first, seconds, labels = line.ok_rows[0], mean_of(line.seconds), n_labels(line)
     amounts = {"tokens": mean_of(line.tokens), "generated": mean_of(line.generated), "parameters": first.n_parameters}
     costs = {} if line.n is None else {"n": count(line.n)}
     costs["seeds"] = str(line.n_runs) if len(line.seeds) == line.n_runs else f"{len(line.seeds)} of {line.n_runs}"
@@ -73,7 +67,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
     if seconds is not None:
         costs["seconds"] = "< 0.1" if seconds < _SHORT else f"{seconds:,.1f}"
     data |= {
-        "labels": [labels_seen.train, labels_seen.validation, labels_seen.gold],
+        "labels": [first.labels_seen.train, first.labels_seen.validation, first.labels_seen.gold],
         "trained_on": None if first.train_on is None else plain(first.train_on),
         "parameters": first.n_parameters,
         **{name: n if n is None else round(n) for name, n in amounts.items() if name != "parameters"},

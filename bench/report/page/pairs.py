@@ -92,12 +92,12 @@ def best_columns(table: Table) -> dict[str, int]:
 
 def _pair_texts(pair: Pair) -> list[str]:
     """Return four texts: difference, interval, corrected p value, and a key of `VERDICTS` for the first method."""
-    metric, low, high, p = METRICS[pair.metric], pair.fixed.low, pair.fixed.high, pair.p_corrected
+    metric, ends, p = METRICS[pair.metric], pair.fixed.ends, pair.p_corrected
     winner = None if p is None else pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
     return [
         "+" * (pair.difference > ROUNDING) + precise(metric, pair.difference),
-        EN_DASH if low is None or high is None else interval_text(metric, low, high),
+        interval_text(metric, *ends) if ends else EN_DASH,
         EN_DASH if p is None else p_text(p),
         "" if p is None else verdict,
     ]

@@ -130,7 +130,7 @@ def payload(
     labels = distinguishing_labels([table.rows for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(block_name, blocks))
-    parts = sorted({line.part for line in methods})
+    parts = sorted({line.key.recalibration for line in methods})
     costs = [line["costs"] for block in blocks for line in block["lines"] if line["status"] == "ok"]
     values = {name: {line.get(name) for line in costs} for name in _COSTS}  # shown only if they differ: n, seeds, group
     codes = [row.provenance.get("code") for row in rows]  # provenance comes from a file, which may hold anything
@@ -149,7 +149,7 @@ def payload(
                 "name": line.method,
                 "colour": line.style.colour,
                 "group": line.group,
-                "part": parts.index(line.part),
+                "part": parts.index(line.key.recalibration),
                 "needs": registry.resources_of(base_of(line.key.method)),
             }
             for line in methods
@@ -256,9 +256,13 @@ class _Page:
         methods_run = {line.key.method for line in table.lines}
         recalibrations = {line.key.recalibration for line in table.lines}
         ordered: list[Line | int] = []
-        for part in sorted({line.part for line in self.methods if line.key.recalibration in recalibrations}):
-            ordered += [line for line in table.lines if line.part == part]
-            ordered += [i for i, m in enumerate(self.methods) if m.key.method not in methods_run and m.part == part]
+        for part in sorted(
+            {line.key.recalibration for line in self.methods if line.key.recalibration in recalibrations}
+        ):
+            ordered += [line for line in table.lines if line.key.recalibration == part]
+            ordered += [
+                i for i, m in enumerate(self.methods) if m.key.method not in methods_run and m.key.recalibration == part
+            ]
         return ordered
 
 

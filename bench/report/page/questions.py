@@ -176,11 +176,8 @@ def select_questions(
     if not with_results:
         return None
     shown = with_results[0] if base is None else records[base][0]
-    correct, ref, answers = (
-        shown.correct,
-        _by_id(shown, shown.correct),
-        dict(zip(shown.id, shown.answer, strict=True)),
-    )
+    correct, ref = shown.correct, _by_id(shown, shown.correct)
+    answers = dict(zip(shown.id, shown.answer, strict=True))
     # mean confidence over seeds, (lines, n); NaN where a line doesn't have the question
     seeds = [[_by_id(run, run.confidence) for run in runs] or [{}] for runs in records]
     confidence = np.array([np.mean([[run.get(key, np.nan) for key in ref] for run in runs], axis=0) for runs in seeds])

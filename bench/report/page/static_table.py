@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report.averages import mean_of
 from bench.report.competition import ranked_by
 from bench.report.page.elements import Element, el, html, table
 from bench.report.page.pictures import Pictures
 from bench.report.tables.legend import LEADS
-from bench.report.text import ARROWS, EN_DASH, count
+from bench.report.text import ARROWS, EN_DASH, count, mean_of
 
 _FIGURE_SPACE = "\u2007"
 _FEW = 4

@@ -59,7 +59,7 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
     better = {True: "more is better", False: "less is better", None: "neither more nor less is better"}
     about = _BRIER if name == "brier" else f"Methods are judged by {label}: {better[metric.higher_is_better]}."
     unit = f" (points of {metric.label})" if metric.is_fraction else " (nats)"
-    summary = summary_of(full).rows
+    summary = summary_of(full)
     rows = []
     for row in summary:
         texts = {what: words if (text := getattr(row, what)) == EN_DASH else text for what, words in _MISSING.items()}

@@ -17,7 +17,6 @@ from bench import registry
 from bench.metrics import METRICS
 from bench.metrics.summary import Average, MetricSummary
 from bench.report import style, training
-from bench.report.averages import mean_of
 from bench.report.competition import NEEDS_ORDER, displayed_value, find_best
 from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
@@ -29,7 +28,7 @@ from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, join, omitted_subjects, plain
+from bench.report.text import REASON_LENGTH, join, mean_of, omitted_subjects, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
 

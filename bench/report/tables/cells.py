@@ -49,8 +49,8 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
     """Yield each line (method) and whether it begins a new block; lines of one are recalibrated alike."""
     before = None
     for line in lines:
-        yield line, before not in {None, line.part}
-        before = line.part
+        yield line, before not in {None, line.key.recalibration}
+        before = line.key.recalibration
 
 
 def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:

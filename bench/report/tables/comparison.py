@@ -35,7 +35,6 @@ _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
 """Verdict on a pair if the better method has no rank by this metric, because its AUROC is not above chance."""
 _ALPHA = 0.05
-_TWO = 2
 
 
 def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
@@ -55,7 +54,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
         if name not in known:
             hint = did_you_mean(name, known)
             raise UserError(f"--compare: no result of method {name!r}; there are {join(known)}.{hint}")
-    if len(set(names)) < _TWO or len(set(names)) < len(names):
+    if len(set(names)) <= 1 or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {join(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
         # `--metrics all` stands for all metrics that have a test

@@ -8,11 +8,10 @@ from typing import Any
 
 from bench.metrics import METRICS
 from bench.report import training
-from bench.report.averages import mean_of
 from bench.report.competition import displayed_value, ranked_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import COLUMNS, Line, Table
-from bench.report.text import plain
+from bench.report.text import mean_of, plain
 from bench.report.verdict import verdict_of
 from bench.stats import TESTED, Interval
 

@@ -145,12 +145,12 @@ def overview_grid(tables: Sequence[Table]) -> Grid:
     summary = summary_of(tables)
     rows = [
         GridRow([*map(Cell, (row.task, str(row.models), row.leads, row.sure, row.by, row.orders, row.cost))])
-        for row in summary.rows
+        for row in summary
     ]
     labels = ("benchmark", "models", "leads", "sure", "by", "orders answers best", "tokens per answer")
     columns = tuple(Column(label, is_left=label != "models") for label in labels)
-    several, costs = [_MODELS] * any(row.models > 1 for row in summary.rows), [_COST]
+    several, costs = [_MODELS] * any(row.models > 1 for row in summary), [_COST]
     if tables[0].is_audit:
         columns, rows, costs = columns[:-1], [row._replace(cells=row.cells[:-1]) for row in rows], []
-    title = f"Who leads, by {metric_name(ranked_by(summary.metric))}"
+    title = f"Who leads, by {metric_name(ranked_by(tables[0].headline))}"
     return Grid((title,), columns, tuple(rows), (_LEADS, *several, _BY, *costs), is_folded=True)

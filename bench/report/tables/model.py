@@ -14,13 +14,12 @@ from typing import Any, Literal
 
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
-from bench.report.averages import mean_of
 from bench.report.competition import Best, Competition, badness, displayed_value, rank, ranked_by
 from bench.report.grouping import Key
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
 from bench.report.tables.published import Published
-from bench.report.text import plain
+from bench.report.text import mean_of, plain
 from bench.results.row import LabelsSeen, ResultRow, Status, Training
 from bench.stats import Estimate, Overconfidence
 
@@ -116,11 +115,6 @@ class Line:
     def variant(self) -> str:
         """Settings in which this line of the table differs from its other lines, as printable text; usually empty."""
         return plain(self.key.variant)
-
-    @property
-    def part(self) -> str:
-        """Block of the table in which the method stands: its recalibration."""
-        return self.key.recalibration
 
     @cached_property
     def ok_rows(self) -> tuple[ResultRow, ...]:
@@ -358,7 +352,7 @@ class Table:
 
         def place(line: Line) -> tuple[str, bool, float, tuple[str, int, str, str]]:
             value = line.badness(metric)
-            return line.part, value is None, value or 0.0, line.place
+            return line.key.recalibration, value is None, value or 0.0, line.place
 
         return replace(self, headline=metric, lines=tuple(sorted(self.lines, key=place)))
 

@@ -15,7 +15,7 @@ from bench.report.tables import comparison
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Line, Table
 from bench.report.text import count
-from bench.results.files import read_records, stored_path
+from bench.results.files import records_of
 from bench.results.question_records import QuestionRecords
 from bench.results.row import AFTER_TRACES
 from bench.stats.holm import with_holm
@@ -50,8 +50,7 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
     """Compare the methods of `lines`, each of which is there with traces and without."""
     methods = list(dict.fromkeys(key.method for key in lines))
     runs: dict[Key, list[QuestionRecords]] = {
-        key: [read_records(stored_path(row, results).with_suffix(".parquet")).by_id() for row in line.ok_rows]
-        for key, line in lines.items()
+        key: [records_of(row, results).by_id() for row in line.ok_rows] for key, line in lines.items()
     }
     for name in (_WITH, _WITHOUT):  # sure of every answer, so that the accuracy is the share of right ones
         first, key = Key(methods[0], name), Key("answers", name)

@@ -45,13 +45,20 @@ def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lam
     if view.stats and view.layout == Layout.MODELS:
         raise UserError("--layout models has no room for --stats; leave out one of them")
     tables = tables_of(view, cache, say)
+    views = views_of(tables, view)
+    if view.compare is not None:
+        return views
+    paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
+    return replace(views, grids=[*views.grids, *paired])
+
+
+def views_of(tables: Sequence[Table], view: View) -> TableViews:
+    """Lay out tables as a request says: compared by pairs, beside the paper's numbers, by method or by model."""
     if view.compare is not None:
         return comparison.build(tables, view.compare)
     if view.against:
         tables = build.add_published(tables, published.read(view.results))
-    views = build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
-    paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
-    return replace(views, grids=[*views.grids, *paired])
+    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
 
 
 def tables_of(

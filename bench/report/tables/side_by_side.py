@@ -74,7 +74,13 @@ def _pair_grid(tables: Sequence[Table]) -> Grid:
         """Return the sort key of a method: its block, then its mean over the models; missing values come last."""
         entries = zip(lines[line.key], tables, strict=True)
         values = [value for entry, table in entries if entry and (value := entry.badness(table.headline)) is not None]
-        return line.part, len(values) < len(tables), not values, sum(values) / max(len(values), 1), line.place
+        return (
+            line.key.recalibration,
+            len(values) < len(tables),
+            not values,
+            sum(values) / max(len(values), 1),
+            line.place,
+        )
 
     rows: list[GridRow] = []
     first_lines = (next(line for line in entries if line) for entries in lines.values())

@@ -5,10 +5,8 @@ heat maps.
 """
 
 from bench.report.analysis import Analysis, file_stem
-from bench.report.transfer.compute import compute_matrix
 from bench.report.transfer.figure import heat_map
-from bench.report.transfer.model import METRICS_SHOWN, Matrix, MatrixEntry, Price, WorstCell
-from bench.report.transfer.verdict import verdict
+from bench.report.transfer.model import METRICS_SHOWN, Matrix
 from bench.report.transfer.views import views
 
 
@@ -20,16 +18,3 @@ def build_analysis(matrix: Matrix) -> Analysis:
     stem = file_stem(matrix.about.model, "transfer")
     metrics = [metric for metric in METRICS_SHOWN if any(entry.metric == metric for entry in matrix.entries)]
     return Analysis(stem, views(matrix), lambda: {f"{stem}--{metric}": heat_map(matrix, metric) for metric in metrics})
-
-
-__all__ = [
-    "METRICS_SHOWN",
-    "Matrix",
-    "MatrixEntry",
-    "Price",
-    "WorstCell",
-    "build_analysis",
-    "compute_matrix",
-    "heat_map",
-    "verdict",
-]

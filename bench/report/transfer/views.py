@@ -108,7 +108,7 @@ def format_price(metric: str, points: float, interval: Interval) -> str:
 
 def format_value(metric: str, entry: MatrixEntry | WorstCell | Baseline) -> str:
     """Format the value of a metric in a cell, with half the width of its interval."""
-    return with_half(metric, entry.value, entry.interval.low, entry.interval.high)
+    return with_half(metric, entry.value, entry.interval.ends)
 
 
 def _prices(matrix: Matrix, metric: str, test: str, *, is_novelty: bool) -> Grid:

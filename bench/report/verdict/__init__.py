@@ -4,8 +4,7 @@ Every claim follows from the tests between pairs of methods. Example: `verdict_o
 score: ccps (8.2), significantly better than each of the 9 other ranked methods, 1.2 points …`
 """
 
-from bench.report.verdict.judgement import State
-from bench.report.verdict.summary import BenchmarkSummary, SummaryRow, summary_of
-from bench.report.verdict.verdicts import ShortVerdict, Verdict, verdict_of
+from bench.report.verdict.summary import summary_of
+from bench.report.verdict.verdicts import verdict_of
 
-__all__ = ["BenchmarkSummary", "ShortVerdict", "State", "SummaryRow", "Verdict", "summary_of", "verdict_of"]
+__all__ = ["summary_of", "verdict_of"]

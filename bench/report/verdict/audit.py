@@ -8,7 +8,7 @@ from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, CHANCE, SEVERAL
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, metric_name, percent, precise
-from bench.report.verdict.phrases import label, name_first_few, with_value
+from bench.report.verdict.phrases import name_first_few, with_value
 from bench.stats.overconfidence import NOT_SHOWN, OVER, TOO_FEW, UNDER, Overconfidence
 
 METRIC = METRICS["brier"]
@@ -37,23 +37,27 @@ def error_ends(line: Line, table: Table) -> tuple[float, float] | None:
 
 def calibration_sentences(table: Table) -> Iterator[str]:
     """Yield the sentences that say which confidences are over- or underconfident on average, and by how much."""
-    known = [(line, off) for line in table.lines if not line.part and (off := table.overconfidence.get(line.key))]
-    if same := [f"{label(line)} ({percent(off.confidence)} %)" for line, off in known if off.distinct == 1]:
+    known = [
+        (line, off)
+        for line in table.lines
+        if not line.key.recalibration and (off := table.overconfidence.get(line.key))
+    ]
+    if same := [f"{line.key.label} ({percent(off.confidence)} %)" for line, off in known if off.distinct == 1]:
         yield f"The same confidence in every answer, so it tells none from another: {name_first_few(same)}."
     for line, off in known if len(known) < SEVERAL else ():
         means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
         if off.least:
-            yield f"{label(line)} is {off.word} by {off_by(off)}: {means}."
+            yield f"{line.key.label} is {off.word} by {off_by(off)}: {means}."
         else:
             why = off.interval.reason or f"off by {off_by(off)}"
-            yield f"{label(line)} is not shown to be over- or underconfident on average: {means} ({why})."
+            yield f"{line.key.label} is not shown to be over- or underconfident on average: {means} ({why})."
         if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, table)):
             yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
     if len(known) < SEVERAL:
         return
     texts = []
     for word in (OVER, UNDER, NOT_SHOWN, TOO_FEW):
-        names = [label(line) + f" by {off_by(off)}" * bool(off.least) for line, off in known if off.word == word]
+        names = [line.key.label + f" by {off_by(off)}" * bool(off.least) for line, off in known if off.word == word]
         texts += [f"{word}{' to be off on average' * (word == NOT_SHOWN)}: {name_first_few(names)}"] if names else []
     text = "; ".join(texts)
     yield f"{text[:1].upper()}{text[1:]}." * bool(text)
@@ -61,18 +65,18 @@ def calibration_sentences(table: Table) -> Iterator[str]:
 
 def order_sentences(table: Table) -> Iterator[str]:
     """Yield the sentences on the order of answers: of a confidence alone, and of those that order them in reverse."""
-    lines = [(line, line.estimate("auroc")) for line in table.lines if not line.part]
+    lines = [(line, line.estimate("auroc")) for line in table.lines if not line.key.recalibration]
     known = [(line, auroc.mean, auroc.ends) for line, auroc in lines if auroc.mean is not None and auroc.ends]
     for line, mean, ends in known if len(lines) < SEVERAL else ():
         orders = "Right answers have the higher confidences" if line.orders_answers else "No order of answers is shown"
         yield f"{orders}: AUROC {percent(mean)} ({interval_text(METRICS['auroc'], *ends)})."
-    if reverse := [label(line) for line, _, ends in known if ends[1] < CHANCE]:
+    if reverse := [line.key.label for line, _, ends in known if ends[1] < CHANCE]:
         yield f"Wrong answers are the surer ones: {name_first_few(reverse)}. Is it the other way round (--uncertainty)?"
 
 
 def recalibrated_sentence(table: Table) -> str:
     """Return the sentence on the best recalibrated confidence; empty without one."""
-    lines = [line for line in table.lines if line.part and line.badness(table.headline) is not None]
+    lines = [line for line in table.lines if line.key.recalibration and line.badness(table.headline) is not None]
     best = min(lines, key=lambda line: line.badness(table.headline) or 0.0, default=None)
     by = f"Best when recalibrated, by {metric_name(table.headline)}"
     return "" if best is None else f"{by}: {with_value(best, table.headline)}; not tested against these."

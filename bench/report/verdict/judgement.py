@@ -147,15 +147,6 @@ def questions_needed(n: int, difference: float, error: float, critical: float) -
     return n * ((critical + _POWER_QUANTILE) * error / abs(difference)) ** 2
 
 
-def two_digits(value: float) -> int:
-    """Round a count to two significant digits.
-
-    >>> two_digits(4347.1), two_digits(97.2), two_digits(996)
-    (4300, 97, 1000)
-    """
-    return int(float(f"{value:.1e}"))
-
-
 def judge_table(table: Table, metric: str | None = None) -> list[Judgement]:
     """Judge the methods of a table by a metric: one judgement for each recalibration, hidden methods included.
 

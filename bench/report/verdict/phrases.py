@@ -16,17 +16,12 @@ _NAMED = 4
 _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 
 
-def label(line: Line) -> str:
-    """Return the name of a method, with its settings if the table has the method with several settings."""
-    return line.key.label
-
-
 def with_value(line: Line, metric: str) -> str:
     """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`, and with failed seeds `2 of 3`."""
     mean = line.estimate(metric).mean
     text = "unknown" if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))
     seeds = f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
-    return f"{label(line)} ({text}{seeds})"
+    return f"{line.key.label} ({text}{seeds})"
 
 
 def join_with_and(texts: Sequence[str]) -> str:

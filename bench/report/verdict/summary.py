@@ -12,47 +12,30 @@ from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
 from bench.report.verdict.judgement import Judgement, judge_table
-from bench.report.verdict.phrases import cost_phrase, label, sort_by_cost
-from bench.report.verdict.verdicts import FEW, ORDER, verdict_of
+from bench.report.verdict.phrases import cost_phrase, sort_by_cost
+from bench.report.verdict.verdicts import FEW, ORDER, ShortVerdict, verdict_of
 
 _NAMED = 3
 """Maximum number of methods that a cell names. In a longer list, a count of the others replaces the last name."""
 
 
-@dataclass(frozen=True)
-class SummaryRow:
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow(ShortVerdict):
     """Summary of one benchmark over the models tested on it, in short texts.
 
-    With only one model, the texts are those of its `ShortVerdict`.
+    With several models, leaders come with the number of models on which they lead: `ccps 4 of 4 (sure 3), pik 1
+    (tied)`. `sure` counts the models on which one method is significantly better than all others. `by` and `cost` are
+    the smallest and the largest over the models.
     """
 
     task: str
     """Name of the benchmark; if the benchmark has several rows, also what distinguishes this row, e.g. the preset."""
     models: int
     """Number of models that were tested on the benchmark."""
-    leads: str
-    """Methods that lead, each with the number of models on which it leads: `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
-    sure: str
-    """Number of models on which one method is significantly better than all others: `3 of 4, 1 on few questions`."""
-    by: str
-    """Lead of the method with the best mean over that with the second-best: smallest and largest lead over models."""
-    orders: str
-    """Methods that order right answers best before wrong ones (AUROC), e.g. `ccps 4 of 4 (sure 3), pik 1 (tied)`."""
-    cost: str
-    """Smallest and largest cost, over the models, of the cheapest leading method."""
 
 
-@dataclass(frozen=True)
-class BenchmarkSummary:
-    """Summary of several benchmarks by one metric."""
-
-    metric: str
-    """Metric that was requested."""
-    rows: tuple[SummaryRow, ...]
-
-
-def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
-    """Return the summary of tables by their headline metric, with a row for each benchmark.
+def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
+    """Return the summary of tables by their headline metric: a row for each benchmark.
 
     Args:
         tables: at least one table from `bench.report.tables.build.build`.
@@ -67,15 +50,14 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""
         corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
-    shown_metric, rows, several = METRICS[ranked_by(metric)], [], len({table.model for table in tables}) > 1
+    rows, several = list[SummaryRow](), len({table.model for table in tables}) > 1
     for (task, *facts), group in by_task.items():
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
         named = [*([group[0].model] if several and len(group) == 1 else []), *differing]
         title = f"{task} ({', '.join(named)})" if named else task
         if len(group) == 1:
-            brief = verdict_of(group[0], metric).brief
-            rows.append(SummaryRow(title, 1, brief.leads, brief.sure, brief.by, brief.orders, brief.cost))
+            rows.append(SummaryRow(task=title, models=1, **vars(verdict_of(group[0], metric).brief)))
             continue
         blocks = [judge_table(table, metric)[0] for table in group]
         decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
@@ -86,19 +68,19 @@ def summary_of(tables: Sequence[Table]) -> BenchmarkSummary:
             models=len({table.model for table in group}),
             leads=_leader_counts(blocks),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-            by=_first_to_last([f"{'+' * (lead > 0)}{precise(shown_metric, lead)}" for lead in leads]),
+            by=_first_to_last([f"{'+' * (lead > 0)}{precise(METRICS[ranked_by(metric)], lead)}" for lead in leads]),
             orders=_leader_counts([judge_table(table, ORDER)[0] for table in group]),
             cost=_first_to_last(list(map(cost_phrase, sort_by_cost([block.cheapest[0] for block in decided])))),
         )
         rows.append(summary)
-    return BenchmarkSummary(metric, tuple(rows))
+    return rows
 
 
 def _leader_counts(blocks: Sequence[Judgement]) -> str:
     """Return in words which methods lead, on how many models, and on how many of these significantly."""
     decided = [block for block in blocks if block.is_decided]
-    sure = Counter(label(block.leaders[0]) for block in decided if block.state == "sure")
-    counts = Counter(label(line) for block in decided for line in block.leaders)
+    sure = Counter(block.leaders[0].key.label for block in decided if block.state == "sure")
+    counts = Counter(line.key.label for block in decided for line in block.leaders)
     texts = [
         f"{method} {n}{f' of {len(blocks)}' if not i else ''} ({f'sure {sure[method]}' if sure[method] else 'tied'})"
         for i, (method, n) in enumerate(sorted(counts.items(), key=lambda each: (-each[1], -sure[each[0]])))

@@ -15,14 +15,12 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, SEVERAL, badness
 from bench.report.tables.model import Line, Table
-from bench.report.text import EN_DASH, count, metric_name, precise
+from bench.report.text import EN_DASH, count, metric_name, precise, two_digits
 from bench.report.verdict import audit
-from bench.report.verdict.judgement import Judgement, State, judge_table, two_digits
+from bench.report.verdict.judgement import Judgement, State, judge_table
 from bench.report.verdict.phrases import (
     cost_phrase,
     distance_phrase,
-    join_with_and,
-    label,
     n_labels,
     name_first_few,
     with_value,
@@ -140,7 +138,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     ]  # fmt: skip
     cheapest, cost_in_brief = main.cheapest, EN_DASH
     if cheapest and not table.is_audit:
-        cost_in_brief = f"{label(cheapest[0])}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
+        cost_in_brief = f"{cheapest[0].key.label}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
@@ -148,7 +146,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
             f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""
         )
         size = precise(METRICS[lead.metric], lead.difference)
-        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {label(main.ranked[1])}"
+        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.ranked[1].key.label}"
     if not order.known:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif orders_none:
@@ -192,12 +190,13 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
         than = {1: "the other one", 2: "both others"}.get(len(others), f"all {len(others)} others")
         than += " with a rank" * (len(block.known) > len(block.ranked))
         lead = block.comparison_to(best_line, others[0]) if others[0] is not free else None
-        behind = f"; {label(others[0])} is {distance_phrase(lead)}" if lead else ""
+        behind = f"; {others[0].key.label} is {distance_phrase(lead)}" if lead else ""
         return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
     if len(leaders) > 1:
         who = f"Tied {by}: {name_first_few(leaders, most=3)} can't be told apart"
     else:
-        who = f"Best mean {by}: {leaders[0]}, not told apart from {name_first_few(list(map(label, block.rivals)))}"
+        rivals = name_first_few([line.key.label for line in block.rivals])
+        who = f"Best mean {by}: {leaders[0]}, not told apart from {rivals}"
     # the rival that fewest questions would separate from the best line
     needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
     if not needs:
@@ -207,7 +206,7 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
         return f"{who}; no number of questions would decide."
     takes = f"about {count(two_digits(n))} questions (here {count(best_line.n or 0)})"
     if len(block.rivals) > 1:
-        return f"{who}; telling {label(block.rivals[k])} from {label(best_line)} takes {takes}, the others more."
+        return f"{who}; telling {block.rivals[k].key.label} from {best_line.key.label} takes {takes}, the others more."
     return f"{who}; {takes} would decide."
 
 
@@ -254,7 +253,7 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
     mean, ends, constant = best.estimate("brier").mean or 0.0, best.estimate("brier").ends, best.standing.constant
     beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
     beats = "is no better than" if mean >= constant else beats
-    text = f"{label(best)} {beats} a constant confidence ({100 * constant:.1f})"
+    text = f"{best.key.label} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):
         return f"{text}, the share of right answers."
     plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
@@ -274,15 +273,15 @@ def _cost_sentence(block: Judgement, free: Line | None) -> str:
         return ""
     known = [line for line in cheapest if line.answer_tokens]
     which = " (the cheapest of these)" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
-    other = f"; {label(free)} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
-    return f"Tokens per answer: {label(cheapest[0])}{which} {cost_phrase(cheapest[0])}{other}."
+    other = f"; {free.key.label} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
+    return f"Tokens per answer: {cheapest[0].key.label}{which} {cost_phrase(cheapest[0])}{other}."
 
 
 def _detail_sentences(block: Judgement) -> Iterator[str]:
     """Yield what else the tests say: which methods don't beat a constant confidence, and what intervals are."""
     if not block.is_decided:
         return
-    useless = [label(line) for line in block.ranked if block.fails(line)]
+    useless = [line.key.label for line in block.ranked if block.fails(line)]
     if useless:
         yield f"No better than giving every answer the same confidence: {name_first_few(useless)}."
     yield "Intervals in brackets are 95 % intervals of a pair alone; all pairs are tested together."
@@ -296,8 +295,8 @@ def _seeds_sentence(block: Judgement) -> str:
     for line in (line for line in block.others if line.seeds == best.seeds and block.state == "sure"):
         by_seed = zip(line.estimate(block.metric).by_seed, best.estimate(block.metric).by_seed, strict=False)
         n = sum(badness(block.metric, value) < badness(block.metric, of_best) for value, of_best in by_seed)
-        ahead += [f"{label(line)} with {n} of {len(best.seeds)}"] if n else []
-    return f"Seeds disagree: {name_first_few(ahead)} seeds better than {label(best)}." if ahead else ""
+        ahead += [f"{line.key.label} with {n} of {len(best.seeds)}"] if n else []
+    return f"Seeds disagree: {name_first_few(ahead)} seeds better than {best.key.label}." if ahead else ""
 
 
 def _better_sentence(block: Judgement) -> str:
@@ -319,7 +318,7 @@ def _second_sentence(what: str, block: Judgement) -> str:
     if len(block.leaders) > 1:
         return f"{what}: {leaders}, tied{better}."
     unsure = (
-        f", but it can't be distinguished from {name_first_few([label(line) for line in block.rivals])}"
+        f", but it can't be distinguished from {name_first_few([line.key.label for line in block.rivals])}"
         if block.rivals
         else ""
     )
@@ -334,7 +333,7 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
         return
     by_reason: dict[str, list[str]] = {}
     for line in lines:
-        by_reason.setdefault(block.excluded[line.key], []).append(label(line))
+        by_reason.setdefault(block.excluded[line.key], []).append(line.key.label)
     yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}."
 
 
@@ -346,9 +345,7 @@ def _better_unranked(block: Judgement) -> list[str]:
 
 def _leader_names(block: Judgement) -> str:
     """Return the names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
-    names = [label(line) for line in block.leaders]
     if not block.is_decided:
         return "none beats a constant" if block.constant_wins else EN_DASH
-    if len(names) > _NAMED:
-        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} others"]
-    return join_with_and(names) + " (tied)" * (block.state == "tied")
+    names = name_first_few([line.key.label for line in block.leaders], _NAMED)
+    return names + " (tied)" * (block.state == "tied")

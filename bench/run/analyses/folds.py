@@ -25,7 +25,6 @@ from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
 from bench.training.trainer import DeferredTrainingError
 
-_TWO = 2
 ADVICE = "--with-adapters does it"
 Outcome = Prediction | Skipped | BaseException
 
@@ -81,8 +80,7 @@ class Folds:
         Args:
             name: name of the method.
             leave_out: kinds of fits besides the fit on the whole corpus: without each subject in turn (SUBJECT), or
-                without
-                equally many random answers (AT_RANDOM).
+                without equally many random answers (AT_RANDOM).
         """
         method = self.predictor.resolved.methods[name]
         where = TrainOn(self.task).split_of(method)
@@ -109,7 +107,7 @@ class Folds:
         """
         subjects, data = subjects_of(self.results.data_by_split[where]), self.results.data_by_split
         tested = {s for test in self.predictor.resolved.test_splits for s in subjects_of(data[test])}
-        return [subject for subject in subjects if subject in tested] if len(subjects) >= _TWO else []
+        return [subject for subject in subjects if subject in tested] if len(subjects) > 1 else []
 
     def shares(self, leave_out: Sequence[str]) -> Iterator[Share]:
         """Yield the share of right answers in the training data: first of the whole corpus, then of each smaller one.
@@ -138,8 +136,7 @@ class Folds:
             name: name of the method.
             leaves_out: what the fit for a subject leaves out of the corpus: nothing (empty text), the subject's answers
                 (SUBJECT), or equally many answers of any subject (AT_RANDOM). Subjects that the corpus lacks are
-                predicted by
-                the fit on the whole corpus.
+                predicted by the fit on the whole corpus.
             test: the test split.
             fits: subject -> results of the fit for this subject. All tests share this dict; missing fits are added to
                 it.
@@ -159,7 +156,7 @@ class Folds:
             return whole, SkippedForCost(
                 f"{test} and {where} have no subject in common, so that nothing can be left out"
             )
-        if len(learned_subjects) < _TWO:
+        if len(learned_subjects) <= 1:
             return whole, SkippedForCost(f"{where} has one subject; without it there is nothing to learn from")
         parts: list[tuple[FloatArray, Inputs, Prediction]] = []
         for subject in test_subjects:
@@ -247,8 +244,7 @@ class Folds:
             scaling: note on how the scores were scaled.
             learned: training split of the whole corpus; its validation split if the method is untrained.
             parts: one triple for each subject: mask of the subject's questions in the test, data of the subject's fit,
-                and
-                prediction.
+                and prediction.
         """
         n, (_, first_inputs, example) = len(whole.predicted.questions), parts[0]
         confidence, has_scores = np.full(n, np.nan), example.score is not None

@@ -247,13 +247,10 @@ class TaskStudy:
             raise UserError(
                 f"{self.test.task}: no method that learns can take part ({reasons}); name others (--method)"
             )
-        counts, data_by_split = (
-            [],
-            {confidence.where: confidence for pool in self.pools.values() for confidence in pool.data_by_split},
-        )
-        for where, confidence in sorted(data_by_split.items()):
-            right = int(confidence.correct[confidence.usable].sum())
-            counts.append(CorrectCounts(str(where), right, int(confidence.usable.sum()) - right))
+        counts, labelled = [], {data.where: data for pool in self.pools.values() for data in pool.data_by_split}
+        for where, data in sorted(labelled.items()):
+            right = int(data.correct[data.usable].sum())
+            counts.append(CorrectCounts(str(where), right, int(data.usable.sum()) - right))
         joint_pool = next((pool for pool in self.pools.values() if len(pool.data_by_split) > 1), None)
         validation = {} if joint_pool is None else {size: joint_pool.budget_shares(size)[1] for size in self.sizes}
         study = Study(

@@ -34,7 +34,6 @@ from bench.run.scorers.saving import ScorerWriter
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition
 
-_TWO = 2
 _MAX_NAMED = 6
 """Largest number of methods that are named one by one when the times of fits are shown."""
 _ORDER_NOTE = (
@@ -103,8 +102,7 @@ class _Matrix:
 
         Raises:
             UserError: there are too few tasks, no trained method, or an invalid --home. A --home is invalid if its test
-                or
-                corpus is unknown, or if another --home names the same test.
+                or corpus is unknown, or if another --home names the same test.
         """
         resolved, kinds = work.resolved, config.leave_out()
         if not any(method.trains() for method in resolved.methods.values()):
@@ -118,7 +116,7 @@ class _Matrix:
         if not corpora or not tests:
             kind = "train" if not corpora else "test"
             raise UserError(f"--on {','.join(splits)}: expected a task with a {kind} split, got none; name one.")
-        if len(corpora) < _TWO and not config.leave_subject_out:
+        if len(corpora) <= 1 and not config.leave_subject_out:
             raise UserError(
                 f"--on {','.join(splits)}: expected at least two tasks with a train split, got one ({corpora[0]}). Name"
                 " another one, or add --leave-subject-out."
@@ -185,7 +183,7 @@ class _Matrix:
             return corpus_run.resolved.test_splits
         subjects = set(subjects_of(*(data for where, data in data_by_split.items() if where.split != "test")))
         tests = [test for test in corpus_run.resolved.test_splits if subjects & set(subjects_of(data_by_split[test]))]
-        return tests if len(subjects) >= _TWO else []
+        return tests if len(subjects) > 1 else []
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,10 @@ import pytest
 
 from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
-from bench.report.guard import GuardedTable, GuardRequest, build_analysis, compute_guards
+from bench.report.guard import build_analysis
+from bench.report.guard.compute import compute_guards
+from bench.report.guard.model import GuardedTable
+from bench.report.selection import GuardRequest
 from bench.report.tables import formats
 from bench.report.text import EN_DASH, percent
 from bench.results import files, question_texts

@@ -15,8 +15,10 @@ import pytest
 
 from bench.api import FloatArray, UserError
 from bench.report.analysis import write
-from bench.report.label_budgets import build_analysis, read_counts, small_multiples, verdict
-from bench.report.label_budgets.views import AHEAD, crossing_range
+from bench.report.label_budgets import build_analysis
+from bench.report.label_budgets.figure import small_multiples
+from bench.report.label_budgets.verdict import verdict
+from bench.report.label_budgets.views import AHEAD, crossing_range, read_counts
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.label_budgets import (

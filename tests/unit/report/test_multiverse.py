@@ -20,17 +20,12 @@ from bench.api import FloatArray, UserError
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
 from bench.report.analysis import join_tables, write
-from bench.report.multiverse import (
-    Multiverse,
-    PairOutcome,
-    Universe,
-    build_analysis,
-    compute_multiverse,
-    plot_claims,
-    plot_ranks,
-    verdict,
-)
+from bench.report.multiverse import build_analysis
+from bench.report.multiverse.compute import compute_multiverse
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
+from bench.report.multiverse.figure import plot_claims, plot_ranks
+from bench.report.multiverse.model import Multiverse, PairOutcome, Universe
+from bench.report.multiverse.verdict import verdict
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
 from bench.results import files, question_texts

@@ -17,9 +17,12 @@ from bench.api import BoolArray, FloatArray, UserError
 from bench.report.analysis import write
 from bench.report.page.transfer import Shift, section
 from bench.report.tables.formats import render
-from bench.report.transfer import Matrix, build_analysis, compute_matrix, heat_map, verdict
-from bench.report.transfer.figure import wrap_label
+from bench.report.transfer import build_analysis
+from bench.report.transfer.compute import compute_matrix
+from bench.report.transfer.figure import heat_map, wrap_label
+from bench.report.transfer.model import Matrix
 from bench.report.transfer.stored import UnreadableMatrix, load_matrices
+from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import format_value
 from bench.results import files
 from bench.results.transfer import About, Corpus, TransferCell

@@ -23,8 +23,9 @@ from bench.report.selection import Selection
 from bench.report.tables.build import build, render, table_views
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
+from bench.report.text import two_digits
 from bench.report.verdict import summary_of, verdict_of
-from bench.report.verdict.judgement import questions_needed, two_digits
+from bench.report.verdict.judgement import questions_needed
 from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
 from bench.results import files
 from bench.results.row import LabelsSeen
@@ -191,17 +192,17 @@ def test_a_summary_counts_over_models() -> None:
         replace(judged({"ccps": mean, "lts": 0.2, "pik": 0.25}), model=model)
         for model, mean in (("x", 0.1), ("y", 0.15), ("z", 0.199))
     ]
-    (row,) = summary_of(tables).rows
+    (row,) = summary_of(tables)
     assert (row.task, row.models, row.leads) == ("atlas-choice", 3, "ccps 3 of 3 (sure 2), lts 1 (tied)")
     assert (row.sure, row.by, row.cost) == ("2 of 3", "+0.1 to +10.0", "21, 1,600 labels")
     assert table_views(tables).grids[0].facts == ("Who leads, by Brier score",)
     assert len(table_views(tables[:2]).grids) == 2
-    assert summary_of(tables[:1]).rows[0].by == verdict_of(tables[0]).brief.by
+    assert summary_of(tables[:1])[0].by == verdict_of(tables[0]).brief.by
     other = [replace(judged({"ccps": 0.2 - k, "lts": 0.1 + k}), model=f"{k}") for k in (0.0, 0.1, 0.2, 0.3)]
-    assert summary_of(other).rows[0].leads == "ccps 3 of 4 (sure 3), lts 1 (sure 1)"
-    assert summary_of(other).rows[0].sure == "4 of 4"
+    assert summary_of(other)[0].leads == "ccps 3 of 4 (sure 3), lts 1 (sure 1)"
+    assert summary_of(other)[0].sure == "4 of 4"
     few = [judged({"a": 0.1, "b": 0.2}, every=FEW), replace(judged({"a": 0.1, "b": 0.2}), model="two")]
-    assert summary_of(few).rows[0].sure == "2 of 2, 1 on few questions"
+    assert summary_of(few)[0].sure == "2 of 2, 1 on few questions"
 
 
 def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def task(fmt: Format = Format.CHOICE, splits: tuple[Split, ...] = ("train", "tes
 
 def reason(method: ConfidenceMethod, on: Task, unsupported: str | None = None, facts: ModelFacts = FACTS) -> str | None:
     prompts: Any = SimpleNamespace(query_unsupported_reason=lambda _task: unsupported)
-    return reason_infeasible(method, TEST, {"rivers": on}, TrainOn("rivers"), prompts, lambda: facts)
+    lm: Any = SimpleNamespace(facts=facts, missing=lambda _needs, _depths: None)
+    return reason_infeasible(method, TEST, {"rivers": on}, TrainOn("rivers"), prompts, lm)
 
 
 NO_ROWS = "it learns, and rivers has no train rows; name some with --train-on FILE, or a task with --train-on TASK"
