@@ -111,7 +111,7 @@ class Cells:
         """Read the records of all seeds of all methods, in the order of question ids."""
         by_method = defaultdict[str, list[Any]](list)
         for row in sorted(rows, key=lambda row: row.seed):
-            by_method[row.method].append(files.read_records(files.stored_path(row, RESULTS)).by_id())
+            by_method[row.method].append(files.records_of(row, RESULTS).by_id())
             self.learned_right = row.base_rate if row.base_rate is not None else self.learned_right
         first = next(iter(by_method.values()))[0]
         self.correct, self.subjects = first.correct, list(first.subject)
@@ -390,7 +390,7 @@ def curves() -> Iterator[tuple[str, Figure]]:
     chosen = Selection(RESULTS, methods=CURVED, models=(MODEL,), train_on="own")
     tables = [table for table in tables_of(chosen, cache=None) if table.rows[0].task in TASKS]
     for kind, draw in CURVES.items():
-        yield kind, draw(tables, lambda row: files.read_records(files.stored_path(row, RESULTS)))
+        yield kind, draw(tables, lambda row: files.records_of(row, RESULTS))
 
 
 def tested(data: Mapping[tuple[str, str], Cells]) -> dict[tuple[str, str], Cells]:
