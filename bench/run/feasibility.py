@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bench.api import ConfidenceMethod, Task, UserError
@@ -13,7 +13,6 @@ from bench.signals.definition import definition
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
     from bench.prompts.shards import PromptTokeniser
-    from bench.run.resolve import ResolvedRun
 
 
 def reason_infeasible(
@@ -77,28 +76,34 @@ def reason_untrainable(
 
 
 def check_training_memory(
-    resolved: ResolvedRun, infeasible: Collection[tuple[str, TaskSplit]], lm: LanguageModel
+    methods: Mapping[str, ConfidenceMethod],
+    tests: Sequence[TaskSplit],
+    infeasible: Collection[tuple[str, TaskSplit]],
+    lm: LanguageModel,
+    budget: int | None,
 ) -> None:
     """Check that the adapters of all methods can be trained within the device's memory.
 
     Args:
-        resolved: the run.
+        methods: name -> method.
+        tests: test splits.
         infeasible: pairs (name of a method, test split) for which the method can't run.
         lm: the model; its weights are not loaded.
+        budget: most tokens of one forward pass of training; None: the device's default.
 
     Raises:
         UserError: the training of an adapter needs more memory than the device has.
     """
     from bench.model.devices import training_budget
 
-    for name, method in resolved.methods.items():
-        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in resolved.test_splits):
+    for name, method in methods.items():
+        if not uses_trained_adapter(method) or all((name, test) in infeasible for test in tests):
             continue
         from bench.model.training_memory import plan_training
 
-        budget, params = resolved.training_budget or training_budget(*lm.devices), method.params()
+        params = method.params()
         rank, target_modules = int(str(params.get("rank", 8))), str(params.get("target_modules") or "")
-        plan_training(lm, budget, rank=rank, named=target_modules).check()
+        plan_training(lm, budget or training_budget(*lm.devices), rank=rank, named=target_modules).check()
 
 
 def has_validation(task: Task | type[Task]) -> bool:

@@ -168,7 +168,7 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
     # digests now, before the files of the imported code can change
     sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = find_infeasible(resolved, resources)
-    check_training_memory(resolved, reasons, reader.lm)
+    check_training_memory(resolved.methods, resolved.test_splits, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
     forecast = Forecast(prepared, resolved, resources.grader)
     left_out: list[str] = []
