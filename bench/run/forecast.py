@@ -126,16 +126,16 @@ class Forecast:
         """Return a line with the seconds and the memory of the whole run, and lines on what takes over an hour."""
         reader, names = self.grader.reader, {Read: "reading", Fit: "fits", Adapt: "reading through adapters"}
         known, parts = 0.0, []
+        unknown = str in map(type, self.times.values())
         for kind, name in names.items():
-            times = [seconds for step, seconds in self.times.items() if type(step) is kind]
-            part = sum(seconds for seconds in times if not isinstance(seconds, str))
-            known += part
-            parts += [f"{name} {format_duration(part, self._sign if kind is Fit else 'about')}"] * bool(times)
-        fitted, unknown = any(isinstance(step, Fit) for step in self.times), str in map(type, self.times.values())
-        total = (
-            f"in all {format_duration(known, self._sign if fitted else 'about')}: {', '.join(parts)}"
-            f"{', less what is stored' * fitted}{', and what is not known' * unknown}"
-        )
+            times = [time for step, time in self.times.items() if type(step) is kind and not isinstance(time, str)]
+            known += sum(times)
+            parts += [f"{name} {format_duration(sum(times), self._sign if kind is Fit else 'about')}"] * bool(times)
+        fitted = any(isinstance(step, Fit) for step in self.times)
+        total = f"in all {'what is not known' if unknown else ''}{', and ' * bool(unknown and parts)}"
+        if parts:
+            sign = self._sign if fitted else "about"
+            total += f"{format_duration(known, sign)}: {', '.join(parts)}{', less what is stored' * fitted}"
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         total += f"; all that while the machine is as busy as now (load {load:.1f}, {cores} cores)" * (load > cores)
         with suppress(*ARCHITECTURE_ERRORS, ImportError):  # AttributeError: a server's model has no configuration here

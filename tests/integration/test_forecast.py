@@ -321,6 +321,7 @@ def test_unknown_times_are_told_in_words(
     monkeypatch.setattr(SPEED, refused)
     plan = "\n".join(run(asked).plan)
     assert plan.count("can't be said before it is read: a few of its blocks can't be timed alone (KeyError: ") == 3
+    assert "in all what is not known, and at most 5 s: fits at most 5 s, less what is stored" in plan
     monkeypatch.setattr(SPEED, lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # a mistake of ours is no property of an architecture
         run(asked)
