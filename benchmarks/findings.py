@@ -66,23 +66,23 @@ FAMILIES = {
         "ptrue lts verbalised",
         "none, 250 for `lts`",
         "a turn after the answer",
-        "a larger model was shown to know what it knows",
+        "not with this model; a larger one may judge itself better",
     ),
     "sampling": (
         "self-consistency semantic-entropy degree-matrix eccentricity eigenvalues sentence-sar cocoa eigenscore",
         "none for the first, 250 of home to scale the others",
         "ten sampled answers",
-        "answers are texts, or a server gives texts alone",
+        "answers are texts, or a server gives texts alone (not shown here)",
     ),
     "probes of hidden states": (
         "pik saplma-f saplma-m saplma-um logistic-probe relative-mahalanobis semantic-entropy-probe",
         "yes",
         "nothing",
-        "a table of your own labels shows that they help",
+        "`bench table` shows on your own labels that they help",
     ),
-    "states under perturbation": ("ccps litcab", "yes", "the output head some times more", "the same"),
-    "combined": ("combined", "yes", "a turn after the answer", "the same; some hundred labels are enough to try"),
-    "fine-tuned adapters": ("it ct", "yes", "a pass with the adapter", "you have a GPU and thousands of labels"),
+    "states under perturbation": ("ccps litcab", "yes", "passes of the output head", "the same"),
+    "combined": ("combined", "yes", "a turn after the answer", "from some hundred labels on, try it"),
+    "fine-tuned adapters": ("it ct", "yes", "a pass with the adapter", "untested here; needs a GPU"),
 }  # fmt: skip
 """Family -> its methods, their labels, what they cost beyond the answer, and when to use them."""
 
