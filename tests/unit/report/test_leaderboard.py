@@ -71,7 +71,7 @@ def test_committed_results_may_stand_and_are_all_on_the_page() -> None:
     assert not {problem for verdict in check_results(RESULTS) for problem in verdict.problems}
     methods = {path.name.partition("--")[0] for path in COMMITTED}
     seeds = {path.stem.rpartition("--s")[2] for path in COMMITTED}
-    assert (len(methods), seeds, len(COMMITTED)) == (28, {"0", "1", "2"}, 28 * 3 * 2)
+    assert (len(methods), seeds, len(COMMITTED)) == (32, {"0", "1", "2"}, (30 + 32) * 3)
     page = (RESULTS / leaderboard.NAME).read_text(encoding="utf-8")
     assert page.startswith(leaderboard._ABOUT)
     assert all(re.search(rf"\| (\*\*)?{re.escape(name)}( |<|\*)", page) for name in methods)
