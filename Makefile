@@ -131,7 +131,7 @@ simulate: install  ## simulated answers: how often tests err and intervals cover
 nightly: .venv/nightly  ## everything that takes too long for `test`, hours, and docs/nightly.md: NIGHTLY="slow faults"; started again, it goes on
 	$(BIN)/python -m tests.nightly $(NIGHTLY)
 
-results: install  ## the committed comparison: the paper's methods and sequence probability on the embedded model, three seeds, and its leaderboard
+results: install  ## the committed comparison: all methods on the embedded model, three seeds, and its leaderboard
 	for seed in 0 1 2; do $(BIN)/bench run --method all --model tiny --seed $$seed --out results --overwrite || exit 1; done
 	$(BIN)/bench check --results results
 	$(BIN)/python -m bench.report.leaderboard results
