@@ -131,7 +131,8 @@ def _read(
         again = ServerModel(lm.spec, lm.options, lm.dialect.model, parallel=1).dialect
         for ids, row in zip(prompts[:_REPEATED], logs["letters"], strict=False):
             letters = reader.prompt_settings(data).letter_ids[: len(row)]
-            moved.append(np.abs([again.chosen(ids, letters) for _ in range(2)][1] - row).mean())
+            repeated = [again.chosen(ids, letters) for _ in range(2)][1]
+            moved.append(np.abs(repeated - np.logaddexp.reduce(repeated) - row).mean())
     lm.release()
     predictions = {name: each for name, each in outcomes.items() if isinstance(each, Prediction)}
     failed = {name: reason_of(each) for name, each in outcomes.items() if isinstance(each, Exception)}

@@ -23,6 +23,7 @@ from bench.run.config import RunConfig
 from bench.run.drift import Side, compare_sides, read_sides
 from bench.servers import client
 from tests.kit.llama_cpp import LlamaServer
+from tests.kit.openai_servers import VLLMServer
 from tests.kit.place import Place
 
 TINY = Path(resolve("tiny").source)
@@ -152,6 +153,17 @@ def test_drift_of_a_server_with_the_same_model_is_none(tmp_path: Path, server: L
         assert {"brier", "auroc", "crossed"} <= row.keys() or row["score"]
         assert row["above"][2] == 0
     assert len(found["values"]["ptrue"][0]) == 20
+
+
+def test_drift_of_vllm_from_itself_is_none(tmp_path: Path) -> None:
+    """It gives letters' log-probabilities among all tokens, llama.cpp's server those among the letters."""
+    server = VLLMServer(LanguageModel(resolve("tiny"), LoadOptions(device="cpu", dtype="float32")), most=-1)
+    try:
+        found = compare_sides(*read(tmp_path, "tiny", server.url, limit=8))
+    finally:
+        server.stop()
+    assert found["steps"]["letters"]["worst"] < 1e-4
+    assert found["steps"]["letters"]["server's own |d|"] < 1e-4
 
 
 def test_drift_is_felt_by_metrics_of_the_same_questions(tmp_path: Path) -> None:
