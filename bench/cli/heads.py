@@ -102,13 +102,10 @@ def score(
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
     else:
-        from bench.store.files import write_atomic
+        from bench.store.files import named_errors, write_atomic
 
-        try:
+        with named_errors(f"--out {out}: it can't be written", "; name another file."):
             write_atomic(out, text.encode())
-        except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"--out {out}: it can't be written ({reason}); name another file.") from error
     print_notes(report.notes)
 
 

@@ -6,11 +6,24 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.api import UserError
 from bench.store.processes import machine_id, process_exists
+
+
+@contextlib.contextmanager
+def named_errors(what: str, way_out: str) -> Iterator[None]:
+    """Context that raises an OSError as a UserError: `what`, the reason in brackets, and `way_out`.
+
+    Example: `with named_errors(f"{path} can't be written", "; name another file"):`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} ({error.strerror or error}){way_out}") from error
 
 
 def write_atomic(path: Path, content: bytes) -> None:

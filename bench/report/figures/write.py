@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from bench.api import UserError
 from bench.model.specs import NAME
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
@@ -33,6 +32,7 @@ from bench.report.tables.model import Table
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
+from bench.store.files import named_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,14 +105,9 @@ def write_figures(
             stems.add(name.casefold())
             say(name)
             figure = draw()
-            try:
+            with named_errors(f"figure {str(out / name)!r} can't be written", "; name another folder"):
                 out.mkdir(parents=True, exist_ok=True)
                 paths += [save(figure, out / f"{name}.{kind}") for kind in formats]
-            except OSError as error:
-                reason = error.strerror or error
-                raise UserError(
-                    f"figure {str(out / name)!r} can't be written ({reason}); name another folder"
-                ) from error
     return paths
 
 
