@@ -86,17 +86,10 @@ def score(
         raise UserError(f"--out {out}: it is one of the files that are read; name another one.")
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    files = tuple(plugin or ())
     setting = HeadSetting(
-        model,
-        device,
-        dtype,
-        None,
-        token_budget,
-        trust_remote_code=trust_remote_code,
-        plugins=files,
-        tokenizer=tokenizer,
-    )
+        model, device, dtype, token_budget=token_budget, trust_remote_code=trust_remote_code,
+        plugins=tuple(plugin or ()), tokenizer=tokenizer,
+    )  # fmt: skip
     report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
@@ -176,11 +169,8 @@ def check(
     from bench.run.scorers import checking
     from bench.run.scorers.scorer import HeadSetting
 
-    attention_name = None if attention is None else attention.value
-    files = tuple(plugin or ())
-    setting = HeadSetting(
-        model, device, dtype, attention_name, token_budget, plain, trust_remote_code, files, tokenizer
-    )
+    kind, files = attention and attention.value, tuple(plugin or ())
+    setting = HeadSetting(model, device, dtype, kind, token_budget, plain, trust_remote_code, files, tokenizer)
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(report))

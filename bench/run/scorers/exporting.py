@@ -104,7 +104,7 @@ def _export(scorer: Scorer, references: reference_questions.ReferenceQuestions, 
         gain = norm.gain.cpu().numpy()
         arrays["norm"] = {"gain": gain, "shift": 0 * gain if norm.shift is None else norm.shift.cpu().numpy()}
     if output.recalibrator is not None:
-        arrays["recalibration"] = {k: v for k, v in vars(output.recalibrator).items() if k.endswith("_")}
+        arrays["recalibration"] = vars(output.recalibrator)
         functions += [inspect.getsource(sigmoid), _RECALIBRATE.format(formula=output.recalibrator.formula)]
     stored = dict(_flat(arrays))
     page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
