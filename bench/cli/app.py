@@ -233,7 +233,7 @@ def import_(
     from bench.data import logs
     from bench.data.question_files import task_of_file
     from bench.data.sources import open_source
-    from bench.store.files import write_atomic
+    from bench.store.files import named_errors, write_atomic
 
     if (task is None) == (task_file is None):
         raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
@@ -254,10 +254,8 @@ def import_(
             f" {imported.unmatched[0]!r}; name the task that they are of."
         )
     path = out or Path(f"{log.stem}.answers.jsonl")
-    try:
+    with named_errors(f"--out: {path} can't be written", "; name another file."):
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
-    except OSError as error:
-        raise UserError(f"--out: {path} can't be written ({error.strerror or error}); name another file.") from error
     print_line(f"wrote {path}: answers to {len(imported.rows):,} of {len(questions):,} questions of {where}")
     if imported.unmatched:
         print_line(f"{len(imported.unmatched):,} records match no question, or several, e.g. {imported.unmatched[0]!r}")

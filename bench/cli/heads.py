@@ -86,29 +86,19 @@ def score(
         raise UserError(f"--out {out}: it is one of the files that are read; name another one.")
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    files = tuple(plugin or ())
     setting = HeadSetting(
-        model,
-        device,
-        dtype,
-        None,
-        token_budget,
-        trust_remote_code=trust_remote_code,
-        plugins=files,
-        tokenizer=tokenizer,
-    )
+        model, device, dtype, token_budget=token_budget, trust_remote_code=trust_remote_code,
+        plugins=tuple(plugin or ()), tokenizer=tokenizer,
+    )  # fmt: skip
     report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
         sys.stdout.write(visible_json(text))
     else:
-        from bench.store.files import write_atomic
+        from bench.store.files import named_errors, write_atomic
 
-        try:
+        with named_errors(f"--out {out}: it can't be written", "; name another file."):
             write_atomic(out, text.encode())
-        except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"--out {out}: it can't be written ({reason}); name another file.") from error
     print_notes(report.notes)
 
 
@@ -179,11 +169,8 @@ def check(
     from bench.run.scorers import checking
     from bench.run.scorers.scorer import HeadSetting
 
-    attention_name = None if attention is None else attention.value
-    files = tuple(plugin or ())
-    setting = HeadSetting(
-        model, device, dtype, attention_name, token_budget, plain, trust_remote_code, files, tokenizer
-    )
+    kind, files = attention and attention.value, tuple(plugin or ())
+    setting = HeadSetting(model, device, dtype, kind, token_budget, plain, trust_remote_code, files, tokenizer)
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(report))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,24 +27,16 @@ _REVISION_DIGITS = 8
 """Number of hex digits of the model's revision in the judge's name."""
 
 
+@dataclass(eq=False)
 class LocalJudge:
     """Judge that runs a model on this machine; its weights are in memory only while it judges."""
 
-    def __init__(
-        self, spec: ModelSpec, options: LoadOptions, cache: Path, wording: prompt.JudgePrompt = prompt.GRADING
-    ) -> None:
-        """Create the judge; nothing is loaded yet.
-
-        Args:
-            spec: the model.
-            options: device and dtype to load it with.
-            cache: the cache folder, for verdicts.
-            wording: the judge prompt.
-        """
-        self.wording = wording
-        self.spec = spec
-        self.options = options
-        self.cache = cache
+    spec: ModelSpec
+    options: LoadOptions
+    """Device and dtype to load the model with."""
+    cache: Path
+    """The cache folder, for verdicts."""
+    wording: prompt.JudgePrompt = prompt.GRADING
 
     @cached_property
     def _tokenizer_only(self) -> LanguageModel:

@@ -60,10 +60,8 @@ class VerdictCache:
         Raises:
             UserError: the file exists and can't be read.
         """
-        try:
+        with _cache_errors("read"):
             lines = list(read_lines(self.path))
-        except OSError as error:
-            raise self._io_error("read", error) from error
         reported, self.damaged = None, 0
         for entry in lines:
             if entry is None or entry.get("judge") != self.judge or not {"key", "verdict", "reported"} <= entry.keys():
@@ -88,10 +86,8 @@ class VerdictCache:
         """
         key = self._key(case, reported)
         fields = {"key": key, "judge": self.judge, "reported": reported, **case.fields(), "verdict": verdict}
-        try:
+        with _cache_errors("written"):
             append_line(self.path, fields)
-        except OSError as error:
-            raise self._io_error("written", error) from error
         self._by_key[key] = verdict
 
     @contextmanager
@@ -107,21 +103,24 @@ class VerdictCache:
             UserError: the lock can't be written, or the file can't be read.
         """
         with ExitStack() as locks:
-            try:
+            with _cache_errors("written"):
                 killed = locks.enter_context(file_lock(judge_claim(self.cache, self.path.stem), waiting))
-            except OSError as error:
-                raise self._io_error("written", error) from error
             self.refresh()
             yield killed
 
     def _key(self, case: JudgeCase, reported: str | None) -> str:
         return key_of({"judge": self.judge, "reported": reported, **case.fields()})
 
-    def _io_error(self, what: str, error: OSError) -> UserError:
-        return UserError(
+
+@contextmanager
+def _cache_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
             f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
             " CONFBENCH_CACHE to a folder that can be read and written. A verdict that came just now is asked again."
-        )
+        ) from error
 
 
 def cases_to_judge(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:

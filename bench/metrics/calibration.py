@@ -42,12 +42,7 @@ def smece(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
     g(s) is computed on a grid of 2,048 intervals by a cosine transform, with an error of at most 1e-4.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     In this example all residuals have one sign. Smoothing can't cancel them, and the result is their mean, (0.5 + 0.1)
     / 2:
@@ -119,15 +114,10 @@ def rmsce(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     its absolute value. Bins are those of `ece_mass`, one for every ten answers, at most MASS_BINS; a bin of one answer
     counts as 0.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
+    Arguments and errors are those of `accuracy`.
 
     Returns:
         The error; None for fewer than MIN_ANSWERS answers.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
     Example: one bin has 18 residuals p - o of -0.2 and 12 of 0.8. Their mean product over pairs is (6^2 - 8.4) / (30 *
     29).
@@ -189,12 +179,7 @@ def nll(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     Probabilities below 2^-24 count as 2^-24. So a mistake at confidence 1 costs 16.64 nats, not infinity; `n_clipped`
     counts such mistakes. A right answer at confidence 1 costs nothing.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     These examples are (ln 2 + 0) / 2 and 24 ln 2:
 
@@ -251,12 +236,7 @@ def corp(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> Decomposition:
     answers. The terms are mcb = brier(p) - brier(q), dsc = brier(r) - brier(q), and unc = brier(r) = r (1 - r). So
     brier(p) = mcb - dsc + unc, without bins.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     In this example the order is right, so q is perfect: brier(q) = 0, and brier(p) = (0.2^2 + 0.4^2) / 2.
 

@@ -179,12 +179,7 @@ def ece_debiased(
 def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Mean squared difference between confidence and correctness (Brier, 1950; docs/methods.md §4).
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     This example is (0.5² + 1²) / 2:
 
@@ -198,15 +193,10 @@ def brier(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 def auroc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     """P(a right answer has more confidence than a wrong one), ties counting half (Hanley and McNeil, 1982).
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
+    Arguments and errors are those of `accuracy`.
 
     Returns:
         The probability; None where all answers are right or all are wrong.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
     In this example there are four pairs of a right and a wrong answer. The right answer is above the wrong one in three
     pairs and tied in one.
@@ -229,16 +219,11 @@ def aucpr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     R_k and P_k are recall and precision at the k-th threshold from above; equal confidences are one threshold. This is
     not the trapezoidal area, which is too optimistic (Davis and Goadrich, 2006; docs/methods.md §4).
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
+    Arguments and errors are those of `accuracy`.
 
     Returns:
         The average precision. None where all answers are right or all are wrong, so that its mean is over the same
             subjects as that of `auroc`.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
     In this example ranks 1 and 3 are right, which gives (1/1 + 2/3) / 2.
 

@@ -23,12 +23,7 @@ def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     an expected number. For a tie of m answers with e mistakes, below b more confident answers with B mistakes, E_k = B
     + (k - b) * e / m.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     In the first example the shares of mistakes are 0/1, 1/2 and 1/3. In the second all confidences are equal, so each
     share is the error rate.
@@ -73,15 +68,10 @@ def prr(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float | None:
     best order and 0 for a random one (Malinin and Gales, 2021; Vashurin et al., 2025). Answers of equal confidence are
     taken in random order, as in `aurc`; LM-Polygraph uses the order of its sort.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
+    Arguments and errors are those of `accuracy`.
 
     Returns:
         The ratio; None where all answers are right or all are wrong.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
 
     In this example the shares of mistakes are 0, 1/2, 1/3. In the best order they are 0, 0, 1/3, in a random order 1/3
     each.
@@ -101,12 +91,7 @@ def coverage95(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
 
     Equal confidences are accepted together. The result is 0.0 where no threshold reaches 95 %.
 
-    Args:
-        confidence: shape (n,), float in [0, 1].
-        correct: shape (n,), bool.
-
-    Raises:
-        ValueError: an input is empty, lengths differ, or a confidence is NaN or outside [0, 1].
+    Arguments and errors are those of `accuracy`.
 
     In the first example a threshold accepts two answers without a mistake; all four would be 75 % right.
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.api import UserError
 from bench.report.figures.drawing import save
 from bench.report.figures.write import safe_name
 from bench.report.tables.formats import render
 from bench.report.tables.grid import TableViews
 from bench.results.files import SEPARATOR, ensure_writable, model_folder
-from bench.store.files import write_atomic
+from bench.store.files import named_errors, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +55,7 @@ def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
     """
     ensure_writable(out)
     written: list[Path] = []
-    try:
+    with named_errors(f"--out {out}: it can't be written", "; name another"):
         for a in analyses:
             texts = {f"{a.stem}.{kind}": render(a.views, kind) for kind in a.formats}
             texts |= {f"{a.stem}.html": a.page} if a.page else {}
@@ -65,8 +64,6 @@ def write(analyses: Sequence[Analysis], out: Path) -> list[Path]:
                 written.append(out / name)
             for name, figure in a.figures().items():
                 written += [save(figure, out / f"{name}.{kind}") for kind in a.figure_formats if figure is not None]
-    except OSError as error:
-        raise UserError(f"--out {out}: it can't be written ({error.strerror or error}); name another") from error
     return written
 
 

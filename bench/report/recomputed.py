@@ -2,8 +2,7 @@
 
 Older versions wrote JSON files without some metrics; these metrics are computed, too. To recompute a result takes 0.1
 s, so its metrics are cached. The name of the cache file is a digest of the JSON file and the code. The JSON file names
-the digest of its Parquet file; the Parquet file itself is not read if its metrics are cached. The cache file is empty
-if the JSON file had all metrics. Example:
+the digest of its Parquet file; the Parquet file itself is not read if its metrics are cached. Example:
 `read_recomputed(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
@@ -25,7 +24,7 @@ from bench.results import files as results
 from bench.results.row import ResultRow
 from bench.results.submissions import recomputation
 from bench.store.disk_cache import digest_file, key_of
-from bench.store.files import write_atomic
+from bench.store.files import read_cached, write_cached
 from bench.store.sources import source_digest
 
 FOLDER = "numbers"
@@ -68,10 +67,8 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
     cached = None
     if cache:  # the JSON file names the digest of its Parquet file
         cached = cache / FOLDER / key_of({"result": digest_file(path), "records": row.records_digest, "code": _code()})
-    if cached is not None:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            content = cached.read_bytes()
-            return msgspec.msgpack.decode(content, type=_Metrics).added_to(row) if content else row
+    if cached is not None and (added := read_cached(cached, _Metrics)) is not None:
+        return added.added_to(row)
     say("computing the numbers of results from their Parquet files; remembered for next time")
     records = results.read_records(path)
     if not records.id:
@@ -82,24 +79,24 @@ def _recompute(row: ResultRow, path: Path, cache: Path | None, say: Callable[[st
         raise UserError(f"result {path}: {error}") from error
     if any(recomputation.mismatches(row, computed)):
         return replace(computed, notes=(*row.notes, _OTHERWISE))
-    added = None
+    added = _Metrics({}, {})
     if computed.metrics.keys() - row.metrics.keys():
         added = _Metrics(dict(computed.metrics), {name: dict(values) for name, values in computed.per_subject.items()})
     if cached is not None:
         with contextlib.suppress(OSError):
-            write_atomic(cached, msgspec.msgpack.encode(added) if added else b"")
-    return added.added_to(row) if added else row
+            write_cached(cached, added)
+    return added.added_to(row)
 
 
 class _Metrics(msgspec.Struct):
-    """Cache entry: the recomputed metrics of a result whose JSON file lacks some metrics."""
+    """Cache entry: the recomputed metrics of a result whose JSON file lacks some metrics; empty if it has all."""
 
     metrics: dict[str, MetricSummary]
     per_subject: dict[str, dict[str, float | None]]
 
     def added_to(self, row: ResultRow) -> ResultRow:
-        """Return the result row with these metrics in place of its own metrics."""
-        return replace(row, metrics=self.metrics, per_subject=self.per_subject)
+        """Return the result row with these metrics in place of its own metrics, if there are any."""
+        return replace(row, metrics=self.metrics, per_subject=self.per_subject) if self.metrics else row
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
 from bench.store.decoding import decode_record, parse_json
 from bench.store.disk_cache import DIGEST, digest_file, with_digest
-from bench.store.files import json_text, write_atomic
+from bench.store.files import json_text, named_errors, write_atomic
 from bench.store.locks import folder_lock
 
 SEPARATOR = "--"
@@ -125,11 +126,8 @@ def ensure_writable(out: Path) -> None:
         UserError: results can't be written.
     """
     existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise _unwritable(out, error) from error
+    with _unwritable(out), tempfile.TemporaryFile(dir=existing):
+        pass
 
 
 def refuse_tracked(rows: Iterable[ResultRow], out: Path) -> None:
@@ -181,7 +179,7 @@ def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
         columns = parquet_bytes(pa.table(arrays))
         digest = hashlib.sha256(columns).hexdigest()
     text = to_json(dataclasses.replace(row, records_digest=digest)).encode()
-    try:
+    with _unwritable(out):
         path.parent.mkdir(parents=True, exist_ok=True)
         if columns is None or digest is None:
             write_atomic(path, text)
@@ -190,8 +188,6 @@ def write(row: ResultRow, records: QuestionRecords | None, out: Path) -> Path:
                 write_atomic(_pending(path, digest), columns)
                 write_atomic(path, text)
                 _finish(path, digest)
-    except OSError as error:
-        raise _unwritable(out, error) from error
     return path
 
 
@@ -245,10 +241,8 @@ def _encode(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _unwritable(out: Path, error: OSError) -> UserError:
-    return UserError(
-        f"results folder {str(out)!r} can't be written ({error.strerror or error}); name another one with --out"
-    )
+def _unwritable(out: Path) -> AbstractContextManager[None]:
+    return named_errors(f"results folder {str(out)!r} can't be written", "; name another one with --out")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

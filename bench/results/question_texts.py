@@ -19,7 +19,7 @@ from bench.data.tables import exact_table, parquet_bytes
 from bench.model.specs import NAME
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
-from bench.store.files import write_atomic
+from bench.store.files import named_errors, write_atomic
 
 FOLDER = "questions"
 """Name of the folder of question texts in `results/`; no model may use this name (`bench.results.files.RESERVED`)."""
@@ -105,13 +105,8 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     columns = zip(*map(astuple, merged), strict=True)
     arrays = [pa.array(list(column), type=type_) for column, type_ in zip(columns, types.values(), strict=True)]
     table = pa.table(arrays, names=list(types)).replace_schema_metadata({_SEAL: _seal(task, version, merged)})
-    try:
+    with named_errors(f"questions of {task} can't be written to {str(path)!r}", "; name another folder with --out"):
         write_atomic(path, parquet_bytes(table))
-    except OSError as error:
-        raise UserError(
-            f"questions of {task} can't be written to {str(path)!r} ({error.strerror or error}); name another folder"
-            " with --out"
-        ) from error
     return path
 
 

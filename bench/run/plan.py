@@ -79,85 +79,64 @@ class Predict:
 Step = Read | Fit | Adapt | Predict
 
 
-def plan(
-    methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[TaskSplit],
-    learn_on: Mapping[str, TrainOn],
-    infeasible: Collection[tuple[str, TaskSplit]] = (),
-    *,
-    validated: Collection[tuple[str, TaskSplit]] = (),
-    selecting: Collection[TaskSplit] = (),
-) -> list[Step]:
-    """Return the steps of a run in topological order: each step comes after all steps that it needs.
+@dataclass(frozen=True)
+class RunPlan:
+    """Methods and splits of a run, and with them its steps and the signals that the model must compute."""
 
-    Args:
-        methods: name -> method.
-        tests: test splits.
-        learn_on: test task -> task and split that methods learn on for this test.
-        infeasible: pairs (name of a method, test split) for which the method can't run: nothing is read or fitted.
-        validated: pairs (name of a method, validation split): the method also predicts this split, for recalibration or
-            scaling.
-        selecting: validation splits for early stopping.
-    """
-    needed = signals_needed(methods, tests, learn_on, infeasible, validated=validated, selecting=selecting)
-    graph: TopologicalSorter[Step] = TopologicalSorter()
-    for where, signals in sorted(needed.items()):
-        graph.add(Read(where, signals))
-    for name, method in methods.items():
-        for test in tests:
-            target = learn_on[test.task] if (name, test) not in infeasible else None
-            graph.add(Predict(name, test), Read(test, needed[test]))
-            if target is None:
-                continue
-            validation = [target.validation] if (name, target.validation) in validated else []
-            if method.trains():
-                source, chosen_by = target.split_of(method), target.selection(method, selecting)
-                fit = Fit(name, source)
-                graph.add(fit, Read(source, needed[source]))
-                graph.add(Predict(name, test), fit)
-                if chosen_by is not None:
-                    graph.add(fit, Read(chosen_by, needed[chosen_by]))
-                for where in (test, *validation) if uses_trained_adapter(method) else ():
-                    graph.add(Adapt(name, where, source), Read(where, needed[where]), fit)
-                    graph.add(Predict(name, test), Adapt(name, where, source))
-            for where in validation:
-                graph.add(Predict(name, test), Read(where, needed[where]))
-    return list(graph.static_order())
+    methods: Mapping[str, ConfidenceMethod]
+    tests: Sequence[TaskSplit]
+    learn_on: Mapping[str, TrainOn]
+    """Test task -> task and split that methods learn on for this test."""
+    infeasible: Collection[tuple[str, TaskSplit]] = ()
+    """Pairs (name of a method, test split) for which the method can't run: nothing is read or fitted."""
+    validated: Collection[tuple[str, TaskSplit]] = ()
+    """Pairs (name of a method, validation split): the method also predicts this split, for recalibration or scaling."""
+    selecting: Collection[TaskSplit] = ()
+    """Validation splits for early stopping."""
 
+    def steps(self) -> list[Step]:
+        """Return the steps of the run in topological order: each step comes after all steps that it needs."""
+        needed = self.signals()
+        graph: TopologicalSorter[Step] = TopologicalSorter()
+        for where, signals in sorted(needed.items()):
+            graph.add(Read(where, signals))
+        for name, method in self.methods.items():
+            for test in self.tests:
+                target = self.learn_on[test.task] if (name, test) not in self.infeasible else None
+                graph.add(Predict(name, test), Read(test, needed[test]))
+                if target is None:
+                    continue
+                validation = [target.validation] if (name, target.validation) in self.validated else []
+                if method.trains():
+                    source, chosen_by = target.split_of(method), target.selection(method, self.selecting)
+                    fit = Fit(name, source)
+                    graph.add(fit, Read(source, needed[source]))
+                    graph.add(Predict(name, test), fit)
+                    if chosen_by is not None:
+                        graph.add(fit, Read(chosen_by, needed[chosen_by]))
+                    for where in (test, *validation) if uses_trained_adapter(method) else ():
+                        graph.add(Adapt(name, where, source), Read(where, needed[where]), fit)
+                        graph.add(Predict(name, test), Adapt(name, where, source))
+                for where in validation:
+                    graph.add(Predict(name, test), Read(where, needed[where]))
+        return list(graph.static_order())
 
-def signals_needed(
-    methods: Mapping[str, ConfidenceMethod],
-    tests: Sequence[TaskSplit],
-    learn_on: Mapping[str, TrainOn],
-    infeasible: Collection[tuple[str, TaskSplit]] = (),
-    *,
-    validated: Collection[tuple[str, TaskSplit]] = (),
-    selecting: Collection[TaskSplit] = (),
-) -> dict[TaskSplit, frozenset[Signal]]:
-    """Return split -> signals that the model must compute there for all methods together.
-
-    Args:
-        methods: name -> method.
-        tests: test splits.
-        learn_on: test task -> task and split that methods learn on for this test.
-        infeasible: pairs (name of a method, test split) for which the method can't run.
-        validated: pairs (name of a method, validation split): the method also predicts this split.
-        selecting: validation splits for early stopping.
-    """
-    needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in tests}
-    for name, method in methods.items():
-        for test in tests:
-            if (name, test) in infeasible:
-                continue
-            needed[test] |= read_from_model(method.reads().predict)
-            if method.trains():
-                source = learn_on[test.task].split_of(method)
-                needed[source] = needed.get(source, frozenset()) | read_from_model(method.reads().fit)
-            target = learn_on[test.task]
-            validation = target.validation
-            if (name, validation) in validated or target.selection(method, selecting) is not None:
-                needed[validation] = needed.get(validation, frozenset()) | read_from_model(method.reads().predict)
-    return needed
+    def signals(self) -> dict[TaskSplit, frozenset[Signal]]:
+        """Return split -> signals that the model must compute there for all methods together."""
+        needed: dict[TaskSplit, frozenset[Signal]] = {test: frozenset() for test in self.tests}
+        for name, method in self.methods.items():
+            for test in self.tests:
+                if (name, test) in self.infeasible:
+                    continue
+                needed[test] |= read_from_model(method.reads().predict)
+                target = self.learn_on[test.task]
+                if method.trains():
+                    source = target.split_of(method)
+                    needed[source] = needed.get(source, frozenset()) | read_from_model(method.reads().fit)
+                validation = target.validation
+                if (name, validation) in self.validated or target.selection(method, self.selecting) is not None:
+                    needed[validation] = needed.get(validation, frozenset()) | read_from_model(method.reads().predict)
+        return needed
 
 
 def uses_trained_adapter(method: ConfidenceMethod) -> bool:

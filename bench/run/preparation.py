@@ -22,7 +22,7 @@ from bench.progress import Progress
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
-from bench.run.plan import Read, Step, plan, signals_needed
+from bench.run.plan import Read, RunPlan, Step
 from bench.run.resolve import ResolvedRun, judge_options
 from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, required_stored_signals
@@ -304,12 +304,10 @@ def _load_plan(
         for target in resolved.learn_on.values()
         if resolved.recalibrate or (method.output == "score" and target.validation in validation)
     }
-    steps = plan(resolved.methods, tests, resolved.learn_on, infeasible, validated=validated, selecting=selecting)
+    planned = RunPlan(resolved.methods, tests, resolved.learn_on, infeasible, validated, selecting)
+    steps = planned.steps()
     reads = [step.where for step in steps if isinstance(step, Read)]
-    recalibrated = validated if resolved.recalibrate else ()
-    needed = signals_needed(
-        resolved.methods, tests, resolved.learn_on, infeasible, validated=recalibrated, selecting=selecting
-    )
+    needed = replace(planned, validated=validated if resolved.recalibrate else ()).signals()
     learned = {target.task: TaskSplit(target.task, target.split) for target in resolved.learn_on.values()}
     loader = Loader(tasks, tests, needed, resolved.protocol, limit, resolved.release, resolved.train_limit, learned)
     loaded = {}

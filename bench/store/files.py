@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from bench.api import UserError
 from bench.store.processes import machine_id, process_exists
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def named_errors(what: str, way_out: str) -> Iterator[None]:
+    """Context that raises an OSError as a UserError: `what`, the reason in brackets, and `way_out`.
+
+    Example: `with named_errors(f"{path} can't be written", "; name another file"):`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} ({error.strerror or error}){way_out}") from error
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -53,6 +71,25 @@ def write_json(path: Path, values: Any, *, sort_keys: bool = False) -> None:
         ValueError: a number is NaN or infinite.
     """
     write_atomic(path, json_text(values, sort_keys=sort_keys).encode(errors="backslashreplace"))
+
+
+def write_cached(path: Path, value: Any) -> None:
+    """Write a value as MessagePack behind its SHA-256, for `read_cached`.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    body = msgspec.msgpack.encode(value)
+    write_atomic(path, hashlib.sha256(body).digest() + body)
+
+
+def read_cached(path: Path, kind: type[T]) -> T | None:
+    """Read a value that `write_cached` wrote; None if the file is missing, damaged or of another type."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        content = path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() == content[:32]:
+            return msgspec.msgpack.decode(content[32:], type=kind)
+    return None
 
 
 def write_folder_atomic(path: Path, write: Callable[[Path], object]) -> None:

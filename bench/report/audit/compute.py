@@ -25,7 +25,7 @@ from bench.metrics.summary import rows_of_subjects
 from bench.report.audit.values import Values, pair_of, read_values
 from bench.report.grouping import Key
 from bench.report.selection import AuditRequest
-from bench.report.standings.compute import Pair, Standings, standings_of
+from bench.report.standings.compute import Standings, compare_on_shared, standings_of
 from bench.report.tables import build
 from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.model import Line, Table
@@ -254,25 +254,16 @@ def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> 
     for line in (line for table in tables for line in table.lines):
         lines.setdefault(line.key.method, {})[line.rows[0].model] = line
     for method, by_group in lines.items():
-        runs = {group: records[group, method] for group in by_group}
-        shared = set.intersection(*(set(run.id) for run in runs.values()))
-        if len(runs) < _TWO or not shared:
+        if len(by_group) < _TWO:
             continue
-        keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in runs}
-        runs = {group: run.take(np.flatnonzero([key in shared for key in run.id])) for group, run in runs.items()}
-        # where there are too few right or wrong answers is told by the model that has fewest
-        rarest = min(runs.values(), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
-        strata, pairs = stats.strata_of(rarest.subject), list[Pair]()
-        sampling = stats.Sampling.of(strata, rarest.correct, settings.average)
-        for metric in _COMPARED:
-            influences = {
-                keys[group]: stats.influence(metric, r.confidence, r.ranking_values, r.correct, strata, "questions")
-                for group, r in runs.items()
-            }
-            pairs += stats.compare(metric, influences, sampling, [list(keys.values())], settings)
+        keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in by_group}
+        runs = {keys[group]: [records[group, method]] for group in by_group}
+        n, pairs = compare_on_shared(runs, [(metric, list(runs)) for metric in _COMPARED], settings)
+        if not n:
+            continue
         standing = {keys[group]: line.standing for group, line in by_group.items() if line.standing}
         shown = tuple(replace(line, key=keys[group]) for group, line in by_group.items())
-        facts = f"{method} in {tables[0].task}", f"n = {len(shared):,} questions that all groups share, by id."
+        facts = f"{method} in {tables[0].task}", f"n = {n:,} questions that all groups share, by id."
         yield replace(
             tables[0], model=method, facts=facts, metrics=_COMPARED, lines=shown,
             standings=Standings(LEVEL, standing, tuple(pairs), {}),

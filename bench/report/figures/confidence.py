@@ -24,13 +24,12 @@ SEEDS = ", means over seeds; lines: smallest to largest seed"
 
 
 @use_style()
-def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf) -> Figure:
     """Draw axes for each method and task of a model: right answers by confidence above the line, wrong ones below.
 
     Args:
         tables: tables of one model, one for each task.
         records_of: returns the answers and confidences, question by question, of a result.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -40,7 +39,6 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf, *, rem
         f"Shares of all answers in {HISTOGRAM_BINS} equal bins of confidence: right answers upwards in the method's"
         f" colour, wrong ones downwards in grey{SEEDS if data.n_seeds > 1 else ''}. Each panel has its own scale;"
         " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
-        remark=remark,
     )
     return method_grid(
         data, "confidence", ("confidence (%)", "answers"),

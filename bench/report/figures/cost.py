@@ -48,7 +48,7 @@ COSTS: Mapping[str, str] = MappingProxyType(
 
 @use_style()
 def cost_quality(
-    tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS), remark: str = ""
+    tables: Sequence[Table], *, metrics: Sequence[str] = QUALITY, costs: Sequence[str] = tuple(COSTS)
 ) -> Figure:
     """Draw metrics against costs of methods: a marker for each method, and the Pareto front.
 
@@ -58,7 +58,6 @@ def cost_quality(
         tables: one table, of one model and task.
         metrics: names in `bench.metrics.METRICS`.
         costs: keys of `COSTS`.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -87,7 +86,6 @@ def cost_quality(
         * ("seconds" in costs),
         f"Not known, and so not drawn: {'; '.join(unknown)}." if unknown else "",
         metrics=metrics,
-        remark=remark,
     )
     styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
     figure, axes = new_figure(

@@ -141,13 +141,12 @@ class FigureData:
         none_for = f"; none for {sum(lacking)} of the means" if any(lacking) and not all(lacking) else ""
         return f"Whiskers: {kind}{none_for}."
 
-    def note(self, *what: str, metrics: Sequence[str] = (), remark: str = "") -> str:
+    def note(self, *what: str, metrics: Sequence[str] = ()) -> str:
         """Build the note below a figure: how to read it, sample sizes, settings, and what is left out.
 
         Args:
             what: sentences about how to read the figure; empty ones are skipped.
             metrics: metrics for which the note says how many subjects were left out of a mean, as they have no value.
-            remark: last sentence of the note.
         """
         lines = [line for line in self.lines if line.ok_rows]
         rows = [row for line in lines for row in line.ok_rows]
@@ -172,7 +171,8 @@ class FigureData:
         left_out = [
             f"{omitted_subjects(METRICS[name].label, counts)}." for name, counts in undefined.items() if any(counts)
         ]
-        return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), remark]))
+        parts = dict.fromkeys(table.figure for table in self.tables.values())
+        return " ".join(filter(None, [*what, f"{'; '.join(basis)}.", *left_out, self._gaps(), *parts]))
 
     def _gaps(self) -> str:
         """Return a sentence that lists methods, tasks and seeds without a result, with their status; empty if none."""

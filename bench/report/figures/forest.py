@@ -67,13 +67,12 @@ def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Dif
 
 
 @use_style()
-def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
+def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = ()) -> Figure:
     """Draw the difference of each method to the best one, by each metric: a row for each method, sorted as the table.
 
     Args:
         tables: one table, of one model and task, with tests between pairs of methods.
         metrics: metrics with tests; by default the headline metric and AUROC.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -91,7 +90,6 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = (),
         " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
         f" table; {LEADS}: no ranked method is significantly better by {METRICS[table.headline].label}.",
         unranked_note(table, column),
-        remark=remark,
     )
     figure, axes = new_figure(
         (1, len(all_metrics)), (TEXT_WIDTH if len(all_metrics) > 1 else PANEL_WIDTH, ROW * len(column) + AXIS),

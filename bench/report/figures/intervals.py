@@ -48,13 +48,12 @@ SEEDS = ", means over seeds; thin strokes: each seed"
 
 
 @use_style()
-def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS, remark: str = "") -> Figure:
+def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMNS) -> Figure:
     """Draw axes for each metric and task of a model, with a dot and an interval for each method.
 
     Args:
         tables: tables of one model, one for each task.
         metrics: names in `bench.metrics.METRICS`.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -70,7 +69,6 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
         "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
         "Axes don't begin at 0.",
         metrics=metrics,
-        remark=remark,
     )
     room = (MAX_HEIGHT - RESERVE) / len(tasks) - AXIS
     height = max(LINE, min(ROW, room / rows)) * rows + AXIS

@@ -36,13 +36,12 @@ SMALLEST, LARGEST = 0.8, 3.4
 
 
 @use_style()
-def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def reliability_overview(tables: Sequence[Table], records_of: RecordsOf) -> Figure:
     """Draw the reliability curves of all methods: rows of axes are models, columns are tasks.
 
     Args:
         tables: tables of any models and tasks, one for each pair of them.
         records_of: returns the answers and confidences, question by question, of a result.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -53,7 +52,6 @@ def reliability_overview(tables: Sequence[Table], records_of: RecordsOf, *, rema
         f"{' and seeds' if data.n_seeds > 1 else ''} together; the larger a marker, the more answers. Vertical"
         f" lines: 95 % Wilson (binomial) intervals{' for one seed' if data.n_seeds > 1 else ''}. Bins with fewer"
         f" than {FEW} answers are not joined.",
-        remark=remark,
     )
     several, shape = len(data.models) > 1, (len(data.models), len(data.tasks))
     width = PANEL_WIDTH if shape[1] == 1 else TEXT_WIDTH

@@ -38,7 +38,7 @@ COUNTS = 0.16
 
 
 @use_style()
-def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def reliability(tables: Sequence[Table], records_of: RecordsOf) -> Figure:
     """Draw a reliability diagram for each method and task of a model.
 
     A diagram has an isotonic curve with its consistency band, ten bins with intervals, and the bins' counts at the
@@ -47,7 +47,6 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
     Args:
         tables: tables of one model, one for each task.
         records_of: returns the answers and confidences, question by question, of a result.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -58,7 +57,7 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf, *, remark: str =
     return method_grid(
         data, "reliability", (X_LABEL, Y_LABEL),
         lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.ok_rows]),
-        data.note(diagram_note(seeds=data.n_seeds > 1), order, remark=remark),
+        data.note(diagram_note(seeds=data.n_seeds > 1), order),
     )  # fmt: skip
 
 

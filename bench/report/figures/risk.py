@@ -30,7 +30,7 @@ FIRST = 0.05
 
 
 @use_style()
-def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str = "") -> Figure:
+def risk_coverage(tables: Sequence[Table], records_of: RecordsOf) -> Figure:
     """Draw risk-coverage curves of all methods: axes for each task of a model.
 
     A curve is the share of mistakes among the most confident answers, as more answers are kept.
@@ -38,7 +38,6 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
     Args:
         tables: tables of one model, one for each task.
         records_of: returns the answers and confidences, question by question, of a result.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -51,7 +50,6 @@ def risk_coverage(tables: Sequence[Table], records_of: RecordsOf, *, remark: str
         f"{' Means over seeds; shaded: smallest to largest seed.' if data.n_seeds > 1 else ''}"
         " Grey line: the best order possible; dotted: all answers kept. The area below a curve is AURC.",
         f"Curves may begin above the panel: it holds them from a coverage of {100 * FIRST:g} % on.",
-        remark=remark,
     )
     shape = -(-n_tasks // ACROSS), min(ACROSS, n_tasks)
     figure, axes = new_figure(

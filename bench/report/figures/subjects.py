@@ -38,7 +38,7 @@ Values = Mapping[str, float | None]
 
 
 @use_style()
-def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remark: str = "") -> Figure:
+def subject_differences(tables: Sequence[Table], *, metric: str = "auroc") -> Figure:
     """Draw a row for each subject, with a marker for each method: its value minus that of the leading method.
 
     `reference_line` selects the leading method. The values of the leading method are written at the right. If it is
@@ -47,7 +47,6 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
     Args:
         tables: one table, of one model and task.
         metric: name in `bench.metrics.METRICS`.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -85,7 +84,6 @@ def subject_differences(tables: Sequence[Table], *, metric: str = "auroc", remar
         if len(column) > 1
         else "",
         metrics=[metric],
-        remark=remark,
     )
     against = f", against {name}" if leader else ""
     height = min(ROW * len(rows) + AXIS, MAX_HEIGHT - RESERVE)

@@ -50,13 +50,12 @@ def has_matrix(table: Table) -> bool:
 
 
 @use_style()
-def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: str = "") -> Figure:
+def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = ()) -> Figure:
     """Draw a matrix for each metric, whose cell says whether the row's method beats the column's.
 
     Args:
         tables: one table, of one model and task, with tests between pairs of methods.
         metrics: metrics with tests; by default the headline metric and AUROC.
-        remark: sentence to add to the note below the figure.
 
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
@@ -74,7 +73,6 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = (), remark: 
         f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
         f" significantly better by {METRICS[table.headline].label}.",
         unranked_note(table, column),
-        remark=remark,
     )
     width = TEXT_WIDTH
     if len(shown) == 1:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from bench.api import UserError
 from bench.model.specs import NAME
 from bench.report.figures.confidence import confidence_histograms
 from bench.report.figures.cost import cost_quality
@@ -33,6 +32,7 @@ from bench.report.tables.model import Table
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
+from bench.store.files import named_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,8 +44,6 @@ MOST_COMPARED, MOST_ROWS = 30, 60
 """Maximum number of methods, and of methods times tasks, on a figure that compares methods in common axes."""
 
 T = TypeVar("T")
-Draw = Callable[..., "Figure"]
-"""Function that draws a figure: called with tables, and `remark`, a sentence for the figure's note."""
 
 
 def write_figures(
@@ -107,14 +105,9 @@ def write_figures(
             stems.add(name.casefold())
             say(name)
             figure = draw()
-            try:
+            with named_errors(f"figure {str(out / name)!r} can't be written", "; name another folder"):
                 out.mkdir(parents=True, exist_ok=True)
                 paths += [save(figure, out / f"{name}.{kind}") for kind in formats]
-            except OSError as error:
-                reason = error.strerror or error
-                raise UserError(
-                    f"figure {str(out / name)!r} can't be written ({reason}); name another folder"
-                ) from error
     return paths
 
 
@@ -127,8 +120,8 @@ def _figures(
         block = _with_lines(tables, {key for key in keys if key.recalibration == recalibration})
         ending = f"{setting}{SEPARATOR}{safe_name(recalibration)}" if recalibration else setting
         for kind in _figure_kinds(block, records_of):
-            for page, number, remark in _pages(kind):
-                yield f"{kind.stem}{ending}{number}", partial(kind.draw, page, remark=remark)
+            for page, number in _pages(kind):
+                yield f"{kind.stem}{ending}{number}", partial(kind.draw, page)
 
 
 class FigureKind(NamedTuple):
@@ -136,7 +129,7 @@ class FigureKind(NamedTuple):
 
     stem: str
     """Beginning of the figures' file names."""
-    draw: Draw
+    draw: Callable[[Sequence[Table]], Figure]
     tables: Sequence[Table]
     compares: bool = False
     """Whether the figure has only a row or a marker for each method, in common axes, so that many methods fit."""
@@ -178,11 +171,10 @@ def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:
 # --- how much fits on one figure --------------------------------------------------------------------------------------
 
 
-def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
+def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str]]:
     """Split a kind of figure into figures that are small enough; yield the tables of each figure that has a number.
 
-    With the tables come the ending of the figure's file name, and a remark for the note of the figure. Both are empty
-    if one figure is enough.
+    With the tables comes the ending of the figure's file name, which is empty if one figure is enough.
     """
     tables = kind.tables
     if not _has_numbers(tables):
@@ -203,7 +195,10 @@ def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str, str]]:
     ]
     shown = list(filter(_has_numbers, portions))
     for k, page in enumerate(shown, start=1):
-        yield (page, f"{SEPARATOR}{k}", f"Figure {k} of {len(shown)}.") if len(portions) > 1 else (page, "", "")
+        if len(portions) > 1:
+            yield [replace(table, figure=f"Figure {k} of {len(shown)}.") for table in page], f"{SEPARATOR}{k}"
+        else:
+            yield page, ""
 
 
 def _has_numbers(tables: Sequence[Table]) -> bool:

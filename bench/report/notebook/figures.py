@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _PIXELS_PER_INCH = 144
 """Pixels per inch at which a notebook shows a figure; the PNG image itself has a higher resolution."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Figures:
     """Draws figures of comparison tables as matplotlib figures, which a notebook shows and `savefig` writes.
 
@@ -36,9 +38,8 @@ class Figures:
     `ccps+isotonic`, are drawn if they are named, or if there are no other methods.
     """
 
-    def __init__(self, tables: Sequence[Table], records_of: RecordsOf) -> None:
-        self._tables = tables
-        self._records_of = records_of
+    _tables: Sequence[Table]
+    _records_of: RecordsOf
 
     def reliability(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Draw the reliability diagrams of one model, with a panel for each method and task."""

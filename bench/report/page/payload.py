@@ -238,7 +238,7 @@ class _Page:
             "task": table.task,
             "label": label,
             "facts": [fact for fact in table.facts if fact not in titles],  # the page says them elsewhere
-            "caption": ". ".join((table.facts[0], " ".join(table.facts[1:]))),
+            "caption": table.caption,
             "subjects": list(map(plain, subjects)),
             "sizes": [next((int(n[subject]) for n in per_subject if subject in n), None) for subject in subjects],
             "lines": lines,

@@ -18,7 +18,7 @@ from bench.progress import visible
 from bench.report.page.elements import hash_of
 from bench.report.page.pictures import Pictures
 from bench.report.page.static_table import render_parts, swatch_style
-from bench.store.files import write_atomic
+from bench.store.files import named_errors, write_atomic
 
 _STYLES = ("page.css", "figures.css", "transfer.css")
 """Names of the style sheets, in the order in which they are joined."""
@@ -48,14 +48,10 @@ def write(path: Path, payload: Mapping[str, Any], pictures: Sequence[Pictures] =
         UserError: the file can't be written, or an existing file that is no such page would be replaced.
     """
     page = html(payload, pictures)
-    try:
+    with named_errors(f"the page can't be written to {str(path)!r}", "; name a file with --out"):
         if path.exists() and not path.read_bytes()[: len(_FIRST)].lower() == _FIRST:
             raise UserError(f"--out {str(path)!r}: what is there is no page and would be lost; name another file")
         write_atomic(path, page.encode())
-    except OSError as error:
-        raise UserError(
-            f"the page can't be written to {str(path)!r} ({error.strerror or error}); name a file with --out"
-        ) from error
     return path
 
 

@@ -7,13 +7,10 @@ the bytes of the result files, the settings, and the source code of the statisti
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache as memoized
 from pathlib import Path
-
-import msgspec
 
 from bench.api import UserError
 from bench.api.protocol import ECE_BINS
@@ -26,7 +23,7 @@ from bench.results.files import stored_path
 from bench.results.row import ResultRow
 from bench.stats import Average, Settings
 from bench.store.disk_cache import digest_file, key_of
-from bench.store.files import write_atomic
+from bench.store.files import read_cached, write_cached
 from bench.store.sources import source_digest
 
 FOLDER = "standings"
@@ -80,7 +77,7 @@ class StandingsReader:
                 raise UserError(f"result {error.filename} can't be read ({error.strerror or error})") from error
             key_parts = {"inputs": inputs, "settings": asdict(settings), "code": _statistics_digest()}
             path = self.cache / FOLDER / f"{key_of(key_parts)}.msgpack"
-            standings = _read_cached(path)
+            standings = read_cached(path, Standings)
         if standings is None:
             if files:
                 row = next(iter(files.values()))[0][0]
@@ -89,9 +86,8 @@ class StandingsReader:
                 )
             standings = compute_standings(files, settings)
             if path:
-                body = msgspec.msgpack.encode(standings)
                 try:
-                    write_atomic(path, hashlib.sha256(body).digest() + body)
+                    write_cached(path, standings)
                 except OSError as error:
                     self.say(f"intervals and tests can't be kept in {path.parent} ({error.strerror or error})")
         return standings
@@ -103,13 +99,3 @@ def _statistics_digest() -> str:
     return source_digest(
         [*map(Path, (__file__, compute.__file__, grouping.__file__)), bench / "stats", bench / "metrics"]
     )
-
-
-def _read_cached(path: Path) -> Standings | None:
-    """Read cached standings (means, tests, ranks) from a file; None if the file is missing or damaged."""
-    try:
-        content = path.read_bytes()
-        digest, body = content[:32], content[32:]
-        return msgspec.msgpack.decode(body, type=Standings) if hashlib.sha256(body).digest() == digest else None
-    except (OSError, msgspec.MsgspecError):
-        return None

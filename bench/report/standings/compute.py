@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import stats
 from bench.api import UserError
 from bench.report.competition import CHANCE, NEEDS_ORDER, badness
 from bench.report.grouping import Key
 from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.stats import Comparison, Estimate, Settings, ranks, summary
+from bench.stats import Comparison, Estimate, Settings
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -158,12 +159,12 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
             if key not in short:
                 by_recalibration.setdefault(key.recalibration, []).append(str(i))
         blocks = list(by_recalibration.values())
-        stats = summary(confidence, first.correct, first.subject, settings, blocks, score)
-        above_chance = {name for name, method in stats.methods.items() if _is_above_chance(method.estimates["auroc"])}
-        alpha, ranked, compared = 1 - settings.level, dict(stats.ranks), dict(stats.comparisons)
+        numbers = stats.summary(confidence, first.correct, first.subject, settings, blocks, score)
+        above_chance = {name for name, method in numbers.methods.items() if _is_above_chance(method.estimates["auroc"])}
+        alpha, ranked, compared = 1 - settings.level, dict(numbers.ranks), dict(numbers.comparisons)
         for metric in NEEDS_ORDER:
             ordered = [[name for name in block if name in above_chance] for block in blocks]
-            by_block = [ranks(block, compared[metric], alpha=alpha) for block in ordered]
+            by_block = [stats.ranks(block, compared[metric], alpha=alpha) for block in ordered]
             ranked[metric] = {name: rank for block in by_block for name, rank in block.items()}
             allowed = {None, *above_chance}
             compared[metric] = tuple(
@@ -172,15 +173,15 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
         for metric, by_name in ranked.items():
             ranked[metric] = rising = dict(by_name)
             for block in blocks:  # the better mean has no larger rank, though a smaller difference may be significant
-                means = {n: stats.methods[n].estimates[metric].value for n in block if n in rising}
+                means = {n: numbers.methods[n].estimates[metric].value for n in block if n in rising}
                 largest = 1
                 for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
                     rising[name] = largest = max(largest, rising[name])
         for i, key in enumerate(group):
             rate = float(np.mean(base_rates[key] or default or first.correct))
             loss = np.square(rate - first.correct)
-            loss = stats.strata.means(loss) if settings.average == "subjects" else loss
-            method = stats.methods[str(i)]
+            loss = numbers.strata.means(loss) if settings.average == "subjects" else loss
+            method = numbers.methods[str(i)]
             lines[key] = LineStanding(
                 labels=group_index,
                 metrics=method.estimates,
@@ -195,6 +196,36 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
             for pair in pairs_of_metric
         ]
     return Standings(settings.level, {key: lines[key] for key in records if key in lines}, tuple(pairs), left_out)
+
+
+def compare_on_shared(
+    runs: Mapping[Key, Sequence[QuestionRecords]], tests: Sequence[tuple[str, Sequence[Key]]], settings: Settings
+) -> tuple[int, list[Pair]]:
+    """Compare lines that have answers of their own, on the questions that all of them share; return their number, too.
+
+    Args:
+        runs: line -> its records, one for each seed, sorted by id.
+        tests: metric, and the lines to compare with each other by it.
+        settings: settings of intervals and tests.
+    """
+    shared = set.intersection(*(set(run.id) for own in runs.values() for run in own))
+    if not shared:
+        return 0, []
+    taken = {key: [run.take(np.flatnonzero([i in shared for i in run.id])) for run in own] for key, own in runs.items()}
+    # where there are too few right or wrong answers is told by the line that has fewest
+    rarest = min((own[0] for own in taken.values()), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
+    strata, average, pairs = stats.strata_of(rarest.subject), settings.average, list[Pair]()
+    sampling = stats.Sampling.of(strata, rarest.correct, average)
+    for metric, keys in tests:
+        influences = {
+            key: stats.mean_over_seeds(
+                stats.influence(metric, run.confidence, run.ranking_values, run.correct, strata, average)
+                for run in taken[key]
+            )
+            for key in keys
+        }
+        pairs += stats.compare(metric, influences, sampling, [keys], settings)
+    return len(shared), pairs
 
 
 def _is_above_chance(auroc: Estimate | None) -> bool | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench import stats
 from bench.report.grouping import Key, common_corpus
-from bench.report.standings.compute import Pair, Standings
+from bench.report.standings.compute import Standings, compare_on_shared
 from bench.report.tables import comparison
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Line, Table
@@ -57,41 +57,26 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
         lines[key] = lines[first]
         runs[key] = [replace(run, confidence=np.ones(len(run.id)), score=None) for run in runs[first]]
     limit = table.answers_source.partition(AFTER_TRACES)[2]
-    shared = set.intersection(*(set(run.id) for own in runs.values() for run in own))
-    chosen = {
-        key: [run.take(np.flatnonzero([each in shared for each in run.id])) for run in own] for key, own in runs.items()
-    }
-    # where there are too few right or wrong answers is told by those that have fewest
-    rarest = min((own[0] for own in chosen.values()), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
-    strata, settings, pairs = stats.strata_of(rarest.subject), stats.Settings(), list[Pair]()
-    sampling = stats.Sampling.of(strata, rarest.correct, settings.average)
-    for metric, names in (("acc", ["answers"]), *((metric, methods) for metric in _METRICS)):
-        tests = list[Pair]()
-        for method in names:
-            influences = {
-                key: stats.mean_over_seeds(
-                    stats.influence(metric, run.confidence, run.ranking_values, run.correct, strata, settings.average)
-                    for run in chosen[key]
-                )
-                for key in (Key(method, _WITH), Key(method, _WITHOUT))
-            }
-            tests += stats.compare(metric, influences, sampling, [list(influences)], settings)
-        pairs += with_holm(tests, "p_corrected")
+    settings, metrics = stats.Settings(), ("acc", *_METRICS)
+    both = {method: [Key(method, _WITH), Key(method, _WITHOUT)] for method in ("answers", *methods)}
+    tests = [(metric, both[name]) for metric in metrics for name in (["answers"] if metric == "acc" else methods)]
+    n, compared = compare_on_shared(runs, tests, settings)
+    pairs = [p for metric in metrics for p in with_holm([c for c in compared if c.metric == metric], "p_corrected")]
     written = [
         min(
             row.test_generated_tokens or 0 for key, line in lines.items() if key.variant == name for row in line.ok_rows
         )
         for name in (_WITH, _WITHOUT)
     ]
-    costs = " written tokens with traces, ".join(f"{tokens / len(shared):,.0f}" for tokens in written)
+    costs = " written tokens with traces, ".join(f"{tokens / n:,.0f}" for tokens in written)
     facts = (
         f"{table.model} on {table.task}, with traces of at most {limit} against without",
-        f"n = {count(len(shared))} questions that both have.", f"An answer takes {costs} without.",
+        f"n = {count(n)} questions that both have.", f"An answer takes {costs} without.",
     )  # fmt: skip
     standing = {key: line.standing for key, line in lines.items() if line.standing}
     shown = tuple(replace(line, key=key) for key, line in lines.items())
     paired = replace(
-        table, facts=facts, metrics=("acc", *_METRICS), lines=shown, others=(), average=settings.average,
+        table, facts=facts, metrics=metrics, lines=shown, others=(), average=settings.average,
         standings=Standings(settings.level, standing, tuple(pairs), {}),
     )  # fmt: skip
     return comparison.views_of([paired], ["answers", *methods])

@@ -9,7 +9,7 @@ from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, format_duration
 from bench.run.analyses.request import TransferConfig, format_command
-from bench.run.plan import signals_needed
+from bench.run.plan import RunPlan
 from bench.run.preparation import PreparedRun, Resources
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
@@ -42,10 +42,9 @@ def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> S
             for target in resolved.learn_on.values()
             if method.output == "score" and target.validation in loaded
         }
-        signals = signals_needed(
-            methods, resolved.test_splits, resolved.learn_on, corpus.prepared.infeasible,
-            validated=validated, selecting=corpus.prepared.selecting,
-        )  # fmt: skip
+        prepared, tests = corpus.prepared, resolved.test_splits
+        planned = RunPlan(methods, tests, resolved.learn_on, prepared.infeasible, validated, prepared.selecting)
+        signals = planned.signals()
         for where in signals.keys() & loaded.keys():
             signals_by_split[where] = signals_by_split.get(where, frozenset()) | signals[where]
     return signals_by_split

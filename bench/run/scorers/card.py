@@ -20,7 +20,7 @@ from bench.model.specs import NAME, model_label
 from bench.results.row import LabelsSeen
 from bench.store.decoding import decode_record, parse_json
 from bench.store.disk_cache import DIGEST, digest_file, with_digest
-from bench.store.files import write_json
+from bench.store.files import named_errors, write_json
 from bench.store.locks import folder_lock
 
 if TYPE_CHECKING:
@@ -343,11 +343,8 @@ def _rewrite(folder: Path, change: Callable[[Card], Card]) -> None:
     Raises:
         UserError: the head can't be read (see `read_card`), or its card can't be written.
     """
-    try:
-        with folder_lock(folder):
-            write_card(change(read_card(folder)), folder)
-    except OSError as error:
-        raise UserError(f"--head {folder}: {CARD} can't be written ({error.strerror or error}).") from error
+    with named_errors(f"--head {folder}: {CARD} can't be written", "."), folder_lock(folder):
+        write_card(change(read_card(folder)), folder)
 
 
 def is_head(folder: Path, kind: str = KIND) -> bool:
@@ -406,10 +403,8 @@ def read_card(folder: Path) -> Card:
             raise UserError(f"--head {folder}: {name} is missing; {_WAY_OUT}.")
         if name not in digests:
             raise UserError(f"--head {folder}: {name} is no file of this head; take it out, or {_WAY_OUT}.")
-        try:
+        with named_errors(f"--head {folder}: {name} can't be read", "."):
             same = digest_file(files[name]) == digests[name]
-        except OSError as error:
-            raise UserError(f"--head {folder}: {name} can't be read ({error.strerror or error}).") from error
         if not same:
             raise UserError(f"--head {folder}: {name} was altered or cut short; {_WAY_OUT}.")
     return card

@@ -29,7 +29,7 @@ from bench.run.scorers import reference_questions
 from bench.run.scorers.card import CARD, is_head
 from bench.run.scorers.scorer import HeadSetting, Scorer, open_head
 from bench.store.disk_cache import digest_file, with_digest
-from bench.store.files import write_folder_atomic, write_json
+from bench.store.files import named_errors, write_folder_atomic, write_json
 
 KIND, FORMAT = "confbench exported head", 1
 ARRAYS, PAGE = "head.safetensors", "confidence.py"
@@ -66,7 +66,7 @@ def export(folder: Path, out: Path, setting: HeadSetting) -> dict[str, Any]:
         UserError: the head can't be read or belongs to another model, its method has no such form, or `out` holds
             something else or can't be written.
     """
-    try:
+    with named_errors(f"{out}: it can't be written", ". Name another folder."):
         there = {path.name for path in out.iterdir()} - {"__pycache__"} if out.exists() else set()
         if there and not (there <= {CARD, ARRAYS, PAGE} and is_head(out, KIND)):
             raise UserError(f"{out}: it holds other things than an exported head, which stay. Name another folder.")
@@ -74,8 +74,6 @@ def export(folder: Path, out: Path, setting: HeadSetting) -> dict[str, Any]:
             raise UserError(f"{out}: it is inside the head, which may hold no other files. Name another folder.")
         with tempfile.TemporaryDirectory(prefix="confbench-export-") as cache:
             return _export(open_head(folder, setting, Path(cache)), reference_questions.read(folder), out)
-    except OSError as error:
-        raise UserError(f"{out}: it can't be written ({error.strerror or error}). Name another folder.") from error
 
 
 def _export(scorer: Scorer, references: reference_questions.ReferenceQuestions, out: Path) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def _export(scorer: Scorer, references: reference_questions.ReferenceQuestions, 
         gain = norm.gain.cpu().numpy()
         arrays["norm"] = {"gain": gain, "shift": 0 * gain if norm.shift is None else norm.shift.cpu().numpy()}
     if output.recalibrator is not None:
-        arrays["recalibration"] = {k: v for k, v in vars(output.recalibrator).items() if k.endswith("_")}
+        arrays["recalibration"] = vars(output.recalibrator)
         functions += [inspect.getsource(sigmoid), _RECALIBRATE.format(formula=output.recalibrator.formula)]
     stored = dict(_flat(arrays))
     page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(

@@ -148,8 +148,8 @@ def write_output(output: OutputMaps, folder: Path) -> None:
         arrays["scale.labelled"] = np.asarray(output.scale.labelled, dtype=np.float64)
         arrays["scale.line"] = np.asarray([output.scale.slope, output.scale.level], dtype=np.float64)
     if output.recalibrator is not None:
-        state = {name: value for name, value in vars(output.recalibrator).items() if name.endswith("_")}
-        arrays |= {f"recalibration.{name}": np.asarray(value, dtype=np.float64) for name, value in state.items()}
+        state = vars(output.recalibrator).items()
+        arrays |= {f"recalibration.{name}": np.asarray(value, dtype=np.float64) for name, value in state}
     save_file(arrays, folder / OUTPUT)
 
 

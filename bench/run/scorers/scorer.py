@@ -88,29 +88,20 @@ class ScoredAnswers:
     """The questions with answers and signals, in at most two parts: with provided answers, and with generated ones."""
 
 
+@dataclass(eq=False, repr=False)
 class Scorer:
     """A head loaded with its model: it returns confidences in answers to questions.
 
     Example: `head = load_head("heads/tiny/atlas-choice/lts--demo--s0"); head({"question": "…", "choices": [...]}, "a")`
     """
 
-    def __init__(
-        self,
-        card: Card,
-        method: ConfidenceMethod,
-        words: PromptWording,
-        output: OutputMaps,
-        reader: Reader,
-        grader: Grader,
-    ) -> None:
-        """Build a scorer from its parts; users call `load_head` instead."""
-        self.card = card
-        self.words = words
-        self.model = reader.lm.spec.source if reader.lm.spec.local else reader.lm.spec.name
-        """Name of the loaded model, as the command line takes it; for a local model its folder."""
-        self.reader = reader
-        """Computes the answers and signals of questions with the model."""
-        self.method, self.output, self._grader = method, output, grader
+    card: Card
+    method: ConfidenceMethod
+    words: PromptWording
+    output: OutputMaps
+    reader: Reader
+    """Computes the answers and signals of questions with the model."""
+    grader: Grader
 
     def __repr__(self) -> str:
         """Return a text with the names of the head and of its model."""
@@ -120,6 +111,12 @@ class Scorer:
     def name(self) -> str:
         """Name of the head, e.g. `tiny/atlas-choice/ccps--demo--s0`."""
         return self.card.name
+
+    @property
+    def model(self) -> str:
+        """Name of the loaded model, as the command line takes it; for a local model its folder."""
+        spec = self.reader.lm.spec
+        return spec.source if spec.local else spec.name
 
     @property
     def format(self) -> Format:
@@ -241,7 +238,7 @@ class Scorer:
                 if not short:
                     continue
                 split_data = self.reader.open(split, task, short, {q.id: fixed[q.id] for q in short} if fixed else None)
-            split_data = self._grader.parsed(self.reader.read(split_data, read_from_model(signals)))
+            split_data = self.grader.parsed(self.reader.read(split_data, read_from_model(signals)))
             adapted = None
             if isinstance(ref, AdapterRef) and uses_adapter(signals):
                 adapted = self.reader.read_adapted(split_data, replace(ref, folder=ref.folder.resolve()))

@@ -25,6 +25,7 @@ from bench.report.selection import ReportRequest
 from bench.report.standings import cache as kept
 from bench.report.standings import compute
 from bench.report.standings.cache import StandingsReader
+from bench.report.standings.compute import Standings
 from bench.report.style import built_in
 from bench.report.write import write as write_report
 from bench.results.cells import read_all
@@ -32,6 +33,7 @@ from bench.results.files import path_of, write
 from bench.results.row import ResultRow
 from bench.stats import Average
 from bench.store.disk_cache import with_digest
+from bench.store.files import read_cached
 from tests.kit.tables import CUT_SHORT
 from tests.kit.world import Answers, question_records, result_row
 
@@ -313,7 +315,7 @@ def test_no_value_in_the_cache_is_fatal(tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("kept") / "x.msgpack"
     for content in (msgspec.msgpack.encode(value), signed(msgspec.msgpack.encode(value))):
         path.write_bytes(content)
-        assert kept._read_cached(path) is None
+        assert read_cached(path, Standings) is None
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

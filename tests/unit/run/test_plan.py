@@ -29,7 +29,7 @@ from bench.api import (
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
 from bench.run.pipeline import in_order
-from bench.run.plan import Adapt, Fit, Predict, Read, Step, TrainOn, plan, signals_needed
+from bench.run.plan import Adapt, Fit, Predict, Read, RunPlan, Step, TrainOn
 from bench.signals.definition import read_from_model
 from bench.training.trainer import DeferredTrainingError
 
@@ -87,7 +87,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, ConfidenceMethod], list[TaskSplit],
 @settings(deadline=None)
 def test_steps_come_once_after_what_they_need(run: Any) -> None:
     methods, tests, learn_on = run
-    steps = plan(methods, tests, learn_on)
+    steps = RunPlan(methods, tests, learn_on).steps()
     assert len(set(steps)) == len(steps)
     at = {step: i for i, step in enumerate(steps)}
     reads = {step.where: step for step in steps if isinstance(step, Read)}
@@ -111,7 +111,7 @@ def test_steps_come_once_after_what_they_need(run: Any) -> None:
 @settings(deadline=None)
 def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
     methods, tests, learn_on = run
-    for step in plan(methods, tests, learn_on):
+    for step in RunPlan(methods, tests, learn_on).steps():
         if not isinstance(step, Read):
             continue
         wanted: set[Signal] = set()
@@ -128,20 +128,20 @@ def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
 def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
     methods, tests, learn_on = run
     backwards = dict(reversed(list(methods.items())))
-    assert signals_needed(methods, tests, learn_on) == signals_needed(backwards, tests, learn_on)
-    reads = [{s for s in plan(m, tests, learn_on) if isinstance(s, Read)} for m in (methods, backwards)]
+    assert RunPlan(methods, tests, learn_on).signals() == RunPlan(backwards, tests, learn_on).signals()
+    reads = [{s for s in RunPlan(m, tests, learn_on).steps() if isinstance(s, Read)} for m in (methods, backwards)]
     assert reads[0] == reads[1]
 
 
 def test_plan_of_one_that_learns_nothing() -> None:
     tests, learn_on = on("atlas")
-    steps = plan({"m": make(Needs(predict=QUERY), trains=False)}, tests, learn_on)
+    steps = RunPlan({"m": make(Needs(predict=QUERY), trains=False)}, tests, learn_on).steps()
     assert steps == [Read(tests[0], QUERY), Predict("m", tests[0])]
     assert read_from_model(frozenset(PAID + FREE)) == frozenset(PAID)  # ids and head cost no pass
 
 
 def test_plan_shares_the_fit_of_two_tests() -> None:
-    steps = plan({"m": make(Needs(LETTERS, LETTERS), trains=True)}, *on("atlas", "mmlu"))
+    steps = RunPlan({"m": make(Needs(LETTERS, LETTERS), trains=True)}, *on("atlas", "mmlu")).steps()
     assert [s for s in steps if isinstance(s, Fit)] == [Fit("m", TaskSplit("atlas", "train"))]
     assert sum(isinstance(s, Read) for s in steps) == 3
 
@@ -156,7 +156,7 @@ def test_method_keeps_to_the_split_that_it_learns_on(split: Split) -> None:
 def test_barred_method_has_nothing_read_or_fitted() -> None:
     tests = [TaskSplit("asked", "test"), TaskSplit("open", "test")]
     lettered = make(Needs(fit=LETTERS, predict=LETTERS), trains=True)
-    steps = plan({"m": lettered}, tests, {t.task: TrainOn(t.task) for t in tests}, {("m", tests[1])})
+    steps = RunPlan({"m": lettered}, tests, {t.task: TrainOn(t.task) for t in tests}, {("m", tests[1])}).steps()
     assert Fit("m", TaskSplit("asked", "train")) in steps
     assert [step for step in steps if step.where.task == "open"] == [
         Read(tests[1], frozenset()),
@@ -172,7 +172,7 @@ METHODS = {
     "one": make(ADAPTED, trains=True), "two": make(ADAPTED, trains=True),
 }  # fmt: skip
 CHOSEN_BY = TaskSplit("atlas", "validation")
-STEPS = plan(METHODS, *on("atlas", "rivers"), selecting=[CHOSEN_BY])
+STEPS = RunPlan(METHODS, *on("atlas", "rivers"), selecting=[CHOSEN_BY]).steps()
 
 
 class Trainings:
