@@ -136,7 +136,7 @@ class TraceDecoder(Extractor):
                 texts.append([[TraceText([], row=row, numbers=own) for own in rows] for rows in numbers])
         with self._counted(STAGE):
             self._generate([text for group in texts for own in dict.fromkeys(map(tuple, group)) for text in own], tree)
-        stored = [[np.concatenate([_stored(text) for text in own]) for own in group] for group in texts]
+        stored = [[np.concatenate([stored_values(text) for text in own]) for own in group] for group in texts]
         values = [[{"values": torch.as_tensor(own)} for own in group] for group in stored]
         return [NOTHING] * len(items), {self.traces: values}
 
@@ -197,6 +197,7 @@ class TraceDecoder(Extractor):
             text.next = text.forced.pop(0) if self.answer_limit else None
 
 
-def _stored(text: TraceText) -> npt.NDArray[np.int64]:
+def stored_values(text: TraceText) -> npt.NDArray[np.int64]:
+    """Return what `Traces` stores of a text."""
     assert text.end is not None  # noqa: S101  # all texts are complete
     return np.asarray([*text.trace, -2 - text.end, text.fed, *text.answer, -1], dtype=np.int64)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, takewhile
+from itertools import cycle, dropwhile, takewhile
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class Chat:
                 f"--think-budget {budget}: expected fewer tokens than this model's context of {context:,}, which holds"
                 " prompt, trace and answer; name fewer."
             )
-        source = str(self.tokenizer.chat_template or "")
+        source = self._template_text()
         if "<|channel|>" in source:
             raise UserError(
                 "--think-budget: traces of models that write several channels (gpt-oss) can't be told from answers"
@@ -129,6 +129,15 @@ class Chat:
         cut = self._following("text", f"\n{marker}\n\n{lead}" if marker else f"\n\n{lead}")
         marker_id = int(ids_of[marker][0]) if marker else None
         self.thinking = Thinking(budget, marker, marker_id, closed, cut, lead, gap)
+
+    def _template_text(self) -> str:
+        """Return the template; of one that a server doesn't tell what shows its markers: prompts, dropped traces."""
+        texts = [str(self.tokenizer.chat_template or "")]
+        texts += (self._probe(answering=True, enable_thinking=on) for on in (True, False))
+        for marker in MARKERS:
+            said = self._probe("q", f"dropped{marker}kept", "q", answering=True)
+            texts.append(marker if "kept" in said and "dropped" not in said else said.replace(marker, ""))
+        return "\n".join(texts)
 
     def _following(self, before: str, text: str) -> Ids:
         """Return the token ids of a text as it follows another one, or alone if both share a token."""
@@ -155,10 +164,12 @@ class Chat:
             return None
         return "this model's chat template opens a reasoning trace, so the first token is no answer; use another model"
 
-    def _probe(self, *, answering: bool, **settings: bool) -> str:
+    def _probe(self, *turns: str, answering: bool, **settings: bool) -> str:
         """Return a short conversation as text; empty if the template fails, which `check` reports."""
+        roles = cycle(("user", "assistant"))
+        messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns or ("probe",), strict=False)]
         with suppress(Exception):
-            return self._apply_template([{"role": "user", "content": "probe"}], answering=answering, **settings)
+            return self._apply_template(messages, answering=answering, **settings)
         return ""
 
     def render(self, messages: Sequence[Message], *, answering: bool = True, at_once: bool = False) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -86,6 +87,22 @@ class Thinking:
             return None
         ends = np.cumsum([len(text) for text in texts[1:]]) + len(texts[0])
         return first + int(np.searchsorted(ends, found.start("line"), side="right"))
+
+    def first_length(
+        self, ids: Sequence[int], decode: Callable[[Sequence[int]], str], pieces: Callable[[Sequence[int]], list[str]]
+    ) -> int | None:
+        """Return the length of the trace with which a whole output begins; None if the output doesn't end it.
+
+        Args:
+            ids: token ids of the output.
+            decode: function from token ids to text.
+            pieces: function that returns the text of each token id.
+        """
+        if self.marker_id is not None:
+            return ids.index(self.marker_id) if self.marker_id in ids else None
+        # by halves, since a server makes each text in a request
+        n = bisect_left(range(len(ids) + 1), 1, key=lambda n: bool(_ANSWER_LINE.search(decode(ids[:n]))))
+        return self.length(ids[:n], pieces) if n <= len(ids) else None
 
     def separate(self, record: Released, decode: Callable[[Sequence[int]], str]) -> tuple[Text, str, TraceEnd, bool]:
         """Divide an output that another program generated into its trace and its answer.

@@ -133,6 +133,7 @@ def open_resources(
     if config.save_heads and (reason := lm.missing(Ability.STATES)):
         raise UserError(f"--save-heads: expected a model whose hidden states a head can keep; {reason}. Leave it out.")
     if config.think_budget is not None and lm.chat.thinking is None:
+        _refuse_without_ids(lm)
         lm.chat.think(config.think_budget, lm.context)
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
@@ -153,8 +154,18 @@ def open_resources(
         server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)
         server.check_identity(store, dry_run=config.dry_run)
         progress.say(f"{server.label} writes the answers, in a time that the plan doesn't know")
-        reader.served_answers = ServedAnswers(server)
+        if config.think_budget is not None:
+            _refuse_without_ids(server)
+        reader.served_answers, reader.reasons = ServedAnswers(server), False
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
+
+
+def _refuse_without_ids(lm: LanguageModel) -> None:
+    if reason := lm.missing(Ability.TRACES):
+        raise UserError(
+            f"--think-budget: expected a model whose answers are read behind their traces; {reason}, as it takes no"
+            " token ids. Serve the model with llama.cpp or vLLM, or leave the option out."
+        )
 
 
 def _refuse_with_server(config: RunConfig) -> None:
@@ -164,17 +175,7 @@ def _refuse_with_server(config: RunConfig) -> None:
         UserError: one of them is used.
     """
     defaults = RunConfig((), "")
-    names = (
-        "devices",
-        "dtype",
-        "tokenizer",
-        "token_budget",
-        "engine",
-        "workers",
-        "address",
-        "trust_remote_code",
-        "think_budget",
-    )
+    names = ("devices", "dtype", "tokenizer", "token_budget", "engine", "workers", "address", "trust_remote_code")
     used = [name for name in names if getattr(config, name) != getattr(defaults, name)]
     if used:
         raise UserError(

@@ -247,9 +247,6 @@ def _open_answers(config: RunConfig, model: ModelSpec) -> tuple[str, Release | A
         UserError: there are none of this model, or they have no traces.
     """
     answers = config.answers
-    if specs.is_url(answers) and config.think_budget is not None:
-        what = "expected answers of the model that is loaded here, or of a file, got a server's as --answers, whose"
-        raise UserError(f"--think-budget: {what} traces are not read; leave one of both out.")
     if specs.is_url(answers):
         return RunConfig.answers, None  # results have the name of the server's model (`Reader.nondefault_settings`)
     if is_answer_file(answers):

@@ -116,7 +116,9 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+    def complete(
+        self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False, scored: bool = True
+    ) -> Scored:
         """Return the model's continuation of a prompt, greedy unless it is drawn, without the end token.
 
         Args:
@@ -124,6 +126,7 @@ class Dialect(ABC):
             limit: most tokens.
             draw: how it is sampled.
             whole: whether whole distributions are read; else those of the likeliest tokens.
+            scored: whether log-probabilities are read; without them a long text is quickly sent.
 
         Raises:
             UserError: the server fails, or what it answers is not as asked; `given` and `chosen` raise it too.
@@ -282,8 +285,8 @@ class Dialect(ABC):
         n, entropy, divergence, distribution = len(ids), None, None, None
         rows = rows[: max(1, n)]  # of an empty answer those at its end
         k = self.vocabulary if whole else min([TOP, *map(len, rows)])
-        order = np.asarray([[*row][:k] for row in rows], dtype=np.int64).reshape(-1, k)
-        tops = np.asarray([[*row.values()][:k] for row in rows], dtype=np.float64).reshape(-1, k)
+        order = np.asarray([[*row][:k] for row in rows], dtype=np.int64).reshape(len(rows), k)
+        tops = np.asarray([[*row.values()][:k] for row in rows], dtype=np.float64).reshape(len(rows), k)
         values = np.asarray(own[: len(rows)], dtype=np.float64)
         if not (values <= TOLERANCE).all() or not (tops <= TOLERANCE).all():  # false for NaN
             raise self.unexpected_reply("log-probabilities", f"{values[:4].tolist()}, {tops[:4, :4].tolist()}")

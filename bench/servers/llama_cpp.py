@@ -80,7 +80,7 @@ class LlamaCpp(Dialect):
             self._bytes[entry.id] = bytes(entry.bytes)
         self.all_special_ids = [i for i, text in enumerate(self._bytes) if not text]
         self.find_exact(prompt, self.check_unsampled(prompt))
-        self.abilities |= Ability.WHOLE
+        self.abilities |= Ability.WHOLE | Ability.TRACES
         self.identity = {
             "server": self.name, "model": self.model.replace("\\", "/").rpartition("/")[2],
             "template": sha256(str(props.get("chat_template")).encode()).hexdigest(),
@@ -112,7 +112,9 @@ class LlamaCpp(Dialect):
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
-    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+    def complete(
+        self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False, scored: bool = True
+    ) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`).
 
         Raises:
@@ -121,7 +123,8 @@ class LlamaCpp(Dialect):
         settings: dict[str, Any] = {"temperature": 0}
         if draw is not None:
             settings = {"temperature": draw.temperature, "top_p": draw.top_p, "seed": draw.seed}
-        reply = self._ask(prompt, n_predict=limit, n_probs=self.vocabulary if whole else TOP, **settings)
+        n_probs = self.vocabulary if whole else TOP * scored
+        reply = self._ask(prompt, n_predict=limit, n_probs=n_probs, **settings)
         ids = np.asarray(reply.tokens, dtype=np.int32)
         ended = reply.stop_type == "eos"
         if len(ids) < limit and not ended:
@@ -135,7 +138,7 @@ class LlamaCpp(Dialect):
             UserError: the server fails, or what it answers is not as asked.
         """
         grammar = "root ::= " + " ".join(f"<[{token}]>" for token in text.tolist())
-        n_probs = self.vocabulary if whole else 1
+        n_probs = self.vocabulary if whole else TOP
         reply = self._ask(prompt, n_predict=len(text), n_probs=n_probs, temperature=0, grammar=grammar)
         if reply.tokens[: len(text)] != text.tolist():
             raise self.unexpected_reply(f"the tokens {text.tolist()[:8]}", f"{reply.tokens[:8]}")
@@ -181,6 +184,8 @@ class LlamaCpp(Dialect):
 
         Their distribution is read after the tokens before them, where a bias makes the server say a whole character.
         """
+        if not n_probs:
+            return [_Token(token) for token in reply.tokens]
         decoder, entries, told = getincrementaldecoder("utf-8")("replace"), [], list(reply.completion_probabilities)
         if len(told) >= len(reply.tokens):
             return told

@@ -225,13 +225,15 @@ class OpenAIChat(Dialect):
             return {self._id(text.encode()): 0.0, 0: -1.0}  # of a probe, which the first words must do for
         return dict(islice(self._by_id(tokens[0]).items(), k)) if tokens else {}
 
-    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+    def complete(
+        self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False, scored: bool = True
+    ) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`), never with whole distributions.
 
         Raises:
             UserError: the server fails, or what it answers is not as asked.
         """
-        del whole
+        del whole, scored
         text, told, _ = self._ask(prompt, limit, **({} if draw is None else vars(draw)))
         if not self.top:
             ids = np.asarray(self.tokenise(text, special=False), dtype=np.int32)
@@ -246,10 +248,10 @@ class OpenAIChat(Dialect):
         rows = [self._by_id(token) for token in tokens]
         pairs = zip((token.log_probability for token in tokens), rows, strict=True)
         own = [min(row.values()) if score <= _UNTOLD else score for score, row in pairs]
-        scored = self.scored(ids, own, rows, whole=False)
+        found = self.scored(ids, own, rows, whole=False)
         if self._scaled and draw is not None and draw.temperature != 1:
-            scored = replace(scored, log_probability=np.full_like(scored.log_probability, np.nan))
-        return scored
+            found = replace(found, log_probability=np.full_like(found.log_probability, np.nan))
+        return found
 
     def _ask(self, prompt: Ids, limit: int, **settings: Any) -> tuple[str, list[_Told], int]:
         """Return what the server answers in a conversation: text, tokens if they are told, tokens read or 0.

@@ -17,7 +17,10 @@ Floats = npt.NDArray[np.float32]
 
 
 class Ability(enum.Flag):
-    """Ways in which a model behind a server can be read; each of the first six is a tier of docs/servers.md."""
+    """Ways in which a model behind a server can be read; each of the first six is a tier of docs/servers.md.
+
+    With `TRACES` the model goes on from any token ids, so that its answer can be read behind a reasoning trace.
+    """
 
     TEXT = enum.auto()
     TOP = enum.auto()
@@ -40,7 +43,7 @@ WORDS: Mapping[Ability, str] = {
     Ability.STATES: "hidden states or the output head",
     Ability.SAMPLED: "the entropy at each token of samples (some megabytes for each)",
     Ability.ATTENTION: "attention weights",
-    Ability.TRACES: "reasoning traces, token by token",
+    Ability.TRACES: "reasoning traces",
     Ability.ADAPTERS: "gradients, which train an adapter",
 }
 """Ability -> what it reads, in words."""

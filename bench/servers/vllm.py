@@ -64,6 +64,7 @@ class VLLM(Dialect):
             UserError: it can't be reached, or gives no log-probabilities of the model itself.
         """
         super().__init__(client, card, cached=cached)
+        self.abilities |= Ability.TRACES
         self.context, self._ids_of = int(card.get("max_model_len") or UNKNOWN), dict[str, list[int]]()
         tokens = {text: self.tokenise(text, special=False) for text in (*TEXTS, *_ENDS)}
         self.all_special_ids = [ids[0] for text, ids in tokens.items() if text[0] == "<" and len(ids) == 1]
@@ -125,14 +126,16 @@ class VLLM(Dialect):
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
-    def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
+    def complete(
+        self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False, scored: bool = True
+    ) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`).
 
         Raises:
             UserError: the server fails, or what it answers is not as asked.
         """
         settings = {"temperature": 0} if draw is None else vars(draw)
-        (reply,) = self._ask([prompt], limit, -1 if whole else TOP, **settings)
+        (reply,) = self._ask([prompt], limit, -1 if whole else TOP * scored, **settings)
         if len(reply.ids) < limit and not reply.ended:
             raise self.unexpected_reply(f"{limit} tokens or an end", f"{len(reply.ids)}")
         ids = np.asarray(reply.ids[:-1] if reply.ended else reply.ids, dtype=np.int32)

@@ -62,21 +62,24 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a server has to give: the log-probabilities of the likeliest tokens, for bounds of the others."""
-        return Ability.TRACES if self.signal.forced else Ability.TOP
+        return Ability.TOP | Ability.TRACES if self.signal.forced else Ability.TOP
 
     def prefers(self, fmt: Format) -> Ability:
         """Return what exact values need: the log-probabilities of chosen tokens."""
-        return Ability.TRACES if self.signal.forced else Ability.CHOSEN
+        return Ability.CHOSEN
 
     def ask(self, requests: QuestionRequests) -> Arrays:
-        """Return `values` `(k,)`: log-probabilities of the letters less a constant; -inf beyond the options."""
+        """Return `values` as `take` does: log-probabilities of the letters less a constant; -inf beyond the options."""
         import torch
 
-        letters = requests.settings.letter_ids
-        values = torch.full((len(letters),), float("-inf"))
-        n = requests.item.options
-        values[:n] = torch.from_numpy(requests.shares(requests.item.prompt, letters[:n]))
-        return {"values": values}
+        letters, item, closing = requests.settings.letter_ids, requests.item, requests.settings.closing
+        start, stop = item.trace
+        cuts = (item.prompt[: start + round(share * (stop - start))] for share in self.signal.forced)
+        prompts = [np.concatenate([cut, closing]) for cut in cuts] or [item.prompt]
+        values = torch.full((len(prompts), len(letters)), float("-inf"))
+        for row, prompt in zip(values, prompts, strict=True):
+            row[: item.options] = torch.from_numpy(requests.shares(prompt, letters[: item.options]))
+        return {"values": values if self.signal.forced else values[0]}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return synthetic logits: those of the output head at the prompt's end, the flatter the earlier in a trace."""

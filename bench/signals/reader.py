@@ -86,6 +86,8 @@ class Reader:
     computed some."""
     served_answers: ServedAnswers | None = None
     """Writes the answers and samples that the model reads; None if it writes its own."""
+    reasons: bool = True
+    """Whether this model writes the traces before its answers, if they have some."""
     _probe_texts: dict[tuple[TaskSplit, frozenset[Samples]], list[Texts]] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -264,7 +266,7 @@ class Reader:
 
     def generates_traces(self, split_data: SplitData) -> bool:
         """Return whether the model reasons before the answers of a split, which are not those of a file."""
-        return self.prompts.thinking is not None and not split_data.released
+        return self.reasons and self.prompts.thinking is not None and not split_data.released
 
     def sampled_traces(self, signals: frozenset[Signal]) -> list[Samples]:
         """Return the settings with which traces are sampled for some signals."""
@@ -349,7 +351,7 @@ class Reader:
         settings = self.prompt_settings(split_data)
         sources = self.stored_signals(signals, split_data)
         if self.served_answers is not None:
-            split_data = self.served_answers.add(split_data, continuations_of(sources).samples, self)
+            split_data = self.served_answers.add(split_data, signals, self)
         names = self._names(split_data, sources, settings)
 
         def look_up(i: int) -> _StoreLookup:

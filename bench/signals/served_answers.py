@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import Samples, TokenScores, UserError
+from bench.api import Signal, TokenScores, UserError
 from bench.data.splits import TaskSplit
 from bench.model.continuation_specs import Continuations
 from bench.prompts.front_coding import Ids
-from bench.signals.definition import definition
+from bench.signals.definition import continuations_of, definition
 from bench.signals.samples import sampled_ids
 from bench.signals.server_extractor import Journal, QuestionRequests
 from bench.signals.split_data import SplitData
@@ -40,29 +40,32 @@ class ServedAnswers:
     notes: dict[TaskSplit, str] = field(default_factory=dict)
     """Split -> sentence on how far the two engines agree there."""
 
-    def add(self, split_data: SplitData, samplings: frozenset[Samples], reader: Reader) -> SplitData:
-        """Return the split with the server's answers and samples, as if they came from a file.
+    def add(self, split_data: SplitData, signals: frozenset[Signal], reader: Reader) -> SplitData:
+        """Return the split with the server's answers and samples, as if they came from a file, and with its traces.
 
         Args:
             split_data: the split as the reader has opened it.
-            samplings: settings of the samples that are needed.
+            signals: the signals that methods read.
             reader: the reader of the model that is loaded here.
 
         Raises:
             UserError: the server fails or has another model, or samples of several settings are needed.
         """
+        samplings = continuations_of(reader.stored_signals(signals, split_data)).samples
         if len({(each.temperature, each.top_p) for each in samplings}) > 1:
             raise UserError("--answers URL: expected samples at one temperature and top_p, got several; run one by one")
         if split_data.where not in self.notes:
             self.notes[split_data.where] = self._compare(split_data, reader)
-        writer = replace(reader, lm=self.server, engine=None, served_answers=None)
+        writer = replace(reader, lm=self.server, engine=None, served_answers=None, reasons=True)
         bare = [replace(shard, given=None, samples=None) for shard in split_data.shards]
-        done = writer.read(replace(split_data, shards=bare), frozenset(samplings))
+        drawn_by = samplings if self.server.chat.thinking is None else reader.sampled_traces(signals)
+        done = writer.read(replace(split_data, shards=bare), frozenset(drawn_by))
         most = max(samplings, key=lambda each: each.n, default=None)
         drawn: Iterator[list[Ids]] = iter(()) if most is None else sampled_ids(writer.stored(done), most)
         samples = (None if most is None else [next(drawn) for _ in shard.rows] for shard in bare)
-        parts = zip(bare, done.answer_ids, samples, strict=True)
-        return replace(split_data, shards=[replace(shard, given=ids, samples=texts) for shard, ids, texts in parts])
+        parts = zip(done.shards, done.answer_ids, samples, strict=True)
+        shards = [replace(shard, given=ids, samples=texts) for shard, ids, texts in parts]
+        return replace(done, shards=shards, requested=signals)
 
     def _compare(self, split_data: SplitData, reader: Reader) -> str:
         """Return how both engines agree on the first questions: answers, log-probabilities of the server's answers.

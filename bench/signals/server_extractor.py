@@ -135,7 +135,19 @@ class QuestionRequests:
         scored = next((each for each in known if np.array_equal(each.ids, text)), None)
         if scored is None:
             scored = self._read("given", self.item.prompt, text=text, whole=samples is None and self._whole)
-        if scored.entropy is None and samples is None:
+        return scored if samples is not None else self._with_entropy(scored)
+
+    def trace_scores(self) -> Scored:
+        """Return the log-probabilities of the reasoning trace, whose distributions are too many to be read whole."""
+        start, stop = self.item.trace
+        trace = self.item.prompt[start:stop]
+        if self.by_states:
+            return self._server.dialect.score(trace, self.states(self.item.prompt, range(start - 1, stop - 1)))
+        return self._with_entropy(self._read("given", self.item.prompt[:start], text=trace, whole=False))
+
+    def _with_entropy(self, scored: Scored) -> Scored:
+        """Return scores with the entropies' lower bounds, if the entropies themselves aren't known."""
+        if scored.entropy is None:
             low, high = bound_entropy(scored.top_log_probabilities, self._server.dialect.vocabulary)
             self.bounds.append((len(low), float(np.mean(high - low))))
             return replace(scored, entropy=low)
@@ -175,12 +187,20 @@ class QuestionRequests:
         if samples in self.item.samples and not self._only_own:
             return list(self.item.samples[samples])
         if samples not in self._drawn:
-            names = (f"{self._seed}\0{self.item.id}\0{j}".encode() for j in range(samples.n))
-            seeds = [int.from_bytes(sha256(name).digest()[:4], "big") & 0x7FFFFFFF for name in names]
-            draws = [Draw(samples.temperature, samples.top_p, seed) for seed in seeds]
             limit = self.settings.max_new_tokens
-            self._drawn[samples] = [self.complete(self.item.prompt, limit, draw) for draw in draws]
+            self._drawn[samples] = [self.complete(self.item.prompt, limit, draw) for draw in self.draws(samples)]
         return [scored.ids for scored in self._drawn[samples]]
+
+    def draws(self, samples: Samples) -> list[Draw]:
+        """Return how each of the question's samples is drawn."""
+        names = (f"{self._seed}\0{self.item.id}\0{j}".encode() for j in range(samples.n))
+        seeds = (int.from_bytes(sha256(name).digest()[:4], "big") & 0x7FFFFFFF for name in names)
+        return [Draw(samples.temperature, samples.top_p, seed) for seed in seeds]
+
+    def write(self, prompt: Ids, limit: int, draw: Draw | None) -> list[int]:
+        """Return the token ids of the model's continuation of a prompt, without log-probabilities."""
+        ids: list[int] = self._read("complete", prompt, limit=limit, draw=draw, scored=False).ids.tolist()
+        return ids
 
     def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`)."""

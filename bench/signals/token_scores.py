@@ -157,8 +157,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         distributions.
         """
         of, least = self.signal.of, Ability.WHOLE if self.signal.divergence else Ability.TOP
-        if of is Of.TRACE or self.signal.mean_of:
-            return Ability.TRACES
+        if of is Of.TRACE:
+            return Ability.TRACES | (Ability.STATES if self.signal.divergence else Ability.TOP | Ability.GIVEN)
         if of is Of.SAMPLES:
             return Ability.WHOLE if fmt is Format.CHOICE else Ability.SAMPLED
         if of is not Of.ANSWER:
@@ -177,6 +177,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
         if of is Of.OPTIONS:  # letters, of one token each
             letters = torch.as_tensor(requests.settings.letter_ids[: item.options], dtype=torch.long)
             return _scores(torch.tensor(requests.first)[None], letters, self.signal, [0] * len(letters))
+        if of is Of.TRACE:
+            return self._arrays(requests.trace_scores()) if len(range(*item.trace)) else self._empty_scores()
         samples = self.signal.samples if of is Of.SAMPLES else None
         texts: Sequence[Ids] = requests.sampled_ids(samples) if samples else item.wrong
         if of in {Of.ANSWER, Of.GOLD}:
@@ -187,11 +189,11 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     def _arrays(self, scored: Scored) -> Arrays:
         import torch
 
-        top = self.signal.top
-        if top > scored.top_ids.shape[1]:
-            raise UserError(f"{self.signal!r}: expected at most {scored.top_ids.shape[1]} tokens from a server")
-        tops = {"top_ids": scored.top_ids[:, :top], "top_log_probabilities": scored.top_log_probabilities[:, :top]}
-        fields = {**vars(scored), **tops}
+        top, likeliest = self.signal.top, scored.top_log_probabilities
+        if max(top, self.signal.mean_of) > likeliest.shape[1]:
+            raise UserError(f"{self.signal!r}: expected at most {likeliest.shape[1]} tokens from a server")
+        tops = {"top_ids": scored.top_ids[:, :top], "top_log_probabilities": likeliest[:, :top]}
+        fields = {**vars(scored), **tops, "top_mean": likeliest[:, : self.signal.mean_of or None].mean(axis=1)}
         missing = np.full(len(scored.ids), np.nan, dtype=np.float32)
         return {n: torch.as_tensor(missing if fields[n] is None else fields[n]) for n in self._empty_scores()}
 

@@ -197,6 +197,7 @@ class Worker:
         from bench.model.server_model import ServerModel
         from bench.model.token_sampling import uniform_numbers
         from bench.model.trace_decoder import TraceDecoder, Traces
+        from bench.signals.served_traces import ServedTraceDecoder
         from bench.signals.server_extractor import ServerExtractor
 
         if task.held is not None and task.held != tuple(self.store.keys(task.kind)):
@@ -220,8 +221,12 @@ class Worker:
         journal: Path | None = None
         if isinstance(self.lm, ServerModel):
             journal = self.store.root / "asked" / f"{key_of({'shard': task.kind})[:32]}.jsonl"
-            specs = pass_definitions(task.names)
-            measured = ServerExtractor(self.lm, task.settings, specs, task.seed).extract(items, journal)
+            extractor = (
+                ServerExtractor(self.lm, task.settings, pass_definitions(task.names), task.seed)
+                if decoder is None
+                else ServedTraceDecoder(self.lm, task.settings, decoder.thinking, decoder.traces, task.seed)
+            )
+            measured = extractor.extract(items, journal)
         elif decoder is not None:
             measured = decoder.extract(items)
         else:

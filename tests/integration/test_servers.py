@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from bench.model import server_model, token_sampling
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.server_model import ServerModel
 from bench.model.specs import resolve
+from bench.prompts.chat import Chat
+from bench.prompts.traces import TraceEnd
 from bench.results.files import read_records
 from bench.servers import client
 from bench.signals.definition import definition
@@ -217,6 +220,118 @@ def test_answers_of_another_model_are_refused(server: LlamaServer, other: Any, t
     assert "bench: --answers: answers are written by tiny.served-" in said
     assert "Two engines of one model differ by less; bench drift A B says why." in said
     assert not list((tmp_path / "out").rglob("*.json"))
+
+
+# --- reasoning traces -------------------------------------------------------------------------------------------------
+
+TRACED: set[Signal] = {
+    QueryLogits(), TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS), TokenScores(Of.TRACE, mean_of=4),
+    TokenIds(Of.TRACE), TokenIds(Of.QUERY), Followup(HOW, say=3), Text(Of.SAMPLES, samples=Samples(2, 1e-3)),
+}  # fmt: skip
+FORCED: set[Signal] = {ChoiceLogits(), ChoiceLogits((0.25, 0.5, 0.75))}
+SPOKEN = 10
+"""Budget of traces."""
+
+
+def reasoning(lm: LanguageModel, marker: int | None, budget: int = SPOKEN) -> LanguageModel:
+    """The same model, which reasons first: by an instruction, or up to a token that its traces happen to have."""
+    changed = copy.copy(lm)
+    vars(changed)["chat"] = Chat(lm.chat.tokenizer)
+    changed.chat.think(budget, lm.context)
+    if marker is not None:
+        assert changed.chat.thinking is not None
+        closed = np.concatenate([[marker], changed.chat.thinking.closed]).astype(np.int32)
+        changed.chat.thinking = replace(changed.chat.thinking, marker_id=marker, closed=closed)
+    return changed
+
+
+def trace_ends(lm: LanguageModel, cache: Path, task: Any) -> list[tuple[list[int], TraceEnd]]:
+    reader = reader_of(lm, cache)
+    done = reader.read(splits.opened(reader, task), frozenset({TokenIds(Of.TRACE)}))
+    return [([*map(int, text.trace)], text.end) for (text,) in done.generated[None]]
+
+
+@pytest.mark.parametrize("kind", [LlamaServer, VLLMServer])
+@pytest.mark.parametrize(
+    ("task", "way"),
+    [(splits.FewRivers, "instructed"), (splits.OpenRivers, "marked"), (splits.FewRivers, "empty")],
+)
+def test_server_signals_after_traces_are_those_of_the_model(
+    start: Any, tiny: LanguageModel, tmp_path: Path, task: Any, kind: Any, way: str
+) -> None:
+    server, marker = start(kind, **({"slots": 3} if kind is LlamaServer else {})), None
+    if way != "instructed":
+        said = [ids for ids, _ in trace_ends(reasoning(tiny, len(tiny.chat.tokenizer) + 1), tmp_path / "said", task)]
+        marker = said[0][0]
+        if way != "empty":
+            tokens = {token for ids in said for token in ids[1:]}
+            marker = next(token for token in sorted(tokens) if any(token not in ids for ids in said))
+    here, there = reasoning(tiny, marker), reasoning(served(server, 3), marker)
+    expected_ends, ends = (trace_ends(lm, tmp_path / name, task) for lm, name in ((here, "here"), (there, "there")))
+    assert ends == expected_ends
+    assert len({end for _, end in ends}) > 1 or way == "empty"
+    assert any(not ids for ids, _ in ends) == (way == "empty")
+    signals = TRACED | (FORCED if task is splits.FewRivers else set())
+    expected, got = columns(here, tmp_path / "here", task, signals), columns(there, tmp_path / "there", task, signals)
+    for signal in signals:
+        one, other = got[signal], expected[signal]
+        if isinstance(signal, ChoiceLogits | QueryLogits):
+            np.testing.assert_allclose(shares(one), shares(other), atol=1e-5, equal_nan=True, err_msg=repr(signal))
+        elif isinstance(signal, TokenScores):
+            assert one.offsets.tolist() == other.offsets.tolist(), signal
+            for name in {*(one.values.dtype.names or ())} - {"entropy" if signal.of is Of.TRACE else ""}:
+                np.testing.assert_allclose(one.values[name], other.values[name], 1e-4, 1e-4, err_msg=f"{signal} {name}")
+        else:
+            values = [np.asarray(getattr(each, "values", each)).tolist() for each in (one, other)]
+            assert values[0] == values[1], signal
+    assert len(requests(server)) == len(set(requests(server))), "nothing is asked twice"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LlamaServer, VLLMServer])
+def test_server_methods_after_traces_have_the_confidences_of_the_model(start: Any, tmp_path: Path, kind: Any) -> None:
+    place, server = Place(tmp_path), start(kind)
+    same = ("ptrue", "sequence-probability", "verbalised", "trace-length", "deepconf-mean", "answer-stability")
+    methods = f"{','.join(same)},self-consistency"
+    words = ("--task", "atlas-choice", "--limit", 4, "--think-budget", 6, "--method", methods,
+             "--set", "self-consistency.n=2")  # fmt: skip
+    place.run("--model", "tiny", "--dtype", "float32", *words, out="local")
+    said = place.run("--model", server.url, *words, out="served").stderr
+    assert "this model reasons before each answer, in at most 6 tokens, by an instruction" in said
+    place.run("--model", "tiny", "--dtype", "float32", *words, "--answers", server.url, out="read")
+    here = place.rows("local")
+    for out in ("served", "read"):
+        there = place.rows(out)
+        for name, row in here.items():
+            assert there[name]["status"] == row["status"] == "ok", (name, there[name]["reason"])
+            assert there[name]["counts"] == row["counts"]
+            assert there[name]["answers_source"].endswith(" after traces of at most 6 tokens")
+            assert there[name]["test_generated_tokens"] == row["test_generated_tokens"] or name == "self-consistency"
+        for name in same:
+            got, expected = place.records(name, out), place.records(name, "local")
+            assert (got.answer, got.correct.tolist()) == (expected.answer, expected.correct.tolist())
+            np.testing.assert_allclose(got.confidence, expected.confidence, atol=1e-4, err_msg=f"{out} {name}")
+    asked = len(server.completions)
+    place.run("--model", server.url, *words, out="again")
+    assert len(server.completions) < asked + 20, "only the probe is asked again"
+
+
+@pytest.mark.parametrize(
+    ("kind", "budget", "says"),
+    [
+        (ChatServer, 8, "it reads reasoning traces, which this OpenAI-compatible server doesn't give, as it takes no"),
+        (VLLMServer, 16384, "--think-budget 16384: expected fewer tokens than this model's context of 16,384"),
+        (LlamaServer, 0, "--think-budget: expected at least 1, got 0"),
+    ],
+)
+def test_server_traces_that_can_not_be_are_refused(
+    start: Any, tmp_path: Path, kind: Any, budget: int, says: str
+) -> None:
+    url, place = start(kind).url, Place(tmp_path)
+    words = ("run", "--task", "atlas-choice", "--method", "ptrue", "--think-budget", budget)
+    assert says in place.refused(*words, "--model", url)
+    if kind is ChatServer:
+        assert says in place.refused(*words, "--model", "tiny", "--answers", url)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

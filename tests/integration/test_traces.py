@@ -99,7 +99,6 @@ def test_outputs_with_undivided_traces_are_counted(place: Place) -> None:
             "--save-heads: a head scores answers without reasoning traces",
         ),
         (("--think-budget", 16360), "this model's context leaves room for"),
-        (("--think-budget", 8, "--answers", "http://127.0.0.1:9/v1"), "got a server's as --answers, whose traces are"),
     ],
 )
 def test_budgets_that_do_not_fit_are_refused(place: Place, more: tuple[object, ...], said: str) -> None:

@@ -57,6 +57,7 @@ class LlamaServer(ModelServer):
             entries.append({"id": token, name: float(values[token]), f"top_{name}s": tops})
         tokens = [entry["id"] for entry in entries]
         return {
-            "tokens": tokens, "completion_probabilities": entries, "model": self.alias, "truncated": False,
+            "tokens": tokens, "model": self.alias, "truncated": False,
+            **({"completion_probabilities": entries} if k else {}),
             "stop_type": "eos" if tokens[-1] in self.lm.stops else "limit", "tokens_evaluated": len(body["prompt"]),
         }  # fmt: skip

@@ -73,6 +73,60 @@ def test_letters_are_tokens_after_the_closing(template: str | None) -> None:
             assert text.endswith(f"Answer: {letter}")
 
 
+class Served:
+    """A tokenizer of a server that renders conversations and doesn't tell the template."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self.chat_template = tokenizer, "the server's"
+
+    def __call__(self, *texts: Any, **options: Any) -> Any:
+        return self.tokenizer(*texts, **options)
+
+    def apply_chat_template(self, *turns: Any, chat_template: Any, **options: Any) -> Any:
+        """Render by the template that only the server has."""
+        return self.tokenizer.apply_chat_template(*turns, **options)
+
+
+@pytest.mark.parametrize("template", [None, *thinking.TEMPLATES])
+def test_the_marker_of_a_template_that_a_server_does_not_tell_is_found(template: str | None) -> None:
+    chat, known = Chat(Served(thinking.tokenizer(template))), reasoning(template).thinking
+    chat.think(64, 4096)
+    assert chat.thinking is not None
+    assert known is not None
+    assert (chat.thinking.marker, chat.thinking.fields()) == (known.marker, known.fields())
+    assert chat.thinking.marker == ("" if template is None else "</think>")
+
+
+def test_channels_of_a_template_that_a_server_does_not_tell_are_refused() -> None:
+    tokenizer = thinking.tokenizer("keeping")
+    tokenizer.chat_template = tokenizer.chat_template.replace("m.content", "'<|channel|>final' + m.content")
+    with pytest.raises(UserError, match="models that write several channels"):
+        Chat(Served(tokenizer)).think(64, 4096)
+
+
+@pytest.mark.parametrize("template", [None, "qwen3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I see.</think>\n\nb</think>c",
+        "</think>b",
+        "",
+        "It is b.\nAnswer: b\nAnswer: c",
+        "No end",
+        "Answer: b",
+        'So "Answer: b"',
+    ],
+)
+def test_a_whole_output_is_divided_where_it_ends_while_it_is_generated(template: str | None, text: str) -> None:
+    chat = reasoning(template)
+    assert chat.thinking is not None
+    ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    one_by_one = (chat.thinking.length(ids[: k + 1], chat.pieces) for k in range(len(ids)))
+    expected = next((length for length in one_by_one if length is not None), None)
+    assert chat.thinking.first_length(ids, chat.decode, chat.pieces) == expected
+    assert (expected is None) == (("</think>" if template else "Answer:") not in text or '"' in text)
+
+
 def _after(chat: Chat, template: str, trace: str, answer: str, query: str) -> list[int]:
     """What the stored ids give for a query after an answer with a trace."""
     assert chat.thinking is not None
