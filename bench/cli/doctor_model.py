@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from bench import servers
 from bench.api import Format, UserError
+from bench.api.signals import reads_trace
 from bench.cli.finding import Finding, State, free_memory
 from bench.servers.readings import Ability
 from bench.store.usage import format_size
@@ -157,7 +158,8 @@ def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequenc
             if reason:
                 named[reason].append(name)
             else:
-                runs.append(name + " (by bounds)" * bounded)
+                traced = any(reads_trace(spec.signal) for spec in specs)
+                runs.append(name + " (of traces)" * traced + " (by bounds)" * bounded)
         yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs))
         for why, skipped in named.items():
             each = why if len(skipped) == 1 else f"each {why.removeprefix('it ')}"

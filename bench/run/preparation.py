@@ -132,8 +132,15 @@ def open_resources(
     lm = opened.lm
     if config.save_heads and (reason := lm.missing(Ability.STATES)):
         raise UserError(f"--save-heads: expected a model whose hidden states a head can keep; {reason}. Leave it out.")
+    server = None
+    if by_server:
+        server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)
+    if config.think_budget is not None and (reason := (server or lm).missing(Ability.TRACES)):
+        raise UserError(
+            f"--think-budget: expected a model whose answers are read behind their traces; {reason}, as it takes no"
+            " token ids. Serve the model with llama.cpp or vLLM, or leave the option out."
+        )
     if config.think_budget is not None and lm.chat.thinking is None:
-        _refuse_without_ids(lm)
         lm.chat.think(config.think_budget, lm.context)
     choice = [name for name in resolved.tests if tasks[name].format is Format.CHOICE]
     if choice and (reason := lm.chat.no_letters_reason):
@@ -150,22 +157,11 @@ def open_resources(
     release = resolved.release
     traces = isinstance(release, AnswerFile) and any(answer.trace for answer in release.answers.values())
     reader = Reader(lm, store, resolved.protocol, budget, progress, config.seed, sample, engine.readers, traces)
-    if by_server:
-        server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)
+    if server is not None:
         server.check_identity(store, dry_run=config.dry_run)
         progress.say(f"{server.label} writes the answers, in a time that the plan doesn't know")
-        if config.think_budget is not None:
-            _refuse_without_ids(server)
         reader.served_answers, reader.reasons = ServedAnswers(server), False
     return Resources(source, tasks, reader, Grader(reader, judge, relating), engine.trainings)
-
-
-def _refuse_without_ids(lm: LanguageModel) -> None:
-    if reason := lm.missing(Ability.TRACES):
-        raise UserError(
-            f"--think-budget: expected a model whose answers are read behind their traces; {reason}, as it takes no"
-            " token ids. Serve the model with llama.cpp or vLLM, or leave the option out."
-        )
 
 
 def _refuse_with_server(config: RunConfig) -> None:

@@ -22,7 +22,7 @@ from bench.model.cost import StageTokens, total
 from bench.model.memory import peak_memory_mb
 from bench.results import files, provenance
 from bench.results.question_records import QuestionRecords
-from bench.results.row import LabelsSeen, ResultRow, Status
+from bench.results.row import LabelsSeen, ResultRow, Status, answers_after_traces
 from bench.run.config import RunConfig
 from bench.run.costs import TokensAlone, compute_costs, signals_alone, tokens_alone
 from bench.run.fitting import FEW
@@ -177,12 +177,15 @@ class RowBuilder:
         if read not in self._costs:  # counted once for all methods with the same splits
             self._costs[read] = compute_costs(inputs.data_by_split, self.reader)
         trained = [training_cost(adapter) for adapter in inputs.adapters]
+        server = self.reader.nondefault_settings.get("answers")
         return replace(
             self.cell(name, test),
             dtype=self.reader.lm.dtype_name,
             train_on=None if inputs.learned is None else str(inputs.learned.where),
             judge=judge,
-            answers_source=str(self.reader.nondefault_settings.get("answers", self.resolved.answers)),
+            answers_source=answers_after_traces(str(server), self.resolved.think_budget)
+            if server
+            else self.resolved.answers,
             labels_seen=inputs.fitted.labels if inputs.fitted else LabelsSeen(),
             base_rate=inputs.base_rate,
             training=inputs.fitted.training if inputs.fitted else None,
