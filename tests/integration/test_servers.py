@@ -902,6 +902,7 @@ def test_llama_cpp_gives_its_own_numbers_and_those_of_the_file_within_its_noise(
     assert lm.dialect.given(asked, text).log_probability.sum() == pytest.approx(-8.97, abs=0.6)
     answer = lm.dialect.complete(asked, 20)
     assert lm.chat.decode(answer.ids.tolist()) == "The capital of Australia is Canberra."
+    assert lm.dialect.complete(asked, 20, scored=False).ids.tolist() == answer.ids.tolist()
     forced = lm.dialect.given(asked, answer.ids, whole=True)
     np.testing.assert_allclose(forced.log_probability, answer.log_probability, atol=2e-3)
 
@@ -955,3 +956,12 @@ def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
             for signal in signals - {ChoiceLogits(), QueryLogits(), Samples(3)}:
                 for name in own[signal].values.dtype.names:
                     np.testing.assert_allclose(there[signal].values[name], own[signal].values[name], atol=1e-3)
+        first, scored = (reasoning(each, None) for each in (lm, here)), TokenScores(Of.TRACE, mean_of=20)
+        got, own = (
+            columns(each, tmp_path / f"traces {i}", EachThird, {ChoiceLogits((0.5,)), ChoiceLogits(), scored})
+            for i, each in enumerate(first)
+        )
+        assert got[scored].offsets.tolist() == own[scored].offsets.tolist()
+        np.testing.assert_allclose(got[scored].values["top_mean"], own[scored].values["top_mean"], atol=1e-3)
+        for signal in (ChoiceLogits(), ChoiceLogits((0.5,))):
+            np.testing.assert_allclose(shares(got[signal]), shares(own[signal]), atol=1e-3, equal_nan=True)
