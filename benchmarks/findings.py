@@ -55,36 +55,38 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
+SCALED = "none; 250 to turn the others' scores into probabilities"
 FAMILIES = {
     "probability of the answer": (
         "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
-        "none for the first, 250 of home to scale the others",
+        SCALED,
         "nothing",
-        "always: the first is what others are held to",
+        "always: others are held to the first",
     ),
-    "asking the model": (
-        "ptrue lts verbalised",
-        "none, 250 for `lts`",
-        "a turn after the answer",
-        "not with this model; a larger one may judge itself better",
+    "asking the model whether it is right": (
+        "ptrue lts",
+        "none; 250 for `lts`",
+        "a question after the answer",
+        "the model is larger: this one can't tell",
     ),
+    "asking for a number": ("verbalised", "none", "a question after the answer", "never with this model: it says 100"),
     "sampling": (
         "self-consistency semantic-entropy degree-matrix eccentricity eigenvalues sentence-sar cocoa eigenscore",
-        "none for the first, 250 of home to scale the others",
+        SCALED,
         "ten sampled answers",
-        "answers are texts, or a server gives texts alone (not shown here)",
+        "answers are texts (not measured here)",
     ),
     "probes of hidden states": (
         "pik saplma-f saplma-m saplma-um logistic-probe relative-mahalanobis semantic-entropy-probe",
-        "yes",
+        "1,250",
         "nothing",
-        "`bench table` shows on your own labels that they help",
+        "`bench table` shows on questions of yours that they are better",
     ),
-    "states under perturbation": ("ccps litcab", "yes", "passes of the output head", "the same"),
-    "combined": ("combined", "yes", "a turn after the answer", "from some hundred labels on, try it"),
-    "fine-tuned adapters": ("it ct", "yes", "a pass with the adapter", "untested here; needs a GPU"),
+    "states under perturbation": ("ccps litcab", "1,250", "passes of the output head", "with 1,000 labels of yours"),
+    "combined": ("combined", "1,250", "a question after the answer", "with some 100 labels of yours"),
+    "fine-tuned adapters": ("it ct", "thousands", "a pass with the adapter", "with a GPU; not run here"),
 }  # fmt: skip
-"""Family -> its methods, their labels, what they cost beyond the answer, and when to use them."""
+"""Family -> its methods, their labels here, what they cost beyond the answer, and when to use them."""
 
 
 def holdout(task: str) -> str:
@@ -106,6 +108,8 @@ class Cells:
 
     learned_right = float("nan")
     """Share of right answers among those that methods learned on."""
+    scaled: frozenset[str] = frozenset()
+    """Methods that learn nothing, whose scores became probabilities by labels of the task's own validation split."""
 
     def __init__(self, rows: Iterable[ResultRow]) -> None:
         """Read the records of all seeds of all methods, in the order of question ids."""
@@ -113,6 +117,8 @@ class Cells:
         for row in sorted(rows, key=lambda row: row.seed):
             by_method[row.method].append(files.records_of(row, RESULTS).by_id())
             self.learned_right = row.base_rate if row.base_rate is not None else self.learned_right
+            if row.train_on is None and row.labels_seen.validation:
+                self.scaled |= {row.method}
         first = next(iter(by_method.values()))[0]
         self.correct, self.subjects = first.correct, list(first.subject)
         self.confidence = {name: np.stack([run.confidence for run in runs]) for name, runs in by_method.items()}
@@ -208,9 +214,10 @@ def _outcome(claim: Claim, test: Comparison[str] | None, p: float | None) -> str
 
 
 def methods_by_score(data: Mapping[tuple[str, str], Cells]) -> list[str]:
-    """Return all methods by their mean Brier score over tasks and sources, the best first."""
+    """Return all methods by their mean Brier score over tasks, with labels from home, the best first."""
+    home = [cell for (_, source), cell in data.items() if source == "home"]
     names = sorted({name for cell in data.values() for name in cell.confidence})
-    means = {name: np.nanmean([value(cell, name, "brier") for cell in data.values()]) for name in names}
+    means = {name: np.nanmean([value(cell, name, "brier") for cell in home]) for name in names}
     return sorted(names, key=lambda name: round(float(means[name]), 9))  # equal ones stay in the order of names
 
 
@@ -309,13 +316,11 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     """Return a table of families of methods: what they need and cost, and how far off the plain probability they are.
 
     That is the range, over methods and tasks, of their Brier score minus that of the plain probability; one column for
-    each source of labels.
+    each source of labels. Who has labels from elsewhere alone can't scale scores by labels from home.
     """
     sources = {source: [task for task in TASKS if (task, source) in data] for source in SOURCES}
-    heads = [
-        f"{SOURCES[source]}: {', '.join(TASKS[task] for task in tasks)}" for source, tasks in sources.items() if tasks
-    ]
-    lines = ["| family | reads | labels | beyond the answer | use it when | " + " | ".join(heads) + " |"]
+    heads = [SOURCES[source] for source, tasks in sources.items() if tasks]
+    lines = ["| family | reads | labels | extra cost | use it when | " + " | ".join(heads) + " |"]
     lines.append("|:--|:--|:--|:--|:--|" + "--:|" * len(heads))
     for family, (names, *told) in FAMILIES.items():
         methods, ranges = names.split(), []
@@ -325,13 +330,14 @@ def families_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
                 * (value(data[task, source], name, "brier") - value(data[task, source], PLAIN, "brier"))
                 for task in tasks
                 for name in methods
+                if source == "home" or name not in data[task, source].scaled
             }
             known = [round(number, 1) + 0.0 for number in above.values() if not np.isnan(number)]  # -0.0 is 0.0
             missing = dict.fromkeys(f"`{name}`" for (name, _), number in above.items() if np.isnan(number))
             ends = [f"{end:+.1f}".replace("-", MINUS) for end in (min(known), max(known))] if known else ["not run"]
             without = f" ({', '.join(missing)} not run)" * bool(known and missing)
             ranges += [" to ".join(dict.fromkeys(ends)) + without] * bool(tasks)
-        reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name)))
+        reads = ", ".join(dict.fromkeys(need for name in methods for need in resources_of(name))) or "text"
         listed = ", ".join(f"`{name}`" for name in methods)
         lines.append(f"| **{family}**: {listed} | " + " | ".join([reads, *told, *ranges]) + " |")
     return lines
@@ -347,7 +353,7 @@ def dot_plot(data: Mapping[tuple[str, str], Cells], metric: str) -> Figure:
     names, label = methods_by_score(data), METRICS[metric].label
     better = "higher" if METRICS[metric].higher_is_better else "lower"
     note = (
-        "Filled: learned on 1,250 labels of the same benchmark, or on none; hollow: on 1,250 of other corpora. Bars:"
+        "Filled: with no labels or up to 1,250 of the same benchmark; hollow: with 1,250 of other corpora. Bars:"
         " 95 % intervals. Grey: the plain probability of the answer; dashed: a constant confidence."
     )
     figure, axes = new_figure(
