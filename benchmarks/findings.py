@@ -55,19 +55,19 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
-SCALED = "none; 250 to turn the others' scores into probabilities"
+SCALED = "the first none; others 250, to scale their scores"
 FAMILIES = {
     "probability of the answer": (
         "sequence-probability perplexity token-margin mean-token-entropy self-certainty",
         SCALED,
         "nothing",
-        "always: others are held to the first",
+        "always: compare others with the first",
     ),
     "asking the model whether it is right": (
         "ptrue lts",
         "none; 250 for `lts`",
         "a question after the answer",
-        "the model is larger: this one can't tell",
+        "not with this model; a larger one may know better",
     ),
     "asking for a number": ("verbalised", "none", "a question after the answer", "never with this model: it says 100"),
     "sampling": (
@@ -82,8 +82,8 @@ FAMILIES = {
         "nothing",
         "`bench table` shows on questions of yours that they are better",
     ),
-    "states under perturbation": ("ccps litcab", "1,250", "passes of the output head", "with 1,000 labels of yours"),
-    "combined": ("combined", "1,250", "a question after the answer", "with some 100 labels of yours"),
+    "states under perturbation": ("ccps litcab", "1,250", "passes of the output head", "to compare, with 1,000 labels"),
+    "combined": ("combined", "1,250", "a question after the answer", "to compare, with some hundred labels"),
     "fine-tuned adapters": ("it ct", "thousands", "a pass with the adapter", "with a GPU; not run here"),
 }  # fmt: skip
 """Family -> its methods, their labels here, what they cost beyond the answer, and when to use them."""
