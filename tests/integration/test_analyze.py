@@ -128,6 +128,7 @@ def test_shapley_values_are_ranked_written_and_drawn(
     assert "12 test answers and 5 trainings" in " ".join(record["notes"])
 
 
+@pytest.mark.slow
 def test_tokens_of_open_answers_alone_are_masked(place: Place, ran: tuple[Place, list[object]]) -> None:
     other, lettered = ran
     assert "bench: token masking needs open answers" in other.bench("analyze", "ccps", "tokens", *lettered).stderr

@@ -304,6 +304,7 @@ def test_ctrl_c_leaves_one_line_and_says_how_to_go_on(
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_check_fails_a_dishonest_method_in_both_forms(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     found_in: dict[Path, list[CheckResult]] = {}
 

@@ -141,6 +141,7 @@ def test_workers_that_can_not_start_are_told(
     assert all(map(gone, pids))
 
 
+@pytest.mark.slow
 def test_worker_with_another_torch_is_told(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

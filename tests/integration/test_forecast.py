@@ -350,6 +350,7 @@ def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pyt
     assert any("as busy as now (load 99.0, " in line for line in run(asked).plan)
 
 
+@pytest.mark.slow
 def test_long_fits_are_left_out_once_and_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on keeps what it decided, also where a fit is timed again and takes another time."""
     asked = config(

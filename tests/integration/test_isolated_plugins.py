@@ -111,6 +111,7 @@ def test_rule_that_hangs_is_named(place: Place) -> None:
     assert "about to sleep" not in result.stdout
 
 
+@pytest.mark.slow
 def test_fit_that_raises_is_named_once(place: Place) -> None:
     path = place.write("interrupts.py", FINE + INTERRUPTS.replace("KeyboardInterrupt", "ValueError"))
     result = place.done("check", path, code=1)

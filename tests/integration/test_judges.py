@@ -65,6 +65,7 @@ def server(loaded: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> JudgeServer:
     return loaded
 
 
+@pytest.mark.slow
 def test_server_and_model_itself_judge_alike_once(server: JudgeServer, place: Place) -> None:
     asked = (*RUN, 28)  # the embedded model says yes to some of these
     first = place.run(*asked, *options(server.url))

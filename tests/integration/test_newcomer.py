@@ -108,6 +108,7 @@ def test_method_of_the_readme_is_compared(typed: Type, place: Path) -> None:
     assert has_numbers(row_of("my-margin", told)), told
 
 
+@pytest.mark.slow
 def test_commands_of_bench_new_lead_to_a_row(typed: Type, place: Path) -> None:
     told = typed("bench new method my-method")
     check, run = re.findall(r"^  (bench .+)$", told, flags=re.MULTILINE)

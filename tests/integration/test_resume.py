@@ -113,6 +113,7 @@ def manifest_emptied(entry: Path) -> None:
     (entry / "manifest.json").write_text(json.dumps({**manifest, "files": {}}), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained_here")
 def test_damage_of_any_kind_changes_no_field(tmp_path: Path) -> None:
     quick = ("ccps.contrastive_steps=5", "ccps.classifier_steps=5", "it.steps=4", "it.deepspeed=false")

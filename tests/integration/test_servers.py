@@ -28,13 +28,10 @@ import pytest
 from bench.api import (
     ChoiceLogits,
     Followup,
-    Format,
     Of,
     QueryLogits,
-    Question,
     Samples,
     Signal,
-    Split,
     Text,
     TokenIds,
     TokenScores,
@@ -124,7 +121,7 @@ def shares(logits: Any) -> Any:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize(("task", "signals"), [(splits.FewRivers, CHOICE), (splits.OpenRivers, OPEN)])
+@pytest.mark.parametrize(("task", "signals"), [(splits.FiveRivers, CHOICE), (splits.FiveOpenRivers, OPEN)])
 @pytest.mark.parametrize(
     ("kind", "at_once"),
     [
@@ -157,7 +154,7 @@ def test_server_signals_are_those_of_the_model(
     asked = requests(server)
     if isinstance(server, LlamaServer):
         forced = any('"grammar"' in body for body in asked)
-        assert forced == (task is splits.OpenRivers), "texts of options are forced, letters are read at once"
+        assert forced == (task is splits.FiveOpenRivers), "texts of options are forced, letters are read at once"
         assert len(asked) == len(set(asked)), "nothing is asked twice"
     elif at_once:
         assert not any("logprob_token_ids" in body for body in asked), "vLLM mixes them up with requests beside them"
@@ -247,21 +244,6 @@ SPOKEN = 10
 """Budget of traces."""
 
 
-class EachThird(splits.FewRivers):
-    """Five of the questions."""
-
-    def questions(self, split: Split) -> Iterator[Question]:
-        """Every third question."""
-        yield from itertools.islice(super().questions(split), 0, None, 3)
-
-
-class OpenEachThird(EachThird):
-    """The same, asked openly."""
-
-    name = "rivers-oe"
-    format = Format.OPEN
-
-
 def reasoning(lm: LanguageModel, marker: int | None, budget: int = SPOKEN) -> LanguageModel:
     """The same model, which reasons first: by an instruction, or up to a token that its traces happen to have."""
     changed = copy.copy(lm)
@@ -283,7 +265,7 @@ def trace_ends(lm: LanguageModel, cache: Path, task: Any) -> list[tuple[list[int
 @pytest.mark.parametrize("kind", [LlamaServer, VLLMServer])
 @pytest.mark.parametrize(
     ("task", "way"),
-    [(EachThird, "instructed"), (OpenEachThird, "marked"), (EachThird, "empty")],
+    [(splits.FiveRivers, "instructed"), (splits.FiveOpenRivers, "marked"), (splits.FiveRivers, "empty")],
 )
 def test_server_signals_after_traces_are_those_of_the_model(
     start: Any, tiny: LanguageModel, tmp_path: Path, task: Any, kind: Any, way: str
@@ -300,7 +282,7 @@ def test_server_signals_after_traces_are_those_of_the_model(
     assert ends == expected_ends
     assert len({end for _, end in ends}) > 1 or way == "empty"
     assert any(not ids for ids, _ in ends) == (way == "empty")
-    signals = TRACED | (FORCED if task is EachThird else set())
+    signals = TRACED | (FORCED if task is splits.FiveRivers else set())
     expected, got = columns(here, tmp_path / "here", task, signals), columns(there, tmp_path / "there", task, signals)
     for signal in signals:
         one, other = got[signal], expected[signal]
@@ -372,7 +354,7 @@ def read(server: LlamaServer, tmp_path: Path) -> Any:
     """A function that reads signals from the server into one store, and returns their values."""
 
     def go(cache: str = "cache") -> list[Any]:
-        found = columns(served(server), tmp_path / cache, splits.FewRivers, set(FEW))
+        found = columns(served(server), tmp_path / cache, splits.FiveRivers, set(FEW))
         return [found[signal].tolist() for signal in sorted(FEW, key=repr)]
 
     return go
@@ -524,9 +506,9 @@ def test_server_that_reports_sampled_probabilities_is_refused(
 def test_server_of_an_old_kind_lacks_given_texts(server: LlamaServer) -> None:
     server.fault = lambda call, _n: Reply("failed to parse grammar", 400) if "grammar" in call.body else None
     model = served(server)
-    assert model.missing(definition(QueryLogits()).needs(splits.FewRivers.format)) is None
-    assert model.missing(definition(TokenScores()).needs(splits.OpenRivers.format)) is None
-    assert model.missing(definition(TokenScores(Of.GOLD)).needs(splits.OpenRivers.format)) == (
+    assert model.missing(definition(QueryLogits()).needs(splits.FiveRivers.format)) is None
+    assert model.missing(definition(TokenScores()).needs(splits.FiveOpenRivers.format)) is None
+    assert model.missing(definition(TokenScores(Of.GOLD)).needs(splits.FiveOpenRivers.format)) == (
         "it reads log-probabilities of given texts, which llama.cpp's server doesn't give"
     )
     assert any("which needs a newer server" in note for note in model.notes)
@@ -607,7 +589,7 @@ def test_server_takes_little_processor_time_of_the_client(start: Any, kind: Any)
 def test_server_is_asked_many_questions_at_once(start: Any, tmp_path: Path) -> None:
     server = start(LlamaServer, slots=4)
     reader = reader_of(served(server, parallel=4), tmp_path)
-    opened = splits.opened(reader, splits.OpenRivers)
+    opened = splits.opened(reader, splits.FiveOpenRivers)
     together, numbers, waited = threading.Barrier(4), itertools.count(), []
 
     def wait(call: Call, _number: int) -> None:
@@ -694,11 +676,11 @@ def test_vllm_without_whole_distributions_bounds_entropies(start: Any, tiny: Lan
     signals: set[Signal] = {QueryLogits(), TokenScores(top=3), TokenScores(Of.GOLD)}
     lm = served(start(VLLMServer, most=20))
     assert lm.notes[1] == "whole distributions need --max-logprobs -1, with which vLLM can be started"
-    assert lm.missing(definition(TokenScores(divergence=True)).needs(splits.OpenRivers.format)) == (
+    assert lm.missing(definition(TokenScores(divergence=True)).needs(splits.FiveOpenRivers.format)) == (
         "it reads whole distributions, which vLLM's server doesn't give"
     )
-    there = columns(lm, tmp_path / "there", splits.OpenRivers, signals)
-    here = columns(tiny, tmp_path / "here", splits.OpenRivers, signals)
+    there = columns(lm, tmp_path / "there", splits.FiveOpenRivers, signals)
+    here = columns(tiny, tmp_path / "here", splits.FiveOpenRivers, signals)
     np.testing.assert_allclose(shares(there[QueryLogits()]), shares(here[QueryLogits()]), atol=1e-5, equal_nan=True)
     for signal in (TokenScores(top=3), TokenScores(Of.GOLD)):
         got, expected = there[signal].values, here[signal].values
@@ -709,8 +691,8 @@ def test_vllm_without_whole_distributions_bounds_entropies(start: Any, tiny: Lan
 
 def test_vllm_of_an_old_kind_reads_words_as_given_texts(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
     server = start(VLLMServer, most=20, old=True)
-    there = columns(served(server), tmp_path / "there", splits.FewRivers, set(FEW))
-    here = columns(tiny, tmp_path / "here", splits.FewRivers, set(FEW))
+    there = columns(served(server), tmp_path / "there", splits.FiveRivers, set(FEW))
+    here = columns(tiny, tmp_path / "here", splits.FiveRivers, set(FEW))
     for signal in FEW:
         np.testing.assert_allclose(shares(there[signal]), shares(here[signal]), atol=1e-5, equal_nan=True)
 
@@ -760,16 +742,16 @@ def test_chat_server_scores_its_own_answers_and_bounds_words(
 
 def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_path: Path) -> None:
     server = start(ChatServer)
-    columns(served(server), tmp_path, splits.OpenRivers, {Samples(3)})
+    columns(served(server), tmp_path, splits.FiveOpenRivers, {Samples(3)})
     asked = set(requests(server))
     server.calls.clear()
-    found = columns(served(server), tmp_path, splits.OpenRivers, {Samples(3), TokenScores(), QueryLogits()})
+    found = columns(served(server), tmp_path, splits.FiveOpenRivers, {Samples(3), TokenScores(), QueryLogits()})
     assert asked.isdisjoint(set(requests(server)))
     assert np.isfinite(found[TokenScores()].values["log_probability"]).all()
     (codes,) = (tmp_path / "asked").glob("tokens-*.jsonl")
     codes.unlink()
     with pytest.raises(UserError, match=r"The cache lacks the texts of tokens of 'tiny', which its .* had"):
-        columns(served(server), tmp_path, splits.OpenRivers, {Text(Of.SAMPLES), Samples(3)})
+        columns(served(server), tmp_path, splits.FiveOpenRivers, {Text(Of.SAMPLES), Samples(3)})
 
 
 @pytest.mark.parametrize(
@@ -807,7 +789,7 @@ def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path) ->
     with pytest.raises(
         UserError, match=r"cuts prompts: of \d+ words it read 60 tokens.*Start it with a longer context"
     ):
-        columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+        columns(served(server), tmp_path, splits.FiveRivers, set(FEW))
     assert not requests(server), "no question was asked"
 
 
@@ -820,16 +802,16 @@ def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any) -> None:
 
 def test_chat_server_with_another_model_is_noticed(start: Any, tmp_path: Path, other: Any) -> None:
     server = start(ChatServer)
-    columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+    columns(served(server), tmp_path, splits.FiveRivers, set(FEW))
     vars(other)["head"].weight.mul_(-1)
     server.lm = other
     with pytest.raises(UserError, match="answers otherwise than before: since it was first read"):
-        columns(served(server), tmp_path, splits.FewRivers, set(FEW))
+        columns(served(server), tmp_path, splits.FiveRivers, set(FEW))
     server.lm = start(ChatServer).lm
     lm = served(server)
     server.change = lambda answer: answer.update(model="another")
     with pytest.raises(UserError, match="has the model 'another' now, not 'tiny'"):
-        columns(lm, tmp_path / "anew", splits.FewRivers, set(FEW))
+        columns(lm, tmp_path / "anew", splits.FiveRivers, set(FEW))
 
 
 def test_chat_server_is_described_by_doctor(start: Any, tmp_path: Path) -> None:
@@ -918,9 +900,9 @@ def test_llama_cpp_by_chat_completions_alone_is_bounded_rightly(tmp_path: Path) 
         assert not any("samplers cut" in note or "scales" in note for note in chat.notes)
         signals: set[Signal] = {QueryLogits(), FAR, TokenScores(top=3)}
         reader = reader_of(chat, tmp_path / "chat")
-        done = reader.read(splits.opened(reader, splits.OpenRivers), frozenset(signals))
+        done = reader.read(splits.opened(reader, splits.FiveOpenRivers), frozenset(signals))
         got = {signal: definition(signal).column(reader.stored(done)) for signal in signals}
-        expected = columns(native, tmp_path / "native", splits.OpenRivers, signals)
+        expected = columns(native, tmp_path / "native", splits.FiveOpenRivers, signals)
         one, other = got[TokenScores(top=3)], expected[TokenScores(top=3)]
         assert one.offsets.tolist() == other.offsets.tolist()
         np.testing.assert_allclose(one.values["log_probability"], other.values["log_probability"], atol=0.02)
@@ -945,8 +927,8 @@ def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
         assert "vLLM's server, tier 4; requests one at a time, each read anew" in lm.notes[0]
         scores = TokenScores(top=3, divergence=True)
         for task, signals in (
-            (splits.FewRivers, {ChoiceLogits(), QueryLogits(), scores, Samples(3)}),
-            (splits.OpenRivers, {QueryLogits(), scores, TokenScores(Of.GOLD)}),
+            (splits.FiveRivers, {ChoiceLogits(), QueryLogits(), scores, Samples(3)}),
+            (splits.FiveOpenRivers, {QueryLogits(), scores, TokenScores(Of.GOLD)}),
         ):
             there = columns(lm, tmp_path / "there", task, signals)
             own = columns(here, tmp_path / "here", task, signals)
@@ -958,7 +940,7 @@ def test_vllm_gives_the_numbers_of_the_local_engine(tmp_path: Path) -> None:
                     np.testing.assert_allclose(there[signal].values[name], own[signal].values[name], atol=1e-3)
         first, scored = (reasoning(each, None) for each in (lm, here)), TokenScores(Of.TRACE, mean_of=20)
         got, own = (
-            columns(each, tmp_path / f"traces {i}", EachThird, {ChoiceLogits((0.5,)), ChoiceLogits(), scored})
+            columns(each, tmp_path / f"traces {i}", splits.FiveRivers, {ChoiceLogits((0.5,)), ChoiceLogits(), scored})
             for i, each in enumerate(first)
         )
         assert got[scored].offsets.tolist() == own[scored].offsets.tolist()

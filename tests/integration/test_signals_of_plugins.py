@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kit.place import Place, Rows
 from tests.unit.signals.test_related import LABELS, saved
 
@@ -69,6 +71,7 @@ class Verbalised(ConfidenceMethod):
 METHODS = {"entropy": ENTROPY, "verbalised": VERBALISED}
 
 
+@pytest.mark.slow
 def test_plugins_read_samples_texts_replies_and_relations(place: Place, small_model: Path) -> None:
     """The process of a file that imports torch does so first, which takes most of a second: so each has its own."""
     plugins = {name: place.write(f"{name}.py", IMPORTS + text) for name, text in METHODS.items()}
@@ -98,5 +101,6 @@ def test_models_that_relate_nothing_are_refused(place: Place) -> None:
     assert "expected a model with the labels contradiction, neutral and entailment in its" in said
 
 
+@pytest.mark.slow
 def test_plugins_of_all_signals_pass_the_checks(place: Place) -> None:
     place.done("check", place.write("said.py", IMPORTS + "".join(METHODS.values())))

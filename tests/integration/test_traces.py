@@ -13,6 +13,7 @@ RUN = ("--model", "tiny", "--limit", 12)
 SOURCE = "generate after traces of at most 8 tokens"
 
 
+@pytest.mark.slow
 def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
     methods = "ptrue,pik,trace-length,deepconf-tail,answer-stability,self-consistency,semantic-entropy"
     command = (

@@ -61,11 +61,11 @@ def server(tiny: LanguageModel, tmp_path: Path) -> Iterator[VLLMServer]:
     made.stop()
 
 
-@pytest.mark.parametrize("task", [splits.FewRivers, splits.OpenRivers])
+@pytest.mark.parametrize("task", [splits.FiveRivers, splits.FiveOpenRivers])
 def test_server_states_are_those_of_the_model(server: VLLMServer, tmp_path: Path, task: Any) -> None:
     scores: set[Signal] = {TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS)}
-    signals = STATES | scores | ({QueryLogits()} if task is splits.OpenRivers else LETTERS)
-    signals |= {Hidden(0.5, At.SAMPLE_END)} if task is splits.OpenRivers else set()
+    signals = STATES | scores | ({QueryLogits()} if task is splits.FiveOpenRivers else LETTERS)
+    signals |= {Hidden(0.5, At.SAMPLE_END)} if task is splits.FiveOpenRivers else set()
     lm = served(server)
     assert "vLLM's server, tier 5" in lm.notes[0]
     there, here = (columns(each, tmp_path / each.label, task, signals) for each in (lm, server.lm))
@@ -77,7 +77,7 @@ def test_server_states_are_those_of_the_model(server: VLLMServer, tmp_path: Path
             assert there[signal].offsets.tolist() == here[signal].offsets.tolist(), signal
         for name in expected.dtype.names or (...,):
             np.testing.assert_allclose(got[name], expected[name], 1e-4, 1e-4, err_msg=f"{signal} {name}")
-    if task is splits.OpenRivers:  # samples are drawn by the server
+    if task is splits.FiveOpenRivers:  # samples are drawn by the server
         assert np.isfinite(there[Hidden(0.5, At.SAMPLE_END)]).all()
     head = definition(Unembedding()).column(type("Split", (), {"lm": lm})())  # type: ignore[arg-type]
     assert torch.equal(head.weight, server.lm.head.weight)
@@ -141,10 +141,10 @@ def test_layers_that_the_server_does_not_write_are_named(server: VLLMServer) -> 
     server.layers = [4]
     lm = served(server)
     spec = definition(Hidden(0.5, At.ANSWER_END))
-    assert lm.missing(spec.needs(splits.FewRivers.format), spec.depths) == (
+    assert lm.missing(spec.needs(splits.FiveRivers.format), spec.depths) == (
         "it reads the states of layer 2, and the server writes those of 4; bench doctor prints the command for all"
     )
-    assert lm.missing(definition(Hidden()).needs(splits.FewRivers.format), definition(Hidden()).depths) is None
+    assert lm.missing(definition(Hidden()).needs(splits.FiveRivers.format), definition(Hidden()).depths) is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_states_without_a_head_are_not_used(server: VLLMServer, layers: list[int
     server.layers, server.root = layers, root or server.root
     lm = served(server)
     assert "it reads hidden states or the output head" in str(
-        lm.missing(definition(Hidden()).needs(splits.FewRivers.format))
+        lm.missing(definition(Hidden()).needs(splits.FiveRivers.format))
     )
     (found,) = [each for each in lm.notes if "can't be used" in each]
     assert re.search(note, found)
@@ -269,7 +269,7 @@ def test_proxy_adds_a_confidence_to_chats_and_says_why_not(
 
 
 def states_after(server: VLLMServer, tmp_path: Path) -> Any:
-    return columns(served(server), tmp_path / "store", splits.FewRivers, {Hidden(0.5, At.ANSWER_END)})
+    return columns(served(server), tmp_path / "store", splits.FiveRivers, {Hidden(0.5, At.ANSWER_END)})
 
 
 def failing(server: VLLMServer, write: Any, after: int) -> None:
@@ -311,14 +311,14 @@ def test_run_goes_on_after_states_failed(
     server: VLLMServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, sentence: str
 ) -> None:
     monkeypatch.setattr(vllm, "_WAIT_S", 0.2)
-    failing(server, write, after=12)
+    failing(server, write, after=7)
     with pytest.raises(UserError, match=sentence):
         states_after(server, tmp_path)
     failing(server, write, after=1 << 30)
     before, probes = server.written, 4
     (values,) = states_after(server, tmp_path).values()
-    assert server.written - before == probes + 14 - (12 - probes), "what was read is not read again"
-    (expected,) = columns(server.lm, tmp_path / "here", splits.FewRivers, {Hidden(0.5, At.ANSWER_END)}).values()
+    assert server.written - before == probes + 5 - (7 - probes), "what was read is not read again"
+    (expected,) = columns(server.lm, tmp_path / "here", splits.FiveRivers, {Hidden(0.5, At.ANSWER_END)}).values()
     np.testing.assert_allclose(values, expected, 1e-4, 1e-4)
 
 
@@ -356,4 +356,4 @@ def test_server_restarted_with_other_layers_is_refused(server: VLLMServer, tmp_p
     lm = served(server)
     server.layers = [1, 4]
     with pytest.raises(UserError, match=r"writes states of layers \[1, 4\] now, not of \[2, 4\]"):
-        columns(lm, tmp_path, splits.FewRivers, {Hidden(0.5, At.ANSWER_END)})
+        columns(lm, tmp_path, splits.FiveRivers, {Hidden(0.5, At.ANSWER_END)})

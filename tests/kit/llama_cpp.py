@@ -52,9 +52,9 @@ class LlamaServer(ModelServer):
             forced,
         ):  # fmt: skip
             values = (biased / max(temperature, 1e-9)).softmax(-1) if post else own
-            order = values.argsort(descending=True, stable=True)[:k].tolist()
-            tops = [{"id": i, name: float(values[i]), "bytes": self.bytes[i]} for i in order]
-            entries.append({"id": token, name: float(values[token]), f"top_{name}s": tops})
+            order, numbers = values.argsort(descending=True, stable=True)[:k].tolist(), values.tolist()
+            tops = [{"id": i, name: numbers[i], "bytes": self.bytes[i]} for i in order]
+            entries.append({"id": token, name: numbers[token], f"top_{name}s": tops})
         tokens = [entry["id"] for entry in entries]
         return {
             "tokens": tokens, "model": self.alias, "truncated": False,

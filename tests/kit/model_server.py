@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -51,6 +52,7 @@ class Loopback:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each answer waits 40 ms, its head being acknowledged late
 
             def setup(self) -> None:
                 super().setup()
@@ -91,7 +93,7 @@ class Loopback:
             if call.path == self.completing and isinstance(answer, dict):
                 self.change(answer)
             refused = Reply(answer or "not found", 400 if answer else 404)
-            reply = Reply(body=json.dumps(answer).encode()) if isinstance(answer, dict) else refused
+            reply = Reply(body=msgspec.json.encode(answer)) if isinstance(answer, dict) else refused
         send(handler, reply)
 
     def answer(self, call: Call) -> dict[str, Any] | str | None:

@@ -92,9 +92,10 @@ class VLLMServer(ModelServer):
             prompt, body["max_tokens"], body.get("temperature", 1), body.get("top_p", 1), body.get("seed"), bias
         ):
             order = chosen or own.argsort(descending=True, stable=True)[: k if k >= 0 else None].tolist()
+            numbers = own.tolist()
             names.append(token)
-            own_values.append(float(own[token]))
-            tops.append({f"token_id:{i}": float(own[i]) for i in [token, *order]})
+            own_values.append(numbers[token])
+            tops.append({f"token_id:{i}": numbers[i] for i in [token, *order]})
         ids = {"prompt_token_ids": list(prompt), "token_ids": names} if body.get("return_token_ids") else {}
         return {
             "index": index, "finish_reason": "stop" if names[-1] in self.lm.stops else "length", **ids,
@@ -122,9 +123,9 @@ class VLLMServer(ModelServer):
     def _given(self, prompt: Sequence[int], k: int) -> list[dict[int, Any] | None]:
         states = self.lm.model.base_model(torch.tensor([prompt])).last_hidden_state[0]
         rows = self.lm.head.logits(states).double().log_softmax(-1)
-        order = rows.argsort(dim=-1, descending=True, stable=True)[:, :k].tolist()
-        pairs = zip(prompt[1:], rows, order, strict=False)
-        return [None, *({i: {"logprob": float(row[i])} for i in [token, *top]} for token, row, top in pairs)]
+        named = torch.cat([torch.tensor(prompt[1:])[:, None], rows[:-1].topk(k).indices], 1)
+        pairs = zip(named.tolist(), rows[:-1].gather(1, named).tolist(), strict=True)
+        return [None, *({i: {"logprob": value} for i, value in zip(*pair, strict=True)} for pair in pairs)]
 
 
 class ChatServer(ModelServer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,18 @@ class OpenRivers(FewRivers):
 
     name = "rivers-oe"
     format = Format.OPEN
+
+
+class FiveRivers(FewRivers):
+    """Five of the questions, where each is a request."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        """Every third question."""
+        yield from itertools.islice(super().questions(split), 0, None, 3)
+
+
+class FiveOpenRivers(FiveRivers, OpenRivers):
+    """The same, asked openly."""
 
 
 TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda task: task.name)

@@ -35,6 +35,7 @@ def found(*arguments: Any) -> dict[str, Finding]:
     return {finding.about: finding for finding in check_model(*arguments)}
 
 
+@pytest.mark.slow
 def test_folder_and_gguf_file_are_described(tmp_path: Path) -> None:
     folder = models.save(tmp_path / "llama", models.llama(tie_word_embeddings=False))
     file = write_gguf(tmp_path / "m.gguf", folder)

@@ -209,6 +209,7 @@ def test_tokenizer_that_is_not_there_is_named_by_its_option(
         opened(file, cache, tokenizer=name)
 
 
+@pytest.mark.slow
 def test_files_beside_a_gguf_file_change_nothing(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
     shutil.copy(file, tmp_path / "m.gguf")
     vocabulary = (folder / "tokenizer.json").read_text(encoding="utf-8")
@@ -242,6 +243,7 @@ def test_judge_is_converted_into_the_cache_of_the_run(
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_conversions_at_once_make_one_model(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tie, build, seconds = transformers.PreTrainedModel.tie_weights, transformers.LlamaForCausalLM.__init__, [0.6, 0.3]
 
@@ -276,6 +278,7 @@ def test_interrupted_conversion_leaves_nothing(file: Path, tmp_path: Path, monke
     assert lm.model.dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_pruned_model_is_converted_again(file: Path, tmp_path: Path) -> None:
     lm = opened(file, tmp_path, dtype="float32")
     shutil.rmtree(tmp_path / MODELS)
@@ -297,6 +300,7 @@ def test_cache_that_cannot_be_written_serves_what_it_has(
 # --- files that can't be used -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_llama3_rotary_factors_are_restored(folder: Path, cache: Path, tmp_path: Path) -> None:
     scaled = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}  # fmt: skip

@@ -67,6 +67,7 @@ def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
     assert intervals == re.findall(r"[\d.]+ ±[\d.]+", committed)
 
 
+@pytest.mark.slow
 def test_committed_results_may_stand_and_are_all_on_the_page() -> None:
     assert not {problem for verdict in check_results(RESULTS) for problem in verdict.problems}
     methods = {path.name.partition("--")[0] for path in COMMITTED}

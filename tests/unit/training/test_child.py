@@ -140,6 +140,7 @@ def test_child_does_not_begin_without_its_parent(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_child_that_ignores_signals_is_ended(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stubborn.py").write_text(

@@ -682,6 +682,7 @@ def test_parent_holds_no_weights_while_a_child_trains(
         assert torch.equal(plain.session.read_alone(ids, read)[3], through)
 
 
+@pytest.mark.slow
 def test_crash_of_the_child_ends_with_its_log(
     lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
