@@ -45,6 +45,8 @@ CLAIMS = RESULTS / "claims.toml"
 MODEL = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf-cc324af0"
 TASKS = {"mmlu-1k-choice": "MMLU", "mmlu-pro-1k-choice": "MMLU-Pro", "medmcqa-1k-choice": "MedMCQA"}
 SOURCES = {"home": "labels from home", "elsewhere": "labels from elsewhere"}
+TOY = "tiny"
+TOY_TASKS = {"atlas-choice": "with options", "atlas-oe": "without"}
 ELSEWHERE = "ct-local-choice"
 PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
@@ -135,11 +137,11 @@ class Cells:
         return float(self.correct.mean() * (1 - self.correct.mean()))
 
 
-def read() -> dict[tuple[str, str], Cells]:
-    """Read the results of the model: (task, source of labels) -> confidences."""
+def read(model: str = MODEL) -> dict[tuple[str, str], Cells]:
+    """Read the results of a model: (task, source of labels) -> confidences."""
     grouped = defaultdict[tuple[str, str], list[ResultRow]](list)
     for row in cells.read_all(RESULTS):
-        source = source_of(row) if row.model == MODEL and row.status == "ok" else None
+        source = source_of(row) if row.model == model and row.status == "ok" else None
         if source and row.config.get("train_limit") == TRAIN_LIMIT[source]:
             for each in SOURCES if source == "any" else [source]:
                 grouped[row.task, each].append(row)
@@ -280,6 +282,16 @@ def surest_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     return lines
 
 
+def toy_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
+    """Return a table of the methods of CURVED on the model that comes along, with labels from home."""
+    heads = [f"{METRICS[metric].label}, {asked}" for asked in TOY_TASKS.values() for metric in DRAWN]
+    lines = [f"| `{TOY}` | " + " | ".join(heads) + " |", "|:--|" + "--:|" * len(heads)]
+    for method in CURVED:
+        values = [value(data[task, "home"], method, metric) for task in TOY_TASKS for metric in DRAWN]
+        lines.append(f"| {method} | " + " | ".join(f"{100 * number:.1f}" for number in values) + " |")
+    return lines
+
+
 def labels_table() -> list[str]:
     """Return a table of the Brier score by the number of labels, from the files that `bench analyze labels` wrote.
 
@@ -416,7 +428,7 @@ def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
 
 def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
-    tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
+    tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")} | {"toy": toy_table(read(TOY))}
     blocks = {
         PAGE: {"claims": claims_table(data), "surest": surest_table(data), "labels": labels_table(), **tables},
         README: {"families": families_table(data)},

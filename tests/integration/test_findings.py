@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,20 @@ def test_findings_are_those_of_the_committed_results(tmp_path: Path) -> None:
     for name, figure in [*figures, *findings.curves()]:
         drawn = findings.save(figure, tmp_path / f"findings-{name}.svg")
         assert drawn.read_bytes() == (findings.PICTURES / drawn.name).read_bytes(), f"{drawn.name}, run: make pictures"
+
+
+@pytest.mark.parametrize(
+    ("page", "until"), [(findings.PAGE, "\n## How it was run"), (findings.README, "\n## Three doors")],
+    ids=["findings", "README"],
+)  # fmt: skip
+def test_findings_prose_has_the_decimals_of_the_tables(page: Path, until: str) -> None:
+    """A number that stands in no generated table is old, or was never measured."""
+    block = re.compile(r"<!-- \w+ -->\n.*?<!-- end -->", re.DOTALL)
+    tables = "".join(table for each in (findings.PAGE, page) for table in block.findall(each.read_text("utf-8")))
+    prose = block.sub("", page.read_text("utf-8").partition("\n## What")[2].partition(until)[0])
+    decimals = re.compile(r"(?<![\w.-])\d+\.\d+(?! billion)(?![\w-])")
+    assert len(decimals.findall(prose)) > 5
+    assert not set(decimals.findall(prose)) - set(decimals.findall(tables))
 
 
 def test_claims_name_what_there_is() -> None:
