@@ -98,7 +98,7 @@ class ServerModel(LanguageModel):
             except UserError as error:
                 self.dialect.notes.append(f"it writes hidden states, which can't be used: {error}")
         lacks = ~self.dialect.abilities & (Ability.CHOSEN | Ability.WHOLE)  # what is read by bounds is kept apart
-        marks = {"cached": True} if parallel is not None else {}
+        marks: dict[str, Any] = {"cached": True} if parallel is not None else {}
         marks |= {"lacks": lacks.value} if lacks and Ability.TRACES in self.dialect.abilities else {}
         self._fingerprint = key_of({"identity": self.identity, **marks}) if marks else self.identity
 
