@@ -134,7 +134,7 @@ def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequenc
     dialect = server.dialect
     what = (
         f"{dialect.name} with {server.label}, {server.dtype_name}, {dialect.slots} at once, context"
-        f" {server.context:,}{' or less' * (server.context == UNKNOWN)}"
+        f" {dialect.context:,}{' or less' * (dialect.context == UNKNOWN)}"
     )
     yield Finding("server", State.OK, what)
     offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]

@@ -312,6 +312,10 @@ class LanguageModel:
         Raises:
             UserError: they don't.
         """
+        for lm in (self, other):
+            if lm.missing(Ability.TRACES):
+                what = f"{lm.label}, whose server takes messages alone; serve it with llama.cpp or vLLM"
+                raise UserError(f"Expected prompts that are token ids of both ways to run a model, got {what}.")
         own, theirs = (lm.chat.encode([_ANY_TEXT])[0].tolist() for lm in (self, other))
         if max(theirs) >= len(self.chat.tokenizer) or self.chat.decode(theirs) != self.chat.decode(own):
             what = f"{self.label} and {other.label}, whose token ids stand for other texts; name copies of one model"

@@ -80,7 +80,8 @@ class ServerModel(LanguageModel):
         self.label = f"{stem[:60].strip('._-') or 'model'}.served-{self.identity[:DIGITS]}"
         self.spec = replace(spec, name=self.label)
         self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
-        self.folder, self.blocks, self.context = Path(), 1, self.dialect.context
+        self.folder, self.blocks = Path(), 1
+        self.context = self.dialect.context - 1  # a server that reads also writes a token, for which it wants room
         self.chat = Chat(self.dialect)
         self.chat.check()
         self._probed: list[dict[str, float]] = []
@@ -96,7 +97,10 @@ class ServerModel(LanguageModel):
                 self._open_head()
             except UserError as error:
                 self.dialect.notes.append(f"it writes hidden states, which can't be used: {error}")
-        self._fingerprint = self.identity if parallel is None else key_of({"identity": self.identity, "cached": True})
+        lacks = ~self.dialect.abilities & (Ability.CHOSEN | Ability.WHOLE)  # what is read by bounds is kept apart
+        marks: dict[str, Any] = {"cached": True} if parallel is not None else {}
+        marks |= {"lacks": lacks.value} if lacks and Ability.TRACES in self.dialect.abilities else {}
+        self._fingerprint = key_of({"identity": self.identity, **marks}) if marks else self.identity
 
     def _open_head(self) -> None:
         """Read the output head from the model's files, and compare its log-probabilities with the server's own.
@@ -131,7 +135,7 @@ class ServerModel(LanguageModel):
 
     @property
     def fingerprint(self) -> str:
-        """Identity of all that answers depend on: what the server says of its model, and whether it reuses prompts."""
+        """Identity of all that numbers depend on: what the server says, what it lacks, whether it reuses prompts."""
         return self._fingerprint
 
     @property

@@ -126,8 +126,8 @@ def bound_shares(listed: Mapping[int, float], ids: Sequence[int]) -> tuple[list[
     not listed together.
 
     Returns:
-        The log-probabilities; how many of them are bounds; and the width of the interval in which these bounds leave
-        the share of the likeliest of the tokens.
+        The log-probabilities; how many of them are bounds; and by how much the share of the likeliest of the tokens may
+        be larger than the one that they give.
     """
     least, rest = min(listed.values(), default=0.0), max(1 - sum(map(np.exp, listed.values())), 1e-9)
     values = [listed.get(token, min(least, float(np.log(rest)))) for token in ids]
@@ -136,7 +136,7 @@ def bound_shares(listed: Mapping[int, float], ids: Sequence[int]) -> tuple[list[
     if not known:
         return values, missing, 1.0
     likeliest, total = max(known), sum(known)
-    return values, missing, float(likeliest / total - likeliest / (total + min(rest, missing * np.exp(least))))
+    return values, missing, float(likeliest / total - likeliest / np.exp(values).sum())
 
 
 def bound_entropy(tops: Floats, vocabulary: int) -> tuple[Floats, Floats]:

@@ -32,7 +32,11 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
         raise client.error(f"serves {len(names)} models ({listed})", "Name one of them with {model}")
     if served is not None and served not in names:
         raise client.error(f"doesn't serve the model {served!r}; it serves {listed}", "Correct {model}")
-    card = cards[0 if served is None else names.index(served)]
+    number = 0 if served is None else names.index(served)
+    card = cards[number]
+    if "meta" in card and card["meta"] is None:  # llama.cpp lists its model while it loads it
+        client.request("/props")  # is asked again, and then refused, until it is loaded
+        card = _cards(client)[number]
     props = _answer(client, "/props", None)
     if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
         return client, LlamaCpp(client, props, card, cached=cached)

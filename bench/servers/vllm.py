@@ -19,7 +19,7 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect, is_refusal
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
@@ -87,9 +87,13 @@ class VLLM(Dialect):
         except UserError:
             if not self.layers:
                 self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
-        text = self.render(
-            [{"role": role, "content": role} for role in ("system", "user", "assistant")], answering=False
-        )
+        turns = [{"role": role, "content": role} for role in ("system", "user", "assistant")]
+        try:
+            text = self.render(turns, answering=False)
+        except UserError as error:
+            if not is_refusal(error):
+                raise
+            text = self.render(turns[1:], answering=False)  # of a template that takes no system turn
         self.identity = {
             "server": self.name, "model": self.model.rpartition("/")[2], "template": sha256(text.encode()).hexdigest(),
             "ids": list(tokens.values()), **({"states": True} if self.layers else {}),

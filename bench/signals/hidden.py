@@ -138,7 +138,9 @@ class HiddenDefinition(PassDefinition[Hidden]):
         if at is At.PROMPT_END or (at is At.ANSWER_END and self.signal.pool is None):
             return np.asarray(states[0][0 if at is At.PROMPT_END else -1])
         rows = states[0][1:] if at is At.ANSWER_END else np.concatenate([part[:-1] for part in states])
-        return rows.mean(axis=0) if self.signal.pool and len(rows) else rows
+        if self.signal.pool:
+            return rows.mean(axis=0) if len(rows) else np.full(rows.shape[1], np.nan, np.float32)
+        return rows
 
     def take(self, batch: DecodeBatch) -> Sequence[Sequence[PendingArrays]]:
         """Return `values` for each question: one state `(d,)`, one per token `(t_i, d)`, or one per sample `(N, d)`."""

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from bench.api import UserError
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.progress import Silent
@@ -23,7 +24,7 @@ from bench.run.config import RunConfig
 from bench.run.drift import Side, compare_sides, read_sides
 from bench.servers import client
 from tests.kit.llama_cpp import LlamaServer
-from tests.kit.openai_servers import VLLMServer
+from tests.kit.openai_servers import ChatServer, VLLMServer
 from tests.kit.place import Place
 
 TINY = Path(resolve("tiny").source)
@@ -212,3 +213,10 @@ def test_drift_refuses_what_it_can_not_compare(tmp_path: Path, monkeypatch: pyte
     ):
         task = () if "--task" in words else ("--task", "atlas-choice")
         assert says in place.refused("drift", *words, *task)
+
+
+def test_drift_of_a_server_that_takes_messages_alone_is_refused(tmp_path: Path, server: LlamaServer) -> None:
+    chat = ChatServer(server.lm)
+    with pytest.raises(UserError, match="whose server takes messages alone; serve it with"):
+        read(tmp_path, TINY, chat.url)
+    chat.stop()

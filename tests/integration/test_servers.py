@@ -56,7 +56,7 @@ from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.real_servers import llama_server, vllm_server
 from tests.kit.served import columns, reader_of, served
-from tests.kit.servers import Call, Reply
+from tests.kit.servers import Call, Reply, send
 
 HOW = "How sure are you?"
 CHOICE: set[Signal] = {
@@ -79,6 +79,29 @@ TIER = (
 @pytest.fixture(scope="module")
 def tiny() -> LanguageModel:
     return LanguageModel(resolve("tiny"), LoadOptions(device="cpu", dtype="float32"))
+
+
+class NoSystem(VLLMServer):
+    """Its template refuses system turns."""
+
+    def answer(self, call: Call) -> dict[str, Any] | str | None:
+        system = any(turn["role"] == "system" for turn in call.body.get("messages", ()))
+        return "System role not supported" if system else super().answer(call)
+
+
+class Loading(LlamaServer):
+    """It lists its model before it has loaded it."""
+
+    refused = 3
+
+    def handle(self, handler: Any, body: dict[str, Any]) -> None:
+        if not self.refused:
+            super().handle(handler, body)
+        elif handler.path == "/v1/models":
+            send(handler, Reply(body=json.dumps({"data": [{"id": self.alias, "meta": None}]}).encode()))
+        else:
+            self.refused -= 1
+            send(handler, Reply(status=503, body=b'{"error": {"message": "Loading model"}}'))
 
 
 @pytest.fixture
@@ -414,6 +437,13 @@ def test_server_that_fails_for_a_while_is_asked_again(
     assert read() == expected
 
 
+def test_llama_cpp_is_waited_for_while_it_loads(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert served(start(Loading)).dialect.name == "llama.cpp"
+    monkeypatch.setattr(client, "RETRIES", 1)
+    with pytest.raises(UserError, match=r"failed in 2 tries \(503: .*Loading model.*Wait"):
+        served(start(Loading))
+
+
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
@@ -687,6 +717,34 @@ def test_vllm_without_whole_distributions_bounds_entropies(start: Any, tiny: Lan
         np.testing.assert_allclose(got["log_probability"], expected["log_probability"], 1e-5, 1e-5)
         assert (got["entropy"] <= expected["entropy"] + 1e-4).all()
         assert (got["entropy"] < expected["entropy"] - 1e-3).any()
+
+
+def test_vllm_that_gives_more_after_a_restart_is_asked_anew(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
+    server, scores = start(VLLMServer, most=20), TokenScores()
+    columns(served(server), tmp_path, splits.FiveOpenRivers, {scores})
+    server.most = -1
+    there, here = (columns(lm, tmp_path, splits.FiveOpenRivers, {scores})[scores] for lm in (served(server), tiny))
+    np.testing.assert_allclose(there.values["entropy"], here.values["entropy"], 1e-4, 1e-4)
+
+
+def test_vllm_whose_template_takes_no_system_turn_is_read_as_any(start: Any, tmp_path: Path) -> None:
+    server = start(NoSystem)
+    lm = served(server)
+    assert "vLLM's server, tier 4" in lm.notes[0]
+    there = columns(lm, tmp_path, splits.FiveRivers, {ChoiceLogits()})[ChoiceLogits()]
+    assert np.isfinite(there).any(axis=1).all()
+
+
+def test_vllm_reads_prompts_that_fill_its_context(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
+    reader = reader_of(tiny, tmp_path)
+    done = splits.opened(reader, splits.FiveRivers)
+    longest = max(len(prompt) for shard in done.shards for prompt in shard.prompts)
+    small = copy.copy(tiny)
+    small.context = longest + 1 + len(reader.prompt_settings(done).suffix)
+    server = start(VLLMServer)
+    server.lm = small
+    there = columns(served(server), tmp_path, splits.FiveRivers, {QueryLogits()})[QueryLogits()]
+    assert np.isfinite(there).all()
 
 
 def test_vllm_of_an_old_kind_reads_words_as_given_texts(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:

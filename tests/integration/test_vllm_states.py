@@ -6,6 +6,7 @@ The server is a stand-in with the files of the connector; the real one is asked 
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import shutil
@@ -23,7 +24,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.api import At, ChoiceLogits, Hidden, Of, QueryLogits, Signal, TokenScores, Unembedding, UserError
+from bench.api import (
+    At,
+    ChoiceLogits,
+    Hidden,
+    Of,
+    QueryLogits,
+    Signal,
+    Text,
+    TokenIds,
+    TokenScores,
+    Unembedding,
+    UserError,
+)
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.results.files import read_records
@@ -38,7 +51,7 @@ from tests.kit import splits
 from tests.kit.openai_servers import VLLMServer
 from tests.kit.place import Place
 from tests.kit.served import columns, served
-from tests.kit.servers import Reply
+from tests.kit.servers import NOBODY, Reply
 
 PLACES = [At.PROMPT_END, At.ANSWER_PREDICTING, At.ANSWER_END, At.QUERY_END, At.GOLD_PREDICTING, At.WRONG_PREDICTING]
 STATES: set[Signal] = {Hidden(depth, at) for at in PLACES for depth in (0.5, 1.0)}
@@ -165,6 +178,35 @@ def test_states_without_a_head_are_not_used(server: VLLMServer, layers: list[int
     assert re.search(note, found)
 
 
+def test_states_are_not_taken_from_what_was_read_without_them(server: VLLMServer, tmp_path: Path) -> None:
+    root, server.root, server.most = server.root, "nobody/nothing", -1
+    columns(
+        served(server), tmp_path, splits.FiveRivers, {Text(Of.SAMPLES)}
+    )  # of log-probabilities at the prompts' ends
+    server.root = root
+    states = Hidden(1.0, At.PROMPT_END)
+    there = columns(served(server), tmp_path, splits.FiveRivers, {states})[states]
+    here = columns(server.lm, tmp_path, splits.FiveRivers, {states})[states]
+    np.testing.assert_allclose(there, here, 1e-4, 1e-4)
+
+
+def test_mean_state_of_an_empty_answer_is_none(server: VLLMServer, tmp_path: Path) -> None:
+    def end_every_other(answer: dict[str, Any]) -> None:
+        (choice,) = answer["choices"]
+        if len(choice["logprobs"]["tokens"]) > 1 and len(server.completions) % 2:
+            choice["finish_reason"], told = "stop", choice["logprobs"]
+            choice["logprobs"] = {name: values[:1] for name, values in told.items()}
+
+    lm = served(server)
+    server.change = end_every_other
+    signals: set[Signal] = {Hidden(0.5, At.ANSWER_END, "mean"), Hidden(1.0, At.ANSWER_PREDICTING, "mean")}
+    found = columns(lm, tmp_path, splits.FiveOpenRivers, {*signals, TokenIds(Of.ANSWER)})
+    empty = found.pop(TokenIds(Of.ANSWER)).lengths == 0
+    assert 0 < empty.sum() < len(empty)
+    for values in found.values():
+        assert np.isnan(values).any(axis=1).tolist() == empty.tolist()
+
+
 def test_other_weights_than_the_server_has_are_not_used(
     server: VLLMServer, tiny: LanguageModel, tmp_path: Path
 ) -> None:
@@ -196,7 +238,8 @@ def ask(url: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, An
 @contextmanager
 def proxy(exported: Path, server: VLLMServer) -> Iterator[str]:
     words = [sys.executable, str(PROXY), str(exported), server.url, "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+    env = {**os.environ, "http_proxy": NOBODY, "no_proxy": ""}  # which questions must not go through
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as running:
         assert running.stdout is not None
         try:
             yield running.stdout.readline().strip()

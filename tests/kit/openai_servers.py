@@ -74,6 +74,8 @@ class VLLMServer(ModelServer):
         if any(token >= vocabulary for token in body.get("stop_token_ids", [])):
             return f"contain out-of-vocab token ids. Vocabulary size: {vocabulary}"
         prompts, told = body["prompt"], {}
+        if any(len(prompt) + body["max_tokens"] > self.lm.context for prompt in prompts):
+            return f"This model's maximum context length is {self.lm.context} tokens."
         if self.layers and ("logit_bias" in body or "logprob_token_ids" in body):
             return "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
         if self.layers:

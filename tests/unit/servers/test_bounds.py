@@ -24,6 +24,7 @@ def test_bounds_hold_the_truth(seed: int) -> None:
     best = max(listed, key=lambda word: log_p[word])
     share, high = np.exp(log_p[best]) / np.exp(log_p[words]).sum(), np.exp(log_p[best]) / np.exp(log_p[listed]).sum()
     assert high - width - 1e-9 <= share <= high + 1e-9
+    assert high - width == pytest.approx(np.exp(log_p[best]) / np.exp(values).sum()), "the share that is used"
     low, top = bound_entropy(log_p[order[:k]][None].astype(np.float32), 500)
     assert low[0] - 1e-4 <= -(np.exp(log_p) * log_p).sum() <= top[0] + 1e-4
 
