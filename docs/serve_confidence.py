@@ -22,10 +22,10 @@ import numpy as np
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # past HTTP_PROXY, which would read questions
 
 
-def ask(path, body=None):
-    """Return vLLM's reply in JSON."""
-    data = body and json.dumps(body).encode()
-    request = urllib.request.Request(VLLM + path, data, {"Content-Type": "application/json"})  # noqa: S310
+def ask(path, key, body=None):
+    """Return vLLM's reply in JSON; `key` is the header Authorization of who asks."""
+    data, headers = body and json.dumps(body).encode(), {"Content-Type": "application/json", "Authorization": key or ""}
+    request = urllib.request.Request(VLLM + path, data, headers)  # noqa: S310
     with DIRECT.open(request) as reply:
         return json.loads(reply.read() or b"{}")
 
@@ -41,13 +41,13 @@ def read_states(path):
     return values.reshape(about["shape"]).astype(np.float32)
 
 
-def confidence_of(model, prompt, answer):
+def confidence_of(model, prompt, answer, key):
     """Return the confidence in an answer, from the token ids of prompt and answer."""
     if not answer:
         return head.HEAD["empty"]
     rows = head.rows(len(prompt), len(answer))
     body = {"model": model, "prompt": [prompt + answer], "max_tokens": 1, "kv_transfer_params": {"rows": rows}}
-    told = ask("/v1/completions", body).get("kv_transfer_params") or {}
+    told = ask("/v1/completions", key, body).get("kv_transfer_params") or {}
     if head.LAYER not in told.get("layers", ()) or "hidden_states_path" not in told:
         raise OSError(f"vLLM writes states of layers {told.get('layers')}; start it with layer {head.LAYER}")
     path, end = Path(told["hidden_states_path"]), time.monotonic() + 60
@@ -65,7 +65,7 @@ class Proxy(BaseHTTPRequestHandler):
 
     def do_GET(self):
         """Hand a request on."""
-        self.answer(lambda: ask(self.path))
+        self.answer(lambda: ask(self.path, self.headers["Authorization"]))
 
     def do_POST(self):
         """Hand a request on, and add the confidence to each choice of the reply."""
@@ -75,13 +75,16 @@ class Proxy(BaseHTTPRequestHandler):
         """Return vLLM's reply with confidences."""
         if body.get("stream"):
             raise ValueError("the confidence is known after the reply: ask without stream")
-        reply = ask(self.path, {**body, "return_token_ids": True})
+        if self.path.rpartition("/")[2] in {"responses", "messages"}:
+            raise ValueError("replies of this kind get no confidence: ask /v1/chat/completions or /v1/completions")
+        key = self.headers["Authorization"]
+        reply = ask(self.path, key, {**body, "return_token_ids": True})
         prompt = reply.pop("prompt_token_ids", None)  # of a chat; a completion has it in each choice
         for choice in reply.get("choices", ()):
             ids, own = choice.pop("token_ids"), choice.pop("prompt_token_ids", None)
-            if choice["finish_reason"] == "stop" and not isinstance(choice.get("stop_reason"), str):
+            if choice["finish_reason"] in {"stop", "tool_calls"} and not isinstance(choice.get("stop_reason"), str):
                 ids = ids[:-1]  # without the end token, as heads are trained
-            choice["confidence"] = confidence_of(reply["model"], prompt or own, ids)
+            choice["confidence"] = confidence_of(reply["model"], prompt or own, ids, key)
             choice["trusted"] = head.trusted(choice["confidence"])
         return reply
 

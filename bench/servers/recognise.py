@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.servers.client import Client
-from bench.servers.dialect import Dialect
+from bench.servers.dialect import Dialect, is_refusal
 from bench.servers.llama_cpp import LlamaCpp
 from bench.servers.openai_chat import OpenAIChat
 from bench.servers.vllm import VLLM
@@ -45,6 +45,8 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
         try:
             return client, VLLM(client, card, cached=cached)
         except UserError as error:
+            if error.__cause__ is not None and not is_refusal(error):  # it passes, and would make another tier of it
+                raise
             why = f"it has vLLM's endpoints, but not all that is needed of them ({error})"
     dialect = OpenAIChat(client, card, cached=cached)
     dialect.notes += [why] * bool(why)

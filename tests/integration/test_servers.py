@@ -747,6 +747,14 @@ def test_vllm_reads_prompts_that_fill_its_context(start: Any, tiny: LanguageMode
     assert np.isfinite(there).all()
 
 
+def test_vllm_that_is_busy_at_the_start_is_not_read_by_chats(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start(VLLMServer)
+    monkeypatch.setattr(client, "RETRIES", 0)
+    server.fault = lambda _call, number: Reply("loading", 503) if number == 2 else None
+    with pytest.raises(UserError, match="503: loading"):
+        served(server)
+
+
 def test_vllm_of_an_old_kind_reads_words_as_given_texts(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
     server = start(VLLMServer, most=20, old=True)
     there = columns(served(server), tmp_path / "there", splits.FiveRivers, set(FEW))

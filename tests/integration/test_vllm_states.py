@@ -226,9 +226,9 @@ PROXY = Path(__file__).parents[2] / "docs" / "serve_confidence.py"
 
 
 def ask(url: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-    data = None if body is None else json.dumps(body).encode()
+    data, key = None if body is None else json.dumps(body).encode(), {"Authorization": "Bearer of-the-client"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as reply:  # noqa: S310
+        with urllib.request.urlopen(urllib.request.Request(url, data, key), timeout=60) as reply:  # noqa: S310
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         with error:
@@ -283,6 +283,8 @@ def test_proxy_adds_a_confidence_to_chats_and_says_why_not(
         status, reply = ask(f"{url}/chat/completions", chat)
         assert status == 200, reply
         assert {*reply} == {"model", "choices"}
+        assert {call.headers["authorization"] for call in server.calls[-2:]} == {"Bearer of-the-client"}
+        assert ask(f"{url}/responses", chat)[0] == 400
         sent = server.completions[-1]
         (ids,), (row,) = sent["prompt"], sent["kv_transfer_params"]["rows"]
         assert row == len(ids) - 1
