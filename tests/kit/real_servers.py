@@ -38,8 +38,9 @@ def vllm_server(python: str, file: Path, scratch: Path, dtype: str = "float32") 
     here = LanguageModel(resolve(str(file)), options)
     folder = Path(shutil.copytree(here.folder, scratch / "folder"))
     weights = load_file(next(here.files.weights_folder(getattr(torch, dtype)).glob("*.safetensors")))
-    save_file({("model.embed_tokens.weight" if k == "lm_head.weight" else k): v for k, v in weights.items()},
-              folder / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    if "model.embed_tokens.weight" not in weights:  # the head is the embedding, too
+        weights["model.embed_tokens.weight"] = weights.pop("lm_head.weight")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     del weights
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
