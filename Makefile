@@ -10,7 +10,7 @@ MOVED := ccps,combined,pik,lts,saplma-f,perplexity,ptrue,self-consistency,sequen
 .PHONY: demo test install vllm format lint types contracts house tests browser ray durations mutants slow check-readme docs pictures dist bench bench-gpu bench-real growth cost-model peers faults fuzz simulate nightly results analyses notebook tiny clean
 
 demo: .venv/demo  ## the comparison on the embedded model, into the folder demo
-	@echo 'Runs all methods on two benchmarks with the embedded model: about 8 minutes on two cores'
+	@echo 'Runs 32 methods on two benchmarks with the embedded model: about 8 minutes on two quiet cores'
 	$(BIN)/bench run --method all --model tiny --out demo
 	@echo '      $(BIN)/bench new method my-method --trained   your own method, then beside these:'
 	@echo '      $(BIN)/bench run --method my-method --plugin my_method.py --model tiny --out demo'
@@ -26,7 +26,7 @@ install: .venv/installed
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing confbench and its libraries into .venv: with torch's CUDA some 3 GB to download, so it takes minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[gguf]'
 	touch $@
 
 # The same with the tools of the tests.

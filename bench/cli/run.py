@@ -23,6 +23,7 @@ from bench.run.config import RunConfig
 
 if TYPE_CHECKING:
     from bench.report.tables.model import Table
+    from bench.results.row import ResultRow
 
 File = Annotated[
     Path | None,
@@ -80,7 +81,11 @@ def run(
         build.print_terminal(tables, console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
-        for line in [] if report.any_failed else next_steps(configs[0], rank_heads(report.heads, tables, configs[0])):
+        for line in (
+            []
+            if report.any_failed
+            else next_steps(configs[0], report.rows, rank_heads(report.heads, tables, configs[0]))
+        ):
             print_line(line)
     if report.stopped:
         raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
@@ -101,13 +106,14 @@ def rank_heads(heads: Sequence[Path], tables: Sequence[Table], config: RunConfig
     return sorted(heads, key=lambda head: order.index(head) if head in order else len(order))
 
 
-def next_steps(config: RunConfig, heads: Sequence[Path] = ()) -> list[str]:
+def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Path] = ()) -> list[str]:
     """Return lines with commands to type next: they show the run's results, or score questions with the first head.
 
     The commands work in the folder from which the run was started.
     """
     folder = [] if config.out == RUNS else ["--results", str(config.out)]
-    filters = [name for name, value in (("--partial", config.limit), ("--deviations", config.overrides)) if value]
+    deviating = any(row.deviations for row in rows)  # answers of a file may deviate, too
+    filters = [name for name, value in (("--partial", config.limit), ("--deviations", deviating)) if value]
     commands = {
         "with intervals, calibration and training": ["table", *folder, *filters, "--stats"],
         "as a page": ["report", *folder, *filters, "--serve"],

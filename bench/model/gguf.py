@@ -209,7 +209,7 @@ def read_config(name: str, file: Path) -> Any:
 def _check_file(name: str, file: Path) -> tuple[Mapping[str, Any], dict[str, int]]:
     """Return metadata of a GGUF file and the number of weights of each tensor, after all checks of its header."""
     if importlib.util.find_spec("gguf") is None:
-        raise UserError(f"Model {name!r} is a GGUF file, for which gguf is needed: pip install 'confbench[gguf]'.")
+        raise UserError(f"Model {name!r} is a GGUF file, for which gguf is needed: pip install gguf.")
     with _one_sentence(name):
         metadata = file_metadata(str(file), file_stats(file))
         _check_kind(name, metadata)

@@ -100,7 +100,9 @@ def why_failed(seed: GuardedCell) -> str:
         f" ({percent(seed.n_wrong / seed.accepted)} %), which certifies {percent(seed.bound)} %"
     )
     if seed.answers_needed is None:
-        return f"{reason}; more answers would not help, a better order of the answers or a higher --risk would"
+        return (
+            f"{reason}; so many mistakes no number of answers makes up for: it takes a better order or a higher --risk"
+        )
     return (
         f"{reason}; with that share of mistakes {format_share(seed.request.risk)} takes about"
         f" {two_digits(seed.answers_needed):,} calibration answers,"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bench.run.config import RunConfig
 from tests.kit.tables import planted
 
 IN_FOLDER = ["--results", "my runs", "--partial", "--deviations"]
+ROWS = planted({"ptrue": 0.2}, constant=0.24).rows
 PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
 
 
@@ -48,8 +50,19 @@ def test_commands_show_what_the_run_wrote(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", "run"])  # started by its name, in a folder without such a file
     config = RunConfig(methods=("ptrue",), model="tiny", **options)  # type: ignore[arg-type]
-    found = [shlex.split(line.removeprefix("next:").strip().partition("  ")[0]) for line in next_steps(config, heads)]
+    rows = [replace(row, deviations={"ptrue.x": 1} if config.overrides else {}) for row in ROWS]
+    found = [
+        shlex.split(line.removeprefix("next:").strip().partition("  ")[0]) for line in next_steps(config, rows, heads)
+    ]
     assert found == commands
+
+
+def test_commands_show_results_of_answers_that_deviate() -> None:
+    """Answers of a file whose tokens are found anew deviate without a `--set`."""
+    config = RunConfig(methods=("ptrue",), model="tiny")
+    assert not any("--deviations" in line for line in next_steps(config, ROWS))
+    deviating = [replace(row, deviations={"answer_ids": "retokenised"}) for row in ROWS]
+    assert all("--deviations" in line for line in next_steps(config, deviating))
 
 
 @pytest.mark.parametrize(
