@@ -234,7 +234,6 @@ TABLE = [
             "model": {"stdout": Holding("--model a-model")},
             "tokenizer": {"stdout": Holding("--model tiny --tokenizer a-tokenizer")},
             "limit": {"stdout": Holding("--partial")},
-            "overrides": {"stdout": Holding("--deviations")},
             "out": {"read.results": same, "tables_of.selection.results": same, "stdout": Holding("--results a-out")},
             "seed": {"stderr": Holding("one after the other"), "stdout": Holding("wrote a.json\n" * 2)},
             "dry_run": {"stderr": Holding("Plan: looking")},

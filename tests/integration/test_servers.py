@@ -355,7 +355,7 @@ def test_server_methods_after_traces_have_the_confidences_of_the_model(start: An
     ("kind", "budget", "says"),
     [
         (ChatServer, 8, "it reads reasoning traces, which this OpenAI-compatible server doesn't give, as it takes no"),
-        (VLLMServer, 16384, "--think-budget 16384: expected fewer tokens than this model's context of 16,384"),
+        (VLLMServer, 16384, "--think-budget 16384: expected fewer tokens than this model's context of 16,383"),
         (LlamaServer, 0, "--think-budget: expected at least 1, got 0"),
     ],
 )
