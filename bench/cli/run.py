@@ -81,12 +81,9 @@ def run(
         build.print_terminal(tables, console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
-        for line in (
-            []
-            if report.any_failed
-            else next_steps(configs[0], report.rows, rank_heads(report.heads, tables, configs[0]))
-        ):
-            print_line(line)
+        if not report.any_failed:
+            for line in next_steps(configs[0], report.rows, rank_heads(report.heads, tables, configs[0])):
+                print_line(line)
     if report.stopped:
         raise UserError(f"{'; '.join(report.stopped)}. What the other seeds gave is stored.")
     raise typer.Exit(1 if report.any_failed else 0)

@@ -181,6 +181,24 @@ def test_fit_times_are_told_by_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -
     assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)  # each is predicted once
 
 
+def test_fit_times_forget_one_slow_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count for each row: a fit of seconds was planned with an hour, as other work had slowed its sample."""
+    sizes: list[int] = []
+
+    class Disturbed(Stepwise):
+        def fit(self, train: Batch, ctx: Context) -> Stepwise:
+            sizes.append(len(train))
+            Stepwise.seconds += 60 * (sizes[-1] == max(sizes) > sizes[0] and sizes.count(sizes[-1]) == 1)
+            return super().fit(train, ctx)
+
+    put_in(monkeypatch, lambda: Stepwise.seconds)
+    monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Disturbed})
+    widths = fit_times.Widths(16, 64, "cpu", torch.float32)
+    found = fit_times.measure_fit(Disturbed(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
+    assert isinstance(found, fit_times.FitTime)
+    assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)
+
+
 def test_fit_times_are_those_of_the_nearest_stored() -> None:
     fields = {"method": "ccps", "params": {"steps": "10"}}
 
