@@ -90,6 +90,24 @@ def test_outputs_with_undivided_traces_are_counted(place: Place) -> None:
     assert place.rows()["ptrue"]["counts"][f"atlas-oe/test: {what}"] == 3
 
 
+def test_heads_count_answers_unlike_theirs_in_traces(place: Place) -> None:
+    asked = questions("atlas-oe")[:5]
+    traced = [{"id": q.id, "text": f"So: {q.answer}", "final_start": 4} for q in asked]
+    run = ("--model", "tiny", "--limit", 5, "--method", "ptrue", "--task", "atlas-oe")
+    place.run(*run, "--answers", place.write("traced.jsonl", traced), "--save-heads", place / "with", out="with")
+    place.run(*run, "--save-heads", place / "without", out="without")
+    rows = [{"id": q.id, "question": q.text, "subject": q.subject} for q in asked]
+    file = place.write("asked.jsonl", rows)
+    without, of_head = "answers without a reasoning trace, unlike those of the head: 5", ("score", file, "--head")
+    (head,) = (path.parent for path in (place / "with").rglob("head.json"))
+    assert without in place.done(*of_head, head).stderr
+    assert "reasoning trace" not in place.done(*of_head, head, "--answers", place / "traced.jsonl").stderr
+    (head,) = (path.parent for path in (place / "without").rglob("head.json"))
+    assert "reasoning trace" not in place.done(*of_head, head).stderr
+    after = place.done(*of_head, head, "--answers", place / "traced.jsonl").stderr
+    assert "answers after a reasoning trace, unlike those of the head: 5" in after
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

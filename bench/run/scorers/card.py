@@ -149,6 +149,8 @@ class ProtocolCard:
     """Largest length of a prompt in tokens; longer prompts drop exemplars. None: the model's context length."""
     answers: str
     """Source of the answers on which the method was trained and tested."""
+    traces: bool = False
+    """Whether answers of its test follow reasoning traces."""
     seed: int
     """Seed of the run, by which samples are drawn."""
     judge: Mapping[str, str | None]

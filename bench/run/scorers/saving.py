@@ -203,6 +203,7 @@ class ScorerWriter:
                 digest=row.protocol,
                 prompt_tokens=task.prompt_tokens,
                 answers=row.answers_source,
+                traces=any(len(ids) > 0 for shard in inputs.predicted.shards for ids in shard.traces or ()),
                 seed=row.seed,
                 judge={option: getattr(self.config, option) for option in _JUDGING},
             ),
