@@ -95,11 +95,12 @@ def print_terminal(grids: Sequence[Grid], console: Console) -> None:
     from rich.text import Text
 
     shown: set[Column] = set()
-    for grid in grids:
-        panels = _panels(grid, console)
-        visible_columns = [column for i, column in enumerate(grid.columns) if any(i in panel for panel in panels)]
-        dropped = [column.label for column in grid.columns if column not in visible_columns]
-        shown.update(visible_columns)
+    for whole in grids:
+        panels = _panels(whole, console)
+        seen = {i for panel in panels for i in panel}
+        grid = whole.showing(seen)
+        dropped = [column.label for i, column in enumerate(grid.columns) if i not in seen]
+        shown.update(grid.columns[i] for i in seen)
         console.print(Text(grid.facts[0], style="bold"))
         for lead, rest in grid.verdicts:
             console.print(Text(lead, style="bold").append(f"\n{rest}" * bool(rest), style="not bold"), highlight=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from bench.report.text import Footnotes
@@ -92,6 +92,14 @@ class Grid:
     def hides_spreads(self) -> bool:
         """Whether a terminal leaves out the rows of intervals and standard deviations, as there are too many."""
         return sum(not row.is_subrow for row in self.rows) > MOST_SPREADS and any(row.is_spread for row in self.rows)
+
+    def showing(self, columns: Collection[int]) -> Grid:
+        """Return the table with empty cells in all other columns, so without their footnotes."""
+        rows = (
+            row._replace(cells=[cell if i in columns else Cell("") for i, cell in enumerate(row.cells)])
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(rows))
 
     @property
     def footnotes(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from bench.report.tables.build import (
     render,
     table_views,
 )
-from bench.report.tables.grid import TableViews
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
 from bench.results.row import LabelsSeen, ResultRow, Training
 from tests.kit.golden import check_golden
@@ -285,6 +285,15 @@ def test_long_table_names_each_method_once_a_grid(n: int) -> None:
         assert "no room for: " in drawn
     assert formats.render(views, "md").count("std between seeds") == 3 * n
     assert drawn.count("As it is.") == 1
+
+
+def test_footnotes_of_dropped_columns_are_left_out() -> None:
+    columns = Column("method"), Column("RMSCE"), Column("group", droppable=1)
+    cells = Cell("ptrue", notes=("of the method",)), Cell("1.0"), Cell("a group of models", notes=("of the group",))
+    views = TableViews([Grid(("A table.",), columns, (GridRow(cells),))])
+    wide, narrow = (formats.render(views, "terminal", width=width) for width in (80, 24))
+    assert ("¹ of the method" in wide, "² of the group" in wide) == (True, True)
+    assert ("¹ of the method" in narrow, "of the group" in narrow) == (True, False)
 
 
 def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
