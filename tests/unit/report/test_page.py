@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.api import UserError
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report import page
@@ -110,19 +109,9 @@ def outline(built):
         for line in block["lines"]:
             method = built["methods"][line["method"]]
             runs = f"{len(line['seeds'])} of {line['runs']} seeds" if "runs" in line else ""
-            told = (
-                method["name"],
-                line["variant"],
-                method["group"],
-                built["parts"][method["part"]] if built["parts"] else "",
-                line["status"],
-                runs,
-                *notes_of(built, line),
-            )
-            yield "  - " + "; ".join(filter(None, told))
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
+            part = built["parts"][method["part"]] if built["parts"] else ""
+            told = (method["name"], line["variant"], method["group"], part, line["status"], runs)
+            yield "  - " + "; ".join(filter(None, (*told, *notes_of(built, line))))
 
 
 def mean_over_seeds(name, values):
@@ -156,42 +145,16 @@ def test_page_numbers_are_means_and_spreads_over_seeds():
     assert (line["tokens"], line["seconds"]) == (1550, 3.75)
     assert (free["labels"], free["trained_on"], free["parameters"]) == ([0, 0, 0], None, 0)
     assert free["between"] == [None] * len(NAMES)
-
-
-# --- marks and footnotes ----------------------------------------------------------------------------------------------
-
-
-def test_page_best_is_what_no_other_beats_as_shown():
-    world = World()
-    for method, auroc, brier in (("a", 0.80041, 0.2), ("b", 0.79962, 0.3), ("c", 0.7, 0.1)):
-        row = world.add(records_like(seed=ord(method)), method)
-        changed = {"auroc": MetricSummary(auroc, 0.1, auroc, 0), "brier": MetricSummary(brier, 0.1, brier, 0)}
-        world.rows[-1] = replace(row, metrics={**row.metrics, **changed})
-    built = world.page()
-    best = {name: [line_named(built, m)["best"][NAMES.index(name)] for m in "abc"] for name in NAMES}
-    assert best["auroc"] == ["not tested", "not tested", None]  # both are 80.0
-    assert best["brier"] == [None, None, "not tested"]
-    for name in ("ece_floor", "smece", "ece_ref", "ece", "ece_debiased"):
-        assert best[name] == [None] * 3  # a yardstick is neither good nor bad; raw calibration errors are not compared
-    assert any(best["rmsce"])
-    alone = World()
-    alone.add()
-    alone.add(method="ptrue", status="failed", reason="out of memory")
-    assert not any(line_named(alone.page(), "ccps")["best"])
-
-
-def test_page_leaves_out_subjects_of_one_class():
-    records, world = records_like(), World()
-    moss = np.array([s == "subject 1" for s in records.subject])
-    world.add(replace(records, correct=records.correct | moss))
-    built = world.page(average="subjects")
-    line, i = line_named(built, "ccps"), NAMES.index("auroc")
-    assert "AUROC leaves out 1 of 3 subjects, where it is undefined" in notes_of(built, line)
-    assert (line["subjects"][i][1], line["text"][i] is None) == (None, False)
-    assert line_named(world.page(), "ccps")["remarks"][i] == []  # that of all questions leaves none out
+    assert [own["best"][NAMES.index("brier")] for own in (line, free)] == ["not tested", None]
 
 
 def test_page_dash_has_its_footnote():
+    records, world, i = records_like(), World(), NAMES.index("auroc")
+    moss = np.array([s == "subject 1" for s in records.subject])
+    world.add(replace(records, correct=records.correct | moss))
+    line = line_named(world.page(average="subjects"), "ccps")
+    assert (line["subjects"][i][1], line["text"][i] is None, len(line["remarks"][i])) == (None, False, 1)
+    assert line_named(world.page(), "ccps")["remarks"][i] == []  # that of all questions leaves none out
     world = World()
     row = world.add()
     metrics = {**row.metrics, "auroc": MetricSummary(None, None, None, 3)}
@@ -202,7 +165,7 @@ def test_page_dash_has_its_footnote():
         assert {f"undefined{where}: too few answers, or all of them right or all wrong", "NLL was not computed"} == set(
             notes_of(built, line)
         )
-        assert line["text"][NAMES.index("auroc")] is None
+        assert line["text"][i] is None
 
 
 def standing_of(low, high, name="auroc", **changes):
@@ -229,9 +192,6 @@ def test_page_standings_stand_beside_the_means():
     assert "ci" not in other
     assert notes_of(built, other) == ["why"]
     assert "ci" not in line_named(world.page(), "ccps")
-
-
-# --- blocks -----------------------------------------------------------------------------------------------------------
 
 
 def not_ok():
@@ -289,12 +249,6 @@ def test_page_blocks_are_those_of_the_golden_file():
     check_golden("page_blocks.txt", as_cases(cases))
 
 
-def test_page_lines_are_in_the_order_of_the_brier_score():
-    lines = ordered().page()["blocks"][1]["lines"]
-    means = [line["mean"][NAMES.index("brier")] for line in lines if line["status"] == "ok"]
-    assert means == sorted(means)
-
-
 def test_page_is_the_same_for_any_order_of_files():
     world = not_ok()
     first = world.page()
@@ -332,24 +286,6 @@ def test_page_provenance_is_said_once_with_its_number_of_results():
     assert built["count"] == {"results": 3, "ok": 3, "dirty": 1}
     world.rows[0] = replace(world.rows[0], provenance={"code": None, "revisions": []})
     assert world.page()["count"]["dirty"] == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda world: world.rows.clear(), "no results"),
-        (lambda world: world.add(method="pik", preset="fixed"), "presets demo, fixed"),
-        (lambda world: world.rows.append(replace(world.rows[0], task_version=1)), "two results of ccps have one seed"),
-    ],
-)
-def test_page_of_unlike_results_is_refused(change, said):
-    world = comparison()
-    change(world)
-    with pytest.raises(UserError, match=said):
-        world.page()
-
-
-# --- the large page: verdicts and orders ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -391,9 +327,6 @@ def test_page_orders_and_leaders_of_headlines_are_those_of_tables(tables):
             assert [methods[i] for i in found["order"]] == [line.method for line in table.ordered_by(headline).lines]
             assert [methods[i] for i in found["leads"]] == [line.method for line in table.leaders(headline)]
         assert block["headlines"]["brier"]["order"] == list(range(len(methods)))
-
-
-# --- questions --------------------------------------------------------------------------------------------------------
 
 
 def shown_questions(*records, **changes):
@@ -438,10 +371,8 @@ def test_page_names_preset_and_model_where_they_differ():
     two = world.page()
     assert (one["preset"], two["preset"]) == ("demo", "")
     assert [[fact for fact in block["facts"] if "preset" in fact] for block in one["blocks"]] == [[]]
-    assert sorted(fact for block in two["blocks"] for fact in block["facts"] if "preset" in fact) == [
-        "The preset is demo.",
-        "The preset is fixed.",
-    ]
+    said = sorted(fact for block in two["blocks"] for fact in block["facts"] if "preset" in fact)
+    assert said == ["The preset is demo.", "The preset is fixed."]
     assert [row["texts"][0] for row in one["verdict"]["rows"]] == ["rivers"]
     assert sorted(row["texts"][0] for row in two["verdict"]["rows"]) == ["lakes (model 2)", "rivers (model 1)"]
 
@@ -537,9 +468,6 @@ def test_trimmed_text_keeps_both_ends(text, limit):
     else:
         assert shown.startswith(text[: limit // 2])
         assert shown.endswith(text[-(limit // 2) :])
-
-
-# --- size -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
