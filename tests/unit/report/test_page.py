@@ -252,7 +252,7 @@ def test_page_blocks_are_those_of_the_golden_file():
 def test_page_is_the_same_for_any_order_of_files():
     world = not_ok()
     first = world.page()
-    random.Random(4).shuffle(world.rows)
+    world.rows.reverse()
     assert world.page() == first
 
 
