@@ -27,9 +27,6 @@ from bench.report.transfer.views import format_value
 from bench.results import files
 from bench.results.transfer import About, Corpus, TransferCell
 from bench.stats import Average, Settings
-from bench.stats.comparison import normal_draws
-from bench.stats.intervals import MAX_FREEDOM
-from bench.stats.worst import MethodCells
 from tests.fixtures.readable import note
 from tests.fixtures.shifted import (
     A_FEWER,
@@ -149,6 +146,7 @@ WORLDS: dict[str, Callable[[Path], Matrix]] = {
     "ten right answers": few_right,
     "a subject left out, and as few answers": lambda folder: made(folder, MATCHED),
     "another home": other_home,
+    "tasks of sources that overlap": lambda folder: made(folder, replace(about(), overlapping=(("a", "b"),))),
 }
 
 
@@ -175,12 +173,6 @@ def test_partial_matrix_says_so_wherever_it_is(tmp_path: Path) -> None:
                      "Overridden constants: good.steps=3.", "b/train: 7 in a/test.",
                      "(--train-limit 64)"):  # fmt: skip
             assert said in told
-
-
-def test_tasks_from_sources_that_overlap_are_named(tmp_path: Path) -> None:
-    said = "a and b come from sources that overlap"
-    assert said in " ".join(made(tmp_path, replace(about(), overlapping=(("a", "b"),))).remarks)
-    assert said not in " ".join(made(tmp_path).remarks)
 
 
 @pytest.mark.parametrize(("average", "said"), [("questions", "over all questions"), ("subjects", "mean over subjects")])
@@ -306,36 +298,6 @@ def test_worst_cell_is_the_worst_of_all_and_ranks(matrix: Matrix) -> None:
         own = [e.value for e in matrix.entries if (e.method, e.metric) == (worst.method, worst.metric)]
         assert worst.value == (max(own) if worst.metric == "brier" else min(own))
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
-
-
-@pytest.mark.parametrize("apart", [0.0, 4.0])
-def test_worst_of_more_cells_loses_by_chance_alone(apart: float) -> None:
-    """Eight cells of a method are as bad as one of another method, whose second one is as bad or far better."""
-    rng = np.random.default_rng(7)
-    method = np.array(["many"] * 8 + ["few"] * 2)
-    truth = np.array([0.0] * 9 + [-apart]) / 100
-    covariance = np.eye(10) / 1e4
-    draws = normal_draws(covariance, Settings(draws=1000))
-    behind, covered = 0, 0
-    for _ in range(400):
-        value = truth + rng.multivariate_normal(np.zeros(10), covariance)
-        one = MethodCells("brier", method, 0.5 + value, covariance, np.full(10, MAX_FREEDOM), draws)
-        behind += max(one.rank_by_worst_cell(["many", "few"]).values()) > 1
-        ends = one.interval("many").ends
-        covered += ends is not None and ends[0] <= 0.5 <= ends[1]
-    assert behind <= 30  # more come with a chance of 0.01 where the level is 0.05
-    assert covered >= 370
-
-
-def test_worst_cell_of_one_has_its_interval() -> None:
-    value, covariance = np.array([0.2, 0.3, 0.3]), np.array([[4.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 0.0]]) / 1e4
-    draws = normal_draws(covariance, Settings())
-    one = MethodCells("auroc", np.array(["a", "b", "c"]), value, covariance, np.full(3, 8.0), draws)
-    half = stats.t.ppf(0.975, 8) * 0.02
-    assert one.interval("a").ends == pytest.approx((0.2 - half, 0.2 + half), abs=0.002)
-    assert one.interval("c").reason == "nothing varies between these questions"
-    assert one.rank_by_worst_cell(["a", "b"]) == {"a": 2, "b": 1}  # 0.1 is 5 errors of 0.02
-    assert one.rank_by_worst_cell(["b", "c"]) == {"b": 1, "c": 1}
 
 
 def test_untold_methods_are_beaten_where_the_least_clear_one_is(tmp_path: Path) -> None:
