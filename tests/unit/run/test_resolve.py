@@ -298,6 +298,13 @@ def test_preset_sets_methods_and_protocol_together() -> None:
         ({"max_time": "0h"}, "--max-time: expected hours, minutes or seconds, such as 2h, 90m or 1h30m; got '0h'"),
         ({"max_time": ""}, "--max-time: expected hours, minutes or seconds, such as 2h, 90m or 1h30m; got ''"),
         ({"limit": 2**63}, f"--limit: expected at most {2**63 - 1}"),
+        *(
+            ({"train_limit": text}, rf"which training and validation share, or N\+M .* got '{re.escape(text)}'")
+            for text in ("1", "0", "-3", "9", "10+0", "0+10", "a+b", "64+", "6.5", "9" * 20)
+        ),
+        ({"recalibrate": ("magic",)}, "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temper"),
+        ({"tune": 1}, "expected at least 2 configurations, got 1"),
+        ({"tune": 4, "preset": "paper"}, "preset 'paper' keeps the last step"),
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
         ({"training_budget": 0}, "--training-budget: expected at least 1, got 0"),
         ({"seed": -1}, "--seed: expected at least 0, got -1"),
