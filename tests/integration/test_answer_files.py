@@ -102,8 +102,6 @@ def test_methods_learn_from_answers_of_a_file(place: Place) -> None:
     ("keys", "more", "said"),
     [
         (["atlas/test/0"], (), "expected an answer to each of the"),
-        (["atlas/test/0"] * 2, (), "a second one to 'atlas/test/0'"),
-        (["x"], ("--limit", 9), "such as 'atlas/test/0', found none, but such as 'x'"),
         (["atlas/test/0"], ("--limit", 9, "--task", "atlas-oe"), "run one task at a time"),
     ],
 )

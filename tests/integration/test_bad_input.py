@@ -254,7 +254,7 @@ def test_letters_of_several_tokens_have_a_way_out(place: Place, split_letters: P
     assert place.row()["deviations"]["protocol.letters"] == string.ascii_uppercase
 
 
-def test_methods_whose_query_can_not_be_asked_are_skipped(place: Place, split_letters: Path) -> None:
+def test_methods_whose_query_cannot_be_asked_are_skipped(place: Place, split_letters: Path) -> None:
     methods = "ptrue,self-consistency"
     asked = ("--method", methods, "--model", split_letters, "--task", "atlas-oe", "--limit", 8)
     place.run(*asked, "--set", "protocol.shots=0")
@@ -283,13 +283,6 @@ def mmlu(place: Place, wrong: Sequence[int] = ()) -> Path:
 def test_bad_row_of_a_data_folder_is_named(place: Place) -> None:
     said = place.refused(*PTRUE.split(), "--task", "mmlu-choice", "--data-dir", mmlu(place, wrong=[7]))
     assert all(word in said for word in ("mmlu/test.parquet row 7", "'answer'", "0 to 3", "got int 4"))
-
-
-def test_cut_file_of_a_data_folder_is_named(place: Place) -> None:
-    data = mmlu(place)
-    os.truncate(data / "mmlu" / "dev.parquet", 400)
-    said = place.refused(*PTRUE.split(), "--task", "mmlu-choice", "--data-dir", data)
-    assert all(word in said for word in ("mmlu/dev.parquet", "whole Parquet file"))
 
 
 def test_plugin_that_can_not_be_imported_is_named(place: Place) -> None:

@@ -106,12 +106,6 @@ def test_one_file_is_learned_on_and_another_tested(place: Place) -> None:
     assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
 
 
-def test_bad_row_is_refused_before_anything_is_loaded(place: Place) -> None:
-    path = place.write("isles.jsonl", [*quiz(2), {**quiz(1)[0], "answer": "d"}])
-    said = place.refused("run", "--method", "ptrue", "--model", "tiny", "--task-file", path)
-    assert "isles.jsonl line 3: expected a letter from a to c" in said
-
-
 def test_dry_run_of_a_large_file_estimates_from_a_sample(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "_SAMPLE", 5)
     lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
