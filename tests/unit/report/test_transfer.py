@@ -89,11 +89,6 @@ def lost(folder: Path) -> Matrix:
     return compute_matrix(cells(folder, about(), with_lost, ("good", "rote", "plain", "lost")), about())
 
 
-def alone(folder: Path) -> Matrix:
-    own = [cell for cell in cells(folder, about()) if cell.method == "good"]
-    return compute_matrix(own, replace(about(), learners=("good",)))
-
-
 def lacking(folder: Path, told: About | None = None) -> Matrix:
     """`good` has no number with the last seed where it learned on b and is tested on a."""
     told = told or about()
@@ -129,23 +124,22 @@ def few_right(folder: Path) -> Matrix:
         return made(folder)
 
 
-def other_home(folder: Path) -> Matrix:
-    """A move to another corpus without the subject pays for the move as well, also with fewer answers."""
-    return made(folder, replace(MATCHED, shares=(), homes={"a": "b", "b": "b"}))
-
+OTHER_HOME = replace(MATCHED, shares=(), homes={"a": "b", "b": "b"})
+"""A move to another corpus without the subject pays for the move as well, also with fewer answers."""
+ALONE = replace(about(), learners=("good",))
 
 WORLDS: dict[str, Callable[[Path], Matrix]] = {
     "good loses little elsewhere, rote all": made,
     "a method that is told nothing and lost": lost,
     "the same wherever it learned": lambda folder: made(folder, confidence=alike),
     "better elsewhere, in a worse order": lambda folder: made(folder, confidence=better_elsewhere),
-    "one method alone": alone,
+    "one method alone": lambda folder: compute_matrix(cells(folder, ALONE, methods=("good",)), ALONE),
     "a cell without a number": lacking,
     "partial, with constants of its own": partial,
     "scores that one corpus can't scale": scored,
     "ten right answers": few_right,
     "a subject left out, and as few answers": lambda folder: made(folder, MATCHED),
-    "another home": other_home,
+    "another home": lambda folder: made(folder, OTHER_HOME),
     "tasks of sources that overlap": lambda folder: made(folder, replace(about(), overlapping=(("a", "b"),))),
 }
 
@@ -211,7 +205,7 @@ def holm(p: list[float]) -> list[float]:
     return np.maximum.accumulate([min(1.0, (len(p) - i) * value) for i, value in enumerate(p)]).tolist()
 
 
-def test_transfer_prices_of_brier_are_paired_t_tests_within_subjects(matrix: Matrix) -> None:
+def test_transfer_prices_of_brier_are_paired_t_tests(matrix: Matrix) -> None:
     own = sorted((each for each in matrix.prices if each.metric == "brier"), key=lambda price: price.p or 0)
     for price in own:
         points, p, half = welch(price.method, price.test, price.corpus, price.home)
@@ -221,7 +215,7 @@ def test_transfer_prices_of_brier_are_paired_t_tests_within_subjects(matrix: Mat
     assert [price.p_holm for price in own] == pytest.approx(holm([price.p or 0 for price in own]))
 
 
-def test_transfer_price_of_a_new_subject_is_against_as_few_answers(matched: Matrix) -> None:
+def test_transfer_price_of_subjects_is_against_fewer_answers(matched: Matrix) -> None:
     own = sorted((each for each in matched.novelty if each.metric == "brier"), key=lambda price: price.p or 0)
     assert {(price.method, price.test) for price in own} == {("good", "a"), ("rote", "a")}
     for price in own:
@@ -239,7 +233,7 @@ def test_transfer_price_of_a_new_subject_is_against_as_few_answers(matched: Matr
         assert paid[A_OUT] == pytest.approx(paid[A_FEWER] + new)
 
 
-def test_transfer_prices_of_auroc_are_positive_where_it_is_worse(matrix: Matrix) -> None:
+def test_transfer_prices_of_auroc_are_positive_if_worse(matrix: Matrix) -> None:
     for price in (each for each in matrix.prices if each.metric == "auroc"):
         o = CORRECT[price.test]
         values = [auroc(planted(price.method, c, price.test, 0), o) for c in (price.home, price.corpus)]
@@ -300,7 +294,7 @@ def test_worst_cell_is_the_worst_of_all_and_ranks(matrix: Matrix) -> None:
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
-def test_untold_methods_are_beaten_where_the_least_clear_one_is(tmp_path: Path) -> None:
+def test_methods_beat_the_least_clear_of_the_untold(tmp_path: Path) -> None:
     found = {(each.method, each.test): each for each in lost(tmp_path).against_untrained}
     assert {each.untold for each in found.values()} == {("lost", "plain")}
     assert {found["rote", test].p for test in ("a", "b")} == {1.0}
@@ -312,7 +306,7 @@ def test_untold_methods_are_beaten_where_the_least_clear_one_is(tmp_path: Path) 
         assert 0 < (good.p or 0) <= (good.p_holm or 0) < 0.05
 
 
-def test_as_few_answers_are_no_shift_and_have_no_rank(tmp_path: Path) -> None:
+def test_control_of_fewer_answers_has_no_rank(tmp_path: Path) -> None:
     """A control that is worse than everything else moves no worst cell, and no comparison with what is told nothing."""
 
     def broken(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
@@ -374,7 +368,7 @@ def test_stored_matrix_is_computed_again_from_its_results(kept: tuple[Matrix, Pa
         ("no numbers", "No cell of the matrix has numbers"),
     ],
 )  # fmt: skip
-def test_stored_matrix_that_fits_no_results_says_why(kept: tuple[Matrix, Path], harm: str, expected: str) -> None:
+def test_stored_matrix_without_its_results_says_why(kept: tuple[Matrix, Path], harm: str, expected: str) -> None:
     matrix, path = kept
     result = path.parent / matrix.cells[0].file
     values = json.loads(path.read_text(encoding="utf-8"))
