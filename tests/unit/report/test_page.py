@@ -81,12 +81,35 @@ class World:
         return page.payload(tables, self.records_of, lambda task, version: self.texts)
 
 
-def comparison():
-    """Two methods, one of them with two seeds."""
+COMPARED = (("ccps", 1, {}), ("ccps", 2, {"seed": 1}), ("ptrue", 3, UNTRAINED))
+"""Method, noise of its confidences, and fields: two methods, one of them with two seeds."""
+SHOTS, STEPS = {"protocol.shots": 2}, {"ccps.steps": 10}
+WORLDS = {
+    "not ok": (
+        *COMPARED, ("lts", 0, {"status": "skipped", "reason": "no <validation> split"}),
+        ("ptrue", 0, {"seed": 1, "status": "failed", "reason": "loss is NaN"}), ("ptrue", 7, {"model": "other"}),
+    ),
+    "apart": (
+        *COMPARED, ("ccps+isotonic", 4, {}), ("ccps", 5, {"limit": 30}),
+        ("ccps", 6, {"protocol": "f" * 16, "deviations": SHOTS}), ("ccps", 8, {"config": STEPS, "deviations": STEPS}),
+    ),
+    "shared settings": [(method, len(method), {"config": {"dtype": "float16"}}) for method in ("ccps", "ptrue")],
+    "parts": (
+        *((name, 0, {"task": "lakes"}) for name in ("combined", "ptrue", "sequence-probability", "ccps", "ccps+platt",
+                                                    "combined+platt")),
+        ("combined", 0, {}),
+    ),
+    "ordered": (
+        *((method, seed, {}) for seed, method in enumerate(("ptrue", "lts", "pik", "ccps"))),
+        ("saplma-f", 0, {"status": "failed", "reason": "x"}), ("ct", 9, {"model": "other"}),
+    ),
+}  # fmt: skip
+
+
+def world_of(results=COMPARED):
     world = World()
-    world.add(records_like(seed=1))
-    world.add(records_like(seed=2), seed=1)
-    world.add(records_like(seed=3), "ptrue", **UNTRAINED)
+    for method, noise, fields in results:
+        world.add(records_like(fields.get("limit", 90), seed=noise), method, **fields)
     return world
 
 
@@ -122,7 +145,7 @@ def mean_over_seeds(name, values):
 
 
 def test_page_numbers_are_means_and_spreads_over_seeds():
-    world = comparison()
+    world = world_of()
     world.rows[1] = replace(world.rows[1], timings={"fit": 4.75}, forward_tokens_alone=1600)
     built = world.page()
     block, line, free = built["blocks"][0], line_named(built, "ccps"), line_named(built, "ptrue")
@@ -176,7 +199,7 @@ def standing_of(low, high, name="auroc", **changes):
 
 
 def test_page_standings_stand_beside_the_means():
-    world = comparison()
+    world = world_of()
     ccps, ptrue = Key("ccps", ""), Key("ptrue", "")
     told = Standings(0.95, {ccps: standing_of(0.0212, 0.799, "rmsce")}, (), {ptrue: "why"})
     asked_for = []
@@ -194,70 +217,24 @@ def test_page_standings_stand_beside_the_means():
     assert "ci" not in line_named(world.page(), "ccps")
 
 
-def not_ok():
-    world = comparison()
-    world.add(method="lts", status="skipped", reason="no <validation> split")
-    world.add(method="ptrue", seed=1, status="failed", reason="loss is NaN")
-    world.add(records_like(seed=7), "ptrue", model="other")
-    return world
-
-
-def apart():
-    """What can't be compared, and a line with settings of its own."""
-    world = comparison()
-    world.add(records_like(seed=4), "ccps+isotonic")
-    world.add(records_like(30, seed=5), limit=30)
-    world.add(records_like(seed=6), protocol="f" * 16, deviations={"protocol.shots": 2})
-    world.add(records_like(seed=8), config={"ccps.steps": 10}, deviations={"ccps.steps": 10})
-    return world
-
-
-def shared_settings():
-    world = World()
-    for method in ("ccps", "ptrue"):
-        world.add(records_like(seed=len(method)), method, config={"dtype": "float16"})
-    return world
-
-
-def parts():
-    """Groups of methods, also where one was not run."""
-    world = World()
-    for name in ("combined", "ptrue", "sequence-probability", "ccps", "ccps+platt", "combined+platt"):
-        world.add(method=name, task="lakes")
-    world.add(method="combined")
-    return world
-
-
-def ordered():
-    world = World()
-    for seed, method in enumerate(("ptrue", "lts", "pik", "ccps")):
-        world.add(records_like(seed=seed), method)
-    world.add(method="saplma-f", status="failed", reason="x")
-    world.add(records_like(seed=9), "ct", model="other")
-    return world
-
-
-WORLDS = {"not ok": not_ok, "apart": apart, "shared settings": shared_settings, "parts": parts, "ordered": ordered}
-
-
 def test_page_blocks_are_those_of_the_golden_file():
     """Only what may be compared stands in one block; lines go by their part and the Brier score, missing ones last."""
-    keys, world = [Key("ccps", ""), Key("ptrue", "")], comparison()
+    keys, world = [Key("ccps", ""), Key("ptrue", "")], world_of()
     labels = Standings(0.95, {key: standing_of(0.1, 0.2, labels=k) for k, key in enumerate(keys)}, (), {})
-    cases = {name: outline(world().page()) for name, world in WORLDS.items()}
+    cases = {name: outline(world_of(results).page()) for name, results in WORLDS.items()}
     cases["other labels"] = outline(world.page(standings_of=lambda _: labels))
     check_golden("page_blocks.txt", as_cases(cases))
 
 
 def test_page_is_the_same_for_any_order_of_files():
-    world = not_ok()
+    world = world_of(WORLDS["not ok"])
     first = world.page()
     world.rows.reverse()
     assert world.page() == first
 
 
 def test_page_explains_groups_metrics_and_colours():
-    built, grouped = comparison().page(), parts().page()
+    built, grouped = world_of().page(), world_of(WORLDS["parts"]).page()
     assert built["methods"] == [
         {"name": name, "colour": built_in().of(name).colour, "group": "paper", "part": 0, "needs": needs}
         for name, needs in {"ptrue": ("logits",), "ccps": ("states",)}.items()
@@ -274,7 +251,7 @@ def test_page_explains_groups_metrics_and_colours():
 
 
 def test_page_provenance_is_said_once_with_its_number_of_results():
-    world = comparison()
+    world = world_of()
     for i, dirty in enumerate((True, False, False)):
         told = {"code": {"git_sha": "a" * 40, "dirty": dirty, "reason": None}, "packages": {"numpy": "2.4"}}
         world.rows[i] = replace(world.rows[i], provenance=told)
@@ -436,7 +413,7 @@ def test_page_texts_stand_once_with_their_options_apart():
 
 
 def test_page_without_texts_says_so():
-    built = comparison().page()
+    built = world_of().page()
     block = built["blocks"][0]
     assert (block["textless"], set(block["questions"]["asked"]), built["asked"]) == (True, {-1}, [])
 
