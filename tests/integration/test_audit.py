@@ -28,7 +28,7 @@ def scores(folder: Path, n: int = 400, columns: int = 2) -> Path:
     return folder / "scores.csv"
 
 
-def test_audit_exits_with_1_where_a_limit_is_broken(tmp_path: Path) -> None:
+def test_audit_exits_with_1_above_a_limit(tmp_path: Path) -> None:
     file, name = scores(tmp_path), "confidence_1"
     done = bench("audit", file, "--fail-above", f"{name}=0.02,confidence_0=0.5")
     assert (done.returncode, done.stderr) == (1, "")

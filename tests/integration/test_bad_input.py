@@ -125,7 +125,7 @@ def test_figure_of_an_analysis_needs_a_folder(place: Place) -> None:
     assert "--figure: expected --out DIR as well" in ended.stderr
 
 
-def test_broken_table_of_colours_is_said_before_any_work(place: Place) -> None:
+def test_colours_that_are_broken_are_said_first(place: Place) -> None:
     place.write("out/style.toml", "colour =")
     ended = place.done(*PTRUE.split(), "--limit", 2, code=2)
     assert "style.toml" in ended.stderr
@@ -172,7 +172,7 @@ def test_model_without_chat_template_is_noted(place: Place, model: Path) -> None
     assert note.startswith("this model has no chat template: it was asked with a plain one")
 
 
-def test_models_and_tasks_without_the_hub_name_ways_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_that_is_away_has_ways_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The libraries read their environment once, so it is set where they keep it."""
     monkeypatch.delenv("CONFBENCH_DATA", raising=False)  # else the whole of MMLU is there, and read
     for keeps in (constants, datasets.config):
@@ -212,7 +212,7 @@ def limit_context(model: Path, tokens: int) -> None:
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": tokens}), encoding="utf-8")
 
 
-def test_exemplars_that_do_not_fit_are_dropped_and_counted(place: Place, model: Path) -> None:
+def test_exemplars_that_do_not_fit_are_counted(place: Place, model: Path) -> None:
     limit_context(model, 100)
     said = place.refused("run", *atlas(model, "--limit", 16))
     assert "longer context" in said

@@ -109,7 +109,7 @@ def test_audit_first_line_says_what_a_file_shows(kind: str, tmp_path: Path) -> N
     assert not re.search(r"(?i)\blabels?\b|\btokens?\b|preset|dtype|without labels|plain probability", text), text
 
 
-def test_audit_is_that_of_a_frame_and_of_its_file(tmp_path: Path) -> None:
+def test_audit_of_a_file_is_of_its_frame(tmp_path: Path) -> None:
     table = surer(frame())
     paths = [saved(table, tmp_path / f"a.{kind}") for kind in ("csv", "jsonl", "parquet")]
     wide = [bench.audit(each, headline="rmsce").wide().reset_index() for each in (table, *paths)]
@@ -175,7 +175,7 @@ def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
         bench.audit(pd.concat([table.assign(model="a"), table.assign(model="b", logprob=0.9)]), confidences="logprob")
 
 
-def test_audit_of_an_inspect_log_judges_the_first_epoch() -> None:
+def test_audit_of_an_inspect_log_takes_one_epoch() -> None:
     table = {name: column.tolist() * 4 for name, column in frame(200).items()}
     sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, is_inspect=True)
     audit = Audit.of(sheet, AuditRequest(confidences=("logprob",)))
@@ -221,7 +221,7 @@ def test_audit_recalibrates_confidences_of_0_and_1(kind: str) -> None:
     assert any(said in note for note in learned.notes) == (kind != "isotonic")
 
 
-def test_audit_has_every_metric_that_is_asked_for_later() -> None:
+def test_audit_has_every_metric_for_later() -> None:
     shown = bench.audit(surer(frame()), confidences="verbal").table(metrics="nll,smece").render("md")
     assert re.search(r"\| verbal \| 1\.\d.* \| 1\d\.\d \|", shown), shown
 

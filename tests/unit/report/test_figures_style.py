@@ -94,11 +94,11 @@ def test_style_tells_built_in_methods_apart_without_colour():
 
 @pytest.mark.parametrize("colour", [*(style.colour for style in BUILT_IN.named.values()), *OTHER_COLOURS])
 @pytest.mark.parametrize("page", ["#ffffff", DARK_PAGE])
-def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
+def test_colours_stand_out_on_white_and_black(colour, page):
     assert contrast(colour, page) >= CONTRAST
 
 
-def test_style_of_a_plugin_is_the_same_in_every_process():
+def test_style_of_a_plugin_is_that_everywhere():
     """Python's own hash differs between processes; results of two runs must look alike."""
     assert BUILT_IN.of("somebody-elses") == SOMEBODY
     code = "from bench.report.style import Styles; print(tuple(Styles().of('somebody-elses')))"

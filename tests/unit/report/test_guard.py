@@ -242,7 +242,7 @@ def test_guard_says_which_tasks_have_no_result(tmp_path: Path) -> None:
     ]
 
 
-def test_guards_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+def test_guards_of_one_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
     views = build_analysis(compute_guards(GuardRequest(tmp_path, risk=0.1), None)).views

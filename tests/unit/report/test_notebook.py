@@ -154,7 +154,7 @@ def test_results_that_are_partial_are_said(results: Results, folder: Path, tmp_p
     assert both.frame().limit.isna().any()
 
 
-def test_frame_types_do_not_depend_on_what_is_missing(results: Results, folder: Path, tmp_path: Path) -> None:
+def test_frame_types_are_those_of_full_frames(results: Results, folder: Path, tmp_path: Path) -> None:
     """A frame of cells without any number has the same types, so frames can be joined."""
     skipped = load_results(folder, methods="pik", tasks=TASKS[1], cache=tmp_path, quiet=True)
     for one, other in ((results.frame(), skipped.frame()), (results.questions(), skipped.questions())):

@@ -226,7 +226,7 @@ def test_page_blocks_are_those_of_the_golden_file():
     check_golden("page_blocks.txt", as_cases(cases))
 
 
-def test_page_is_the_same_for_any_order_of_files():
+def test_page_is_that_of_any_order():
     world = world_of(WORLDS["not ok"])
     first = world.page()
     world.rows.reverse()
@@ -250,7 +250,7 @@ def test_page_explains_groups_metrics_and_colours():
     assert html(grouped).count('class="part"') == 3
 
 
-def test_page_provenance_is_said_once_with_its_number_of_results():
+def test_page_provenance_is_said_once_and_counted():
     world = world_of()
     for i, dirty in enumerate((True, False, False)):
         told = {"code": {"git_sha": "a" * 40, "dirty": dirty, "reason": None}, "packages": {"numpy": "2.4"}}
@@ -291,7 +291,7 @@ def test_page_verdicts_are_those_of_the_golden_file(tables):
     }))  # fmt: skip
 
 
-def test_page_orders_and_leaders_of_headlines_are_those_of_tables(tables):
+def test_page_orders_and_leaders_are_those_of_tables(tables):
     some = tables[::7]
     built = page.payload(some, large.records_of, lambda task, version: {})
     names = [method["name"] for method in built["methods"]]
@@ -314,7 +314,7 @@ def shown_questions(*records, **changes):
     return world.page()["blocks"][0]["questions"]
 
 
-def test_page_questions_are_worst_mistakes_worst_hits_and_random():
+def test_page_questions_are_extreme_ones_and_random():
     runs = [records_like(400, seed=k) for k in range(3)]
     found, first = shown_questions(*runs), runs[0]
     mean = {key: statistics.fmean(float(run.confidence[i]) for run in runs) for i, key in enumerate(first.id)}
@@ -330,7 +330,7 @@ def test_page_questions_are_worst_mistakes_worst_hits_and_random():
         assert column == [round(10_000 * by_id[key]) for key in found["id"]]
 
 
-def test_page_random_questions_are_the_same_for_all_models():
+def test_page_random_questions_are_alike_for_models():
     world = World()
     for k in (1, 2):
         world.add(records_like(300, seed=k, answers_seed=k), model=f"model {k}")

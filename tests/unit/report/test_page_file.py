@@ -62,7 +62,7 @@ class Parsed(HTMLParser):
 @given(JSON)
 @example([*HOSTILE])
 @example("\ud800 alone")
-def test_page_data_are_as_they_were_and_end_no_element(value):
+def test_page_data_come_back_and_end_nothing(value):
     text = embedded(value)
     assert json.loads(text) == value
     assert not re.search("[<>&\u2028\u2029]", text)

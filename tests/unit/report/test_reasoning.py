@@ -51,7 +51,7 @@ def test_names_of_files_tell_traces_and_their_budget(tmp_path: Path) -> None:
     assert len({files.path_of(row, tmp_path) for row in rows}) == 3
 
 
-def test_a_table_pairs_answers_with_traces_and_without(results: Path) -> None:
+def test_table_pairs_answers_with_traces_and_without(results: Path) -> None:
     views = build_views(View(results), None)
     assert len(views.grids) == 3
     title, *facts = views.grids[2].facts

@@ -312,7 +312,7 @@ def test_few_answers_are_said_in_every_format(n: int, accuracy: float, field: st
         assert said or "Too few" not in text
 
 
-def test_few_answers_are_the_fewest_of_what_is_known() -> None:
+def test_few_answers_are_the_fewest_known() -> None:
     """Another judge finds more answers wrong; a run that failed knows of no answers."""
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
     rows = [scored(), scored("ptrue", llm_accuracy=0.99), scored("ct", n=99), unknown]
@@ -370,7 +370,7 @@ def test_terminal_gets_bold_and_no_sequence_from_outside() -> None:
 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from("\x1b\u202e\u2028\r\n\t a"))))
-def test_plain_text_is_one_printable_line_of_bounded_length(text: str) -> None:
+def test_plain_text_is_one_short_printable_line(text: str) -> None:
     shown = plain(text)
     assert len(shown) <= REASON_LENGTH
     assert shown == plain(shown)

@@ -89,7 +89,7 @@ def test_rows_have_the_order_of_the_headline_everywhere(llama: list[Table], head
     assert {record["sorted_by"] for record in records} == {headline or "brier"}
 
 
-def test_ranks_marks_and_verdict_are_those_among_all_methods(llama: list[Table]) -> None:
+def test_ranks_and_verdict_are_among_all_methods(llama: list[Table]) -> None:
     whole, some = chosen(llama), chosen(llama, methods=("mine", "ptrue"))  # the worst
     said = "Shown are 2 of 6 methods; ranks, marks and the verdict are of all 6."
     of_all = {record["method"]: record for record in records_of(whole)}
@@ -160,7 +160,7 @@ def test_headline_that_is_not_shown_is_said(llama: list[Table], headline: str, j
     assert said not in text(chosen(llama, metrics=("ece", judge), **choice))
 
 
-def test_numbers_of_what_is_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_not_shown_are_not_computed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[str] = []
 
     def seen(row: ResultRow, _: QuestionRecords) -> ResultRow:

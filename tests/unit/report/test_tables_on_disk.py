@@ -93,7 +93,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
 
-def test_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path) -> None:
+def test_mean_edited_in_a_json_file_is_ignored(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "ptrue")
     honest = by_method(table(tmp_path, cache))
@@ -157,7 +157,7 @@ def test_result_whose_last_run_failed_has_a_footnote(tmp_path: Path) -> None:
     assert "the last run of seed 0 failed" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
+def test_plugin_is_marked_and_drawn_by_its_folder(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "mine")
     (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
@@ -208,7 +208,7 @@ def test_numbers_are_those_of_the_parquet_files(out: Path, cache: Path, average:
             assert displayed_value(name, standing.value or 0) == pytest.approx(mean)
 
 
-def test_subjects_of_one_class_are_left_out_and_counted(out: Path, cache: Path) -> None:
+def test_subjects_of_one_class_are_counted(out: Path, cache: Path) -> None:
     said = "AUROC leaves out 1 of 4 subjects, where it is undefined"
     assert said in table(out, cache, average=AverageOver.SUBJECTS).grids[0].footnotes
     assert said not in table(out, cache).grids[0].footnotes  # that of all questions leaves none out
@@ -352,7 +352,7 @@ def test_published_numbers_of_methods_not_run_are_there(out: Path, cache: Path) 
     assert {cell.text for cell in difference.cells[8:]} == {""}
 
 
-def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
+def test_models_come_in_blocks_of_two(tmp_path: Path, cache: Path) -> None:
     for model in ("somebodys", "qwen32b", "llama8b"):
         put(tmp_path, "ccps", model=model)
     titles = [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]]

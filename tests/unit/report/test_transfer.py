@@ -273,7 +273,7 @@ def test_transfer_of_few_right_answers_has_no_spread(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shift_without_effect_is_shown_in_one_of_twenty(tmp_path: Path) -> None:
+def test_shift_without_effect_is_rarely_shown(tmp_path: Path) -> None:
     """Confidences that are drawn alike wherever a method learned: some price is shown in 5 % of matrices at most."""
     shown = 0
     for draw in range(40):
@@ -287,7 +287,7 @@ def test_shift_without_effect_is_shown_in_one_of_twenty(tmp_path: Path) -> None:
     assert shown <= 7  # more come with a chance of 0.0007 where the level is 0.05
 
 
-def test_worst_cell_is_the_worst_of_all_and_ranks(matrix: Matrix) -> None:
+def test_worst_cell_is_the_worst_of_all(matrix: Matrix) -> None:
     for worst in matrix.worst:
         own = [e.value for e in matrix.entries if (e.method, e.metric) == (worst.method, worst.metric)]
         assert worst.value == (max(own) if worst.metric == "brier" else min(own))
@@ -391,7 +391,7 @@ def test_stored_matrix_without_its_results_says_why(kept: tuple[Matrix, Path], h
     assert "bench analyze transfer" in found.reason
 
 
-def test_cells_of_other_answers_are_left_out_and_told(tmp_path: Path) -> None:
+def test_cells_of_other_answers_are_left_out(tmp_path: Path) -> None:
     own = cells(tmp_path, about())
     odd = next(cell for cell in own if (cell.method, cell.corpus, cell.test) == ("rote", B, "b"))
     assert odd.row is not None

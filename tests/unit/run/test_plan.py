@@ -143,7 +143,7 @@ def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
 
 @given(runs())
 @settings(deadline=None)
-def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
+def test_plan_ignores_the_order_of_names(run: Any) -> None:
     methods, tests, learn_on = run
     backwards = dict(reversed(list(methods.items())))
     assert RunPlan(methods, tests, learn_on).signals() == RunPlan(backwards, tests, learn_on).signals()
@@ -165,7 +165,7 @@ def test_plan_shares_the_fit_of_two_tests() -> None:
 
 
 @pytest.mark.parametrize("split", LEARNED)
-def test_method_keeps_to_the_split_that_it_learns_on(split: Split) -> None:
+def test_method_keeps_to_its_split(split: Split) -> None:
     method = make(Needs(QUERY, QUERY), split, trains=True)
     assert TrainOn("atlas", "train").split_of(method) == TaskSplit("atlas", split)
     assert (str(TrainOn("atlas", "train")), str(TaskSplit("atlas", split))) == ("atlas:train", f"atlas/{split}")
@@ -297,7 +297,7 @@ def test_method_needs_what_it_reads_and_learns_from(
 @pytest.mark.parametrize(
     ("splits", "there"), [(("test",), False), (("test", "train"), True), (("test", "validation"), True)]
 )
-def test_validation_is_a_split_or_taken_out_of_train(splits: tuple[Split, ...], *, there: bool) -> None:
+def test_validation_is_a_split_or_of_train(splits: tuple[Split, ...], *, there: bool) -> None:
     on = task(splits=splits)
     assert has_validation(on) is there
     assert (reason(Scaler(), on) is None) is there
@@ -318,7 +318,7 @@ def test_adapter_needs_layers_that_can_be_told(layers: tuple[Projection, ...], n
     assert found is None if words is None else words in str(found)
 
 
-def test_adapter_of_an_unknown_layer_is_the_users_mistake() -> None:
+def test_adapter_of_an_unknown_layer_is_refused() -> None:
     with pytest.raises(UserError, match="'qq' is no linear layer"):
         reason(Learner(QueryLogits(Adapter.OWN), target_modules="qq"), task())
 
