@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,15 @@ def plant_texts(folder: Path, *texts: str) -> None:
         question_texts.write(task, 1, asked, folder)
 
 
-def both(folder: Path, **changes: Any) -> Path:
-    plant(folder, "ccps", skill=0.9, **TRAINED)
-    return plant(folder, "ccps", skill=0.9, task=OTHER, **{**TRAINED, **changes})
+BOTH: list[dict[str, Any]] = [{"skill": 0.9, **TRAINED}, {"skill": 0.9, "task": OTHER, **TRAINED}]
+SURE = {"skill": 0.95}
+SOME_SEEDS: list[dict[str, Any]] = [SURE, {"method": "pik", **SURE}, {"method": "pik", "skill": 0.0, "seed": 1}]
+
+
+def plant_all(folder: Path, results: Iterable[Mapping[str, Any]]) -> Path:
+    for each in results:
+        plant(folder, **{"method": "ccps", **each})
+    return folder
 
 
 def found(folder: Path, **options: Any) -> GuardedTable:
@@ -86,46 +92,28 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plant(folder, "it", **SKIPPED)
 
 
-def failed_seed(folder: Path) -> None:
-    plant(folder, "ccps", skill=0.95)
-    plant(folder, "ccps", seed=1, status="failed", reason="CUDA out of memory")
-    plant(folder, "pik", skill=0.95)
-
-
-def some_seeds(folder: Path) -> None:
-    plant(folder, "ccps", skill=0.95)
-    plant(folder, "pik", skill=0.95)
-    plant(folder, "pik", skill=0.0, seed=1)
-
-
-def one_text(folder: Path) -> None:
-    both(folder)
-    plant_texts(folder, "Who rang bell", "Who rang the other bell")
-
-
-def shifted(folder: Path) -> None:
-    plant(folder, "ptrue", skill=0.9, right=0.6)
-    plant(folder, "ptrue", skill=0.9, right=0.95, task=OTHER)
-
-
-def copies(folder: Path) -> None:
-    """In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
-    counted = count_duplicates([Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"])
-    counts = {f"{TASK}/test: {what}": n for what, n in counted.items()}
-    plant(folder, "ccps", counts=counts, n_undecided=7, limit=600)
-
-
-WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "too few answers for any method": (lambda folder: plant(folder, "ccps", n=60), {"risk": 0.05}),
-    "a failed seed": (failed_seed, {"risk": 0.1}),
-    "all answers right": (lambda folder: plant(folder, "ccps", right=1.1), {}),
-    "no answer right": (lambda folder: plant(folder, "ccps", right=-0.1), {}),
-    "a threshold with some seeds only": (some_seeds, {"risk": 0.1}),
-    "another task, of which only ids are known": (both, {"risk": 0.1, "calibrate_on": OTHER}),
-    "another task, of which texts are known": (one_text, {"risk": 0.1, "calibrate_on": OTHER}),
-    "a shift that breaks the risk": (shifted, {"risk": 0.1, "calibrate_on": OTHER}),
-    "copies, undecided answers, partial results": (copies, {"risk": 0.1}),
-}
+COPIES = count_duplicates([Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"])
+"""In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
+ONE_TEXT = "another task, of which texts are known"
+AT_10, ON_OTHER = {"risk": 0.1}, {"risk": 0.1, "calibrate_on": OTHER}
+WORLDS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "too few answers for any method": ([{"n": 60}], {"risk": 0.05}),
+    "a failed seed": (
+        [SURE, {"seed": 1, "status": "failed", "reason": "CUDA out of memory"}, {"method": "pik", **SURE}], AT_10,
+    ),
+    "all answers right": ([{"right": 1.1}], {}),
+    "no answer right": ([{"right": -0.1}], {}),
+    "a threshold with some seeds only": (SOME_SEEDS, AT_10),
+    "another task, of which only ids are known": (BOTH, ON_OTHER),
+    ONE_TEXT: (BOTH, ON_OTHER),
+    "a shift that breaks the risk": (
+        [{"method": "ptrue", "skill": 0.9, "right": 0.6},
+         {"method": "ptrue", "skill": 0.9, "right": 0.95, "task": OTHER}], ON_OTHER,
+    ),
+    "copies, undecided answers, partial results": (
+        [{"counts": {f"{TASK}/test: {what}": n for what, n in COPIES.items()}, "n_undecided": 7, "limit": 600}], AT_10,
+    ),
+}  # fmt: skip
 
 
 def words(table: GuardedTable) -> Iterator[str]:
@@ -140,8 +128,10 @@ def test_guard_tables_are_those_of_the_golden_file(planted: Path, tmp_path: Path
     cases = {"five methods": rendered(found(planted, risk=0.1), "md").splitlines()}
     cases["a method that orders nothing"] = [*words(found(planted, risk=0.1, methods=("ptrue",)))]
     cases["a method with a threshold"] = [*words(found(planted, risk=0.1, methods=("ccps",)))]
-    for i, (name, (write, options)) in enumerate(WORLDS.items()):
-        write(tmp_path / str(i))
+    for i, (name, (results, options)) in enumerate(WORLDS.items()):
+        plant_all(tmp_path / str(i), results)
+        if name == ONE_TEXT:
+            plant_texts(tmp_path / str(i), "Who rang bell", "Who rang the other bell")
         cases[name] = [*words(found(tmp_path / str(i), **options))]
     check_golden("guards.md.txt", as_cases(cases))
 
@@ -263,7 +253,7 @@ def test_guards_of_one_task_are_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_guard_of_another_fit_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    both(tmp_path, **changes)
+    plant_all(tmp_path, [BOTH[0], BOTH[1] | changes])
     if not changes:
         plant_texts(tmp_path, "Who rang bell", "Who rang bell")
     with pytest.raises(UserError, match=told):
@@ -284,7 +274,7 @@ def test_guard_seeds_that_agree_share_a_line(tmp_path: Path) -> None:
 
 
 def test_guard_counts_seeds_that_keep_nothing(tmp_path: Path) -> None:
-    some_seeds(tmp_path)
+    plant_all(tmp_path, SOME_SEEDS)
     guards = found(tmp_path, risk=0.1, methods=("pik",))
     (grid,) = build_analysis([guards]).views.grids
     mean, first, second = ([cell.text for cell in row.cells[1:3]] for row in grid.rows)

@@ -1,4 +1,4 @@
-"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, bad input."""
+"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, traces."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ import pytest
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import displayed_value
+from bench.report.grouping import group_rows
 from bench.report.recomputed import read_recomputed
 from bench.report.selection import Against, AverageOver, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
+from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.grid import Grid, GridRow, TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import build_views, tables_of
+from bench.results import files
+from bench.results.cells import read_all
 from bench.results.files import read, read_records, stored_path, write
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, answers_after_traces
 from bench.results.submissions import recomputation
 from bench.stats import TESTED
 from bench.store.disk_cache import with_digest
@@ -368,3 +372,66 @@ def test_presets_of_models_side_by_side_are_alike(tmp_path: Path, cache: Path) -
         table(tmp_path, cache, layout=Layout.MODELS)
     (alone,) = table(tmp_path, cache, layout=Layout.MODELS, preset="paper").grids
     assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
+
+
+TRACED: dict[str, Any] = {
+    "answers_source": answers_after_traces("generate", 320), "config": {"think_budget": 320, "thinking": "template"}
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods without traces, and with: more answers are right, and `ptrue` tells them better."""
+    folder = tmp_path_factory.mktemp("results")
+    before, after = (Answers.drawn(400, seed=1, threshold=at) for at in (0.6, -0.4))
+    for answers, fields, skill, tokens in ((before, {}, 0.1, 400), (after, TRACED, 1.0, 90_000)):
+        for method, own in (("ptrue", skill), ("sequence-probability", 0.5)):
+            write_result(
+                folder, method, answers.confidences(own, 9), answers.correct, test_generated_tokens=tokens, n=400,
+                llm_accuracy=float(answers.correct.mean()), **fields,
+            )  # fmt: skip
+    return folder
+
+
+def test_tables_never_mix_answers_with_and_without_traces(traces: Path) -> None:
+    groups = group_rows(read_all(traces), preset=None, deviations=False, partial=False)
+    assert [{row.answers_source for row in group.rows} for group in groups] == [
+        {"generate"}, {"generate after traces of at most 320 tokens"}
+    ]  # fmt: skip
+    assert distinguishing_labels([group.rows for group in groups]) == ["", "after traces of at most 320 tokens"]
+    assert len({path.name for path in traces.rglob("*.json")}) == 4
+
+
+def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
+    views = build_views(View(traces), None)
+    assert len(views.grids) == 3
+    title, *facts = views.grids[2].facts
+    assert title == "tiny on atlas-choice, with traces of at most 320 tokens against without: paired differences"
+    assert facts == ["n = 400 questions that both have.", "An answer takes 225 written tokens with traces, 1 without."]
+    rows = {(row.cells[0].text, row.cells[2].text): row.cells for row in views.grids[2].rows}
+    shares = {
+        name: read.correct.mean()
+        for name, read in ((path.stem, files.read_records(path)) for path in traces.rglob("ptrue*.parquet"))
+    }
+    gain = 100 * abs(np.subtract(*shares.values()))
+    accuracy = rows["answers (with)", "ACC ↑"]
+    assert float(accuracy[3].text) == pytest.approx(gain, abs=0.06)
+    assert accuracy[-1].text == "answers (with) is better"
+    assert rows["ptrue (with)", "AUROC ↑"][-1].text == "ptrue (with) is better"
+    assert {name for name, _ in rows} == {"answers (with)", "ptrue (with)", "sequence-probability (with)"}
+    assert "after traces of at most 320 tokens" in formats.render(views, "md")
+
+
+def test_traces_without_a_twin_are_not_paired(traces: Path, tmp_path: Path) -> None:
+    answers = Answers.drawn(400)
+    write_result(tmp_path, "ptrue", answers.confidences(1.0, 9), answers.correct, n=400, **TRACED)
+    assert len(build_views(View(tmp_path), None).grids) == 1
+    write_result(tmp_path, "litcab", answers.confidences(1.0, 9), answers.correct, n=400)
+    assert len(build_views(View(tmp_path), None).grids) == 2  # no method is in both
+
+
+def test_traces_of_other_judges_are_not_paired(tmp_path: Path) -> None:
+    answers = Answers.drawn(400)
+    for fields in ({"judge": "match"}, {"judge": "openai:judge", **TRACED}):
+        write_result(tmp_path, "ptrue", answers.confidences(1.0, 9), answers.correct, n=400, **fields)
+    assert len(build_views(View(tmp_path), None).grids) == 2
