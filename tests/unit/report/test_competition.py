@@ -59,6 +59,7 @@ class Case(NamedTuple):
 
 
 ORDERS, UNTOLD, CUT = "AUROC not above 50 %", "whether answers are ordered can't be told", "training cut short"
+BACKWARDS = "AUROC below 50 % beyond chance"
 UNTESTED, SHORT = "not tested", {"training": CUT_SHORT}
 PLAIN: dict[str, Any] = {}
 CCPS, CONSTANT = ("ccps", knowing(0.90), PLAIN), np.full(N, CORRECT.mean())
@@ -92,6 +93,9 @@ CASES = {
     "tie": Case(TIE, "brier", TIED, OF_TIE, {}),
     "orders nothing, alone with one": Case(WITH_CONSTANT, "ece", set(), set(), {"ptrue": ORDERS, "ccps": UNTESTED}),
     "orders nothing, with two": Case(WORSE_THAN_CONSTANT, "ece", {"ccps"}, TIED, {"ptrue": ORDERS}),
+    "orders backwards": Case(
+        (*WORSE_THAN_CONSTANT[:2], ("ptrue", 1 - knowing(0.9), PLAIN)), "ece", {"ccps"}, TIED, {"ptrue": BACKWARDS}
+    ),
     "constant by Brier": Case(WITH_CONSTANT, "brier", {"ccps"}, {"ccps", "ptrue"}, {}),
     "cut short": Case((*TIE, ("saplma-f", knowing(1.0), SHORT)), "brier", TIED, OF_TIE, {"saplma-f": CUT}),
     "failed seed": Case((*TIE, *FAILED), "brier", TIED, OF_TIE, {}),
@@ -167,7 +171,7 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
         better = {
             str(record["verdict"]).partition(" is better")[0] for record in compared if record["metric"] == metric
         }
-        assert not better & {name for name, reason in case.excluded.items() if reason in {ORDERS, UNTOLD}}
+        assert not better & {name for name, reason in case.excluded.items() if reason in {ORDERS, BACKWARDS, UNTOLD}}
     # figures
     assert names(front_candidates(table, case.metric)) - {"ccps+isotonic", "pik+isotonic"} == (
         case.ranked or names(table.competition().comparable)
