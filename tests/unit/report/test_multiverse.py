@@ -19,7 +19,7 @@ from scipy import stats
 from bench.api import FloatArray, UserError
 from bench.api.early_stopping import TrainingStage
 from bench.metrics import METRICS
-from bench.report.analysis import join_tables
+from bench.report.analysis import join_tables, write
 from bench.report.multiverse import build_analysis
 from bench.report.multiverse.compute import compute_multiverse
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
@@ -413,7 +413,7 @@ def test_multiverse_figures_show_every_method_and_share(multiverse: Multiverse, 
     assert plot_claims(equal) is None
 
 
-def test_multiverse_files_leave_tables_alone(presets: Path, tmp_path: Path) -> None:
+def test_multiverse_files_leave_tables_alone(presets: Path, multiverse: Multiverse, tmp_path: Path) -> None:
     run = partial(bench, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
     words = ("--results", presets, "--model", MODEL, "--task", TASK, "--preset", "demo", "--format", "json")
     done = run("analyze", "multiverse", *words, "--out", presets / "analyses")
@@ -423,4 +423,5 @@ def test_multiverse_files_leave_tables_alone(presets: Path, tmp_path: Path) -> N
     }  # fmt: skip
     assert run("table", "--results", presets, "--preset", "demo").returncode == 0
     (tmp_path / "file").write_text("")
-    assert "can't be written" in run("analyze", "multiverse", *words, "--out", tmp_path / "file").stderr
+    with pytest.raises(UserError, match="can't be written"):
+        write([build_analysis(multiverse)], tmp_path / "file")
