@@ -1,4 +1,4 @@
-"""`bench audit` as a whole: exit codes, what it prints and writes, what it loads, and how much it takes."""
+"""`bench audit` as a whole: exit codes, what it prints and writes, and how much it takes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scores(folder: Path, n: int = 400, columns: int = 2) -> Path:
     return folder / "scores.csv"
 
 
-def test_audit_exits_with_1_where_a_limit_is_broken(tmp_path: Path) -> None:
+def test_audit_exits_with_1_above_a_limit(tmp_path: Path) -> None:
     file, name = scores(tmp_path), "confidence_1"
     done = bench("audit", file, "--fail-above", f"{name}=0.02,confidence_0=0.5")
     assert (done.returncode, done.stderr) == (1, "")
@@ -53,8 +53,6 @@ def test_audit_prints_json_and_writes_its_files(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["none.csv"], "Expected a file with confidences at none.csv"),
-        (["scores.csv", "--correct", "right"], "expected a column 'right'"),
-        (["scores.csv", "--scale", "100"], "leave out --scale"),
         (["scores.csv", "--out", "scores.csv"], "can't be written"),
     ],
 )
@@ -67,18 +65,6 @@ def test_audit_says_a_sentence_and_exits_with_2(
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_audit_loads_no_torch(tmp_path: Path) -> None:
-    program = (
-        f"import bench, sys; bench.audit({str(scores(tmp_path))!r}).report().render()\n"
-        "print(*{'torch', 'transformers', 'datasets', 'sklearn'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.stdout.strip() == ""
 
 
 @pytest.mark.slow

@@ -40,7 +40,6 @@ BOTH = "--on shores-choice,shores-oe"
 # --- names and options ------------------------------------------------------------------------------------------------
 
 REFUSED = [
-    ("run --method ptreu --model tiny", "Unknown method 'ptreu'. Did you mean 'ptrue'?"),
     (f"{PTRUE} --dtype float99", "Unknown dtype 'float99'"),
     (f"{PTRUE} --device abacus", "--device abacus: expected one of cuda, mps, cpu"),
     (f"{PTRUE} --device cuda:99", "--device cuda:99"),
@@ -48,26 +47,7 @@ REFUSED = [
     (f"{PTRUE} --engine spark", "--engine spark: expected local or ray."),
     (f"{PTRUE} --workers 0", "--workers: expected at least 1, got 0."),
     (f"{PTRUE} --address auto", "--address: expected --engine ray as well"),
-    (
-        f"{PTRUE} --recalibrate magic",
-        "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temperature",
-    ),
-    (f"{PTRUE} --limit 9 --train-limit 64 --tune 1", "expected at least 2 configurations, got 1"),
-    (f"{PTRUE} --tune 4 --preset paper", "preset 'paper' keeps the last step"),
-    *(
-        (
-            f"{PTRUE} --train-limit={text}",
-            f"from 10 on, which training and validation share, or N+M for each of the two, from 1 on; got '{text}'",
-        )
-        for text in ("1", "0", "-3", "9", "10+0", "0+10", "a+b", "64+", "6.5", "9" * 20)
-    ),
-    (f"{PTRUE} --judge-model tiny", "--judge-model has no use with --judge match"),
-    (f"{PTRUE} --judge hf", "--judge hf: expected a model, got none"),
-    (f"{PTRUE} --judge opnai", "Unknown judge 'opnai': expected one of match, openai, hf. Did you mean 'openai'?"),
-    (
-        f"{PTRUE} --judge openai",
-        "--judge openai: expected a key in the environment variable OPENAI_API_KEY, found none",
-    ),
+    (f"{PTRUE} --judge openai", "expected a key in the environment variable OPENAI_API_KEY, found none"),
     ("list methds", "expected one of methods, models, tasks"),
     ("show ccsp", "Nothing is called 'ccsp'. Did you mean 'ccps'?"),
     ("show CCSP", "Nothing is called 'CCSP'. Did you mean 'ccps'?"),
@@ -145,7 +125,7 @@ def test_figure_of_an_analysis_needs_a_folder(place: Place) -> None:
     assert "--figure: expected --out DIR as well" in ended.stderr
 
 
-def test_broken_table_of_colours_is_said_before_any_work(place: Place) -> None:
+def test_colours_that_are_broken_are_said_first(place: Place) -> None:
     place.write("out/style.toml", "colour =")
     ended = place.done(*PTRUE.split(), "--limit", 2, code=2)
     assert "style.toml" in ended.stderr
@@ -192,7 +172,7 @@ def test_model_without_chat_template_is_noted(place: Place, model: Path) -> None
     assert note.startswith("this model has no chat template: it was asked with a plain one")
 
 
-def test_models_and_tasks_without_the_hub_name_ways_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_that_is_away_has_ways_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The libraries read their environment once, so it is set where they keep it."""
     monkeypatch.delenv("CONFBENCH_DATA", raising=False)  # else the whole of MMLU is there, and read
     for keeps in (constants, datasets.config):
@@ -232,7 +212,7 @@ def limit_context(model: Path, tokens: int) -> None:
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": tokens}), encoding="utf-8")
 
 
-def test_exemplars_that_do_not_fit_are_dropped_and_counted(place: Place, model: Path) -> None:
+def test_exemplars_that_do_not_fit_are_counted(place: Place, model: Path) -> None:
     limit_context(model, 100)
     said = place.refused("run", *atlas(model, "--limit", 16))
     assert "longer context" in said
@@ -274,7 +254,7 @@ def test_letters_of_several_tokens_have_a_way_out(place: Place, split_letters: P
     assert place.row()["deviations"]["protocol.letters"] == string.ascii_uppercase
 
 
-def test_methods_whose_query_can_not_be_asked_are_skipped(place: Place, split_letters: Path) -> None:
+def test_methods_whose_query_cannot_be_asked_are_skipped(place: Place, split_letters: Path) -> None:
     methods = "ptrue,self-consistency"
     asked = ("--method", methods, "--model", split_letters, "--task", "atlas-oe", "--limit", 8)
     place.run(*asked, "--set", "protocol.shots=0")
@@ -303,13 +283,6 @@ def mmlu(place: Place, wrong: Sequence[int] = ()) -> Path:
 def test_bad_row_of_a_data_folder_is_named(place: Place) -> None:
     said = place.refused(*PTRUE.split(), "--task", "mmlu-choice", "--data-dir", mmlu(place, wrong=[7]))
     assert all(word in said for word in ("mmlu/test.parquet row 7", "'answer'", "0 to 3", "got int 4"))
-
-
-def test_cut_file_of_a_data_folder_is_named(place: Place) -> None:
-    data = mmlu(place)
-    os.truncate(data / "mmlu" / "dev.parquet", 400)
-    said = place.refused(*PTRUE.split(), "--task", "mmlu-choice", "--data-dir", data)
-    assert all(word in said for word in ("mmlu/dev.parquet", "whole Parquet file"))
 
 
 def test_plugin_that_can_not_be_imported_is_named(place: Place) -> None:

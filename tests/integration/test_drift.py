@@ -127,7 +127,7 @@ def test_drift_finds_another_sampler(
 
 
 @pytest.mark.slow
-def test_drift_of_a_server_with_the_same_model_is_none(tmp_path: Path, server: LlamaServer) -> None:
+def test_drift_of_the_same_model_served_is_none(tmp_path: Path, server: LlamaServer) -> None:
     place, words = Place(tmp_path), ("drift", "tiny", server.url, "--task", "atlas-choice", "--limit", 20)
     said = place.done(*words, "--out", tmp_path / "new" / "drift.svg").stdout
     lines = said.splitlines()
@@ -167,7 +167,7 @@ def test_drift_of_vllm_from_itself_is_none(tmp_path: Path) -> None:
     assert found["steps"]["letters"]["server's own |d|"] < 1e-4
 
 
-def test_drift_is_felt_by_metrics_of_the_same_questions(tmp_path: Path) -> None:
+def test_drift_is_felt_by_metrics(tmp_path: Path) -> None:
     shutil.copytree(TINY, tmp_path / "copy")
     rounded(tmp_path / "copy")
     a, b = read(tmp_path, TINY, tmp_path / "copy", limit=60)
@@ -215,7 +215,7 @@ def test_drift_refuses_what_it_can_not_compare(tmp_path: Path, monkeypatch: pyte
         assert says in place.refused("drift", *words, *task)
 
 
-def test_drift_of_a_server_that_takes_messages_alone_is_refused(tmp_path: Path, server: LlamaServer) -> None:
+def test_drift_of_a_server_of_messages_is_refused(tmp_path: Path, server: LlamaServer) -> None:
     chat = ChatServer(server.lm)
     with pytest.raises(UserError, match="whose server takes messages alone; serve it with"):
         read(tmp_path, TINY, chat.url)

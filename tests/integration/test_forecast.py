@@ -268,7 +268,7 @@ def test_adapter_steps_are_passes_forth_and_back(
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "limit"), [("atlas-choice", 60), ("atlas-oe", 30)])
 @pytest.mark.parametrize("shape", [{}, SMALL, LARGE], ids=["tiny", "0.7M", "20M"])
-def test_steps_take_about_as_long_as_the_plan_says(
+def test_steps_take_as_long_as_planned(
     tmp_path: Path, processor: Callable[[], float], shape: dict[str, int], task: str, limit: int
 ) -> None:
     """All kinds of methods on `tiny`, and few on random models, which never end an answer and vary their samples."""
@@ -345,7 +345,7 @@ def test_unknown_times_are_told_in_words(
         run(asked)
 
 
-def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_has_a_total_and_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Per token 0.1 s, per fit 2 h."""
     monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.1, 0.0, 0.0, 0.0, kv_bytes=1024))
     monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0))
@@ -369,7 +369,7 @@ def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_long_fits_are_left_out_once_and_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_that_are_long_stay_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on keeps what it decided, also where a fit is timed again and takes another time."""
     asked = config(
         tmp_path, "tiny", "atlas-choice", ("ptrue", "pik", "logistic-probe"), limit=20, train_limit="32+32",

@@ -95,7 +95,7 @@ def test_harm_to_a_process_fails_its_own_cell(place: Place, small_model: Path, r
     assert (row["status"], row["reason"], row["metrics"]) == cells["ptrue"]
 
 
-def test_file_that_ends_its_process_when_imported_is_refused(place: Place) -> None:
+def test_file_that_ends_its_process_is_refused(place: Place) -> None:
     path = place.write("leaves.py", "import os\nos._exit(0)\n")
     said = place.refused("run", "--method", "ptrue", "--model", "tiny", "--plugin", path)
     assert f"--plugin {path}: its process ended in run_file: exit code 0" in said

@@ -82,7 +82,7 @@ def test_make_demo_writes_where_git_looks_away() -> None:
 
 
 @pytest.mark.slow
-def test_demo_leads_to_a_table_with_a_new_method(typed: Type, place: Path) -> None:
+def test_demo_leads_to_a_table_of_methods(typed: Type, place: Path) -> None:
     demo, new, run = commands_of_make_demo()
     assert "--method all " in demo
     # two of its methods: IT and CT train for minutes, whatever the limit

@@ -112,13 +112,6 @@ def test_class_of_a_cell_is_fitted_anew(tmp_path: Path) -> None:
     assert other - first == pytest.approx(0.125)
 
 
-def test_class_must_not_have_the_name_of_a_method(tmp_path: Path) -> None:
-    with Notebook() as notebook:
-        cell = notebook.cell(CELL.replace("top-option", "ptrue"))
-        with pytest.raises(UserError, match="Two methods are called 'ptrue'"):
-            run(cell["TopOption"], "tiny", "atlas-choice", limit=8, out=tmp_path, quiet=True)
-
-
 def test_dry_run_has_a_plan_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("ptrue", "tiny", "atlas-choice", limit=8, out=tmp_path, dry_run=True)
     assert "Plan: ptrue on tiny over atlas-choice" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_train_rows_of_a_file_are_learned_on(place: Place) -> None:
     assert row["labels_seen"] == {"train": 40 - 5, "validation": 4 - 1, "gold": 0}
 
 
-def test_limits_and_files_of_one_name_share_no_results(place: Place) -> None:
+def test_files_of_one_name_share_no_results(place: Place) -> None:
     """What a newcomer sees first: partial rows are shown, marked, and none replaces another."""
     for folder, n in (("a", 12), ("b", 11)):
         path = place.write(f"{folder}/test.jsonl", quiz(n))
@@ -106,13 +106,7 @@ def test_one_file_is_learned_on_and_another_tested(place: Place) -> None:
     assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
 
 
-def test_bad_row_is_refused_before_anything_is_loaded(place: Place) -> None:
-    path = place.write("isles.jsonl", [*quiz(2), {**quiz(1)[0], "answer": "d"}])
-    said = place.refused("run", "--method", "ptrue", "--model", "tiny", "--task-file", path)
-    assert "isles.jsonl line 3: expected a letter from a to c" in said
-
-
-def test_dry_run_of_a_large_file_estimates_from_a_sample(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_of_a_large_file_is_estimated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "_SAMPLE", 5)
     lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
     path = place.write("isles.jsonl", lines)

@@ -106,7 +106,7 @@ def test_readme_commands_are_spelled_right(command: str) -> None:
     parse(command)
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     """At most 900 words beside code and tables."""
     prose = re.sub(r"```.*?```|^\|.*?$|<!--.*?-->", "", TEXTS["README.md"], flags=re.DOTALL | re.MULTILINE)
     assert len(prose.split()) <= 900

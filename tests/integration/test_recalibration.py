@@ -10,11 +10,10 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from bench.api import Batch, ConfidenceMethod, Needs
-from bench.metrics import nll
 from bench.metrics.recalibration import stratified_folds
 from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
-from bench.run.recalibration import chosen_out_of_fold, out_of_fold
+from bench.run.recalibration import out_of_fold
 from tests.fixtures.whole_run import METHODS, TESTED, TRAINED, VALIDATED, WholeRun
 
 Found = dict[str, tuple[dict[str, Any], QuestionRecords]]
@@ -94,14 +93,3 @@ def test_out_of_fold_sees_through_rote_learning() -> None:
     assert [len(fit) for fit in fits] == [int((fold != k).sum()) for k in range(5)]
     flat = IsotonicRegression().fit(confidence, correct).predict(confidence)
     assert flat == pytest.approx(np.full(100, correct.mean()))
-
-
-def test_out_of_fold_steps_are_chosen_by_the_others() -> None:
-    """Each answer's confidence is that of the step which the other four fifths of the answers would choose."""
-    rng = np.random.default_rng(0)
-    correct = rng.random(60) < 0.6
-    curve = rng.random((6, 60))
-    confidence, fold = chosen_out_of_fold(curve, correct, seed=3), stratified_folds(correct, seed=3)
-    for k in range(5):
-        others = [nll(point[fold != k], correct[fold != k]) for point in curve]
-        assert np.array_equal(confidence[fold == k], curve[np.argmin(others)][fold == k])

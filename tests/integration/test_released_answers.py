@@ -112,12 +112,7 @@ def test_open_answers_keep_labels_of_the_release(place: Place, data: Path) -> No
     ("words", "said"),
     [
         (("--answers", "released"), ["a revision of ledengary/CCPS", "released@COMMIT", "--data-dir"]),
-        (("--answers", "relaesed"), ["expected generate, released, released@REVISION, a URL, or a file", "'relaesed'"]),
         (("--answers", "released", "--data-dir", "EMPTY"), ["a folder CCPS in --data-dir", "found none"]),
-        (
-            ("--answers", "released", "--data-dir", "DATA", "--method", "lts", "--train-on", "ct-choice"),
-            ["CCPS/CT-CHOICE/tiny/validation.jsonl", "CT-CHOICE-WRG/tiny/train.jsonl"],
-        ),
         (
             ("--answers", "released", "--data-dir", "DATA", "--model", "SMALL"),
             ["tiny, llama8b, qwen14b, mistral24b, qwen32b"],

@@ -111,14 +111,14 @@ def test_paper_plan_begins_with_the_paper(place: Place) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_paper_hours_and_tokens_are_of_the_cost_model(model: str) -> None:
+def test_paper_hours_are_of_the_cost_model(model: str) -> None:
     computed = read_grid("ccps", registry.methods()).computed[model]
     stages = json.loads(FIGURES.read_text(encoding="utf-8"))["models"][model].values()
     assert computed.hours == pytest.approx(sum(stage["8192"]["seconds"] for stage in stages) / 3600, abs=0.01)
     assert computed.tokens == pytest.approx(sum(stage["8192"]["tokens"] for stage in stages), rel=0.001)
 
 
-def test_paper_plan_of_one_model_and_a_free_judge(place: Place) -> None:
+def test_paper_plan_of_one_model_and_judge(place: Place) -> None:
     found = plan(place, "ccps", "--models", "qwen14b", "--judge", "match", "--out", "there")
     (run,) = found["runs"]
     assert (run["graded"], run["compared_at_most"], run["usd_at_most"]) == (0, 0, 0.0)

@@ -17,7 +17,7 @@ DIRTY = "it was made with uncommitted changes; commit them and run it again"
 
 
 @pytest.mark.slow
-def test_rows_of_a_gguf_file_from_elsewhere_pass_the_check(tmp_path: Path) -> None:
+def test_rows_of_a_gguf_file_elsewhere_pass(tmp_path: Path) -> None:
     here, elsewhere = Place(tmp_path / "here"), Place(tmp_path / "elsewhere")
     for place in (here, elsewhere):
         place.folder.mkdir()

@@ -124,7 +124,7 @@ def test_budgets_that_do_not_fit_are_refused(place: Place, more: tuple[object, .
     assert said in place.refused("run", *RUN, "--method", "ptrue", "--task", "atlas-choice", *more)
 
 
-def test_groups_have_methods_on_traces_where_answers_may_have_some(place: Place) -> None:
+def test_groups_have_methods_on_traces_with_a_budget(place: Place) -> None:
     place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run")
     plain = place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run").stderr
     traced = place.run(*RUN, "--method", "untrained", "--task", "atlas-choice", "--dry-run", "--think-budget", 8).stderr

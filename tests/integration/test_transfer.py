@@ -104,7 +104,7 @@ def test_transfer_tells_new_subjects_from_fewer_answers(matrix: dict[str, Any]) 
     assert not [w for w in matrix["worst"] if w["corpus"] and w["corpus"]["leaves_out"] == AT_RANDOM]
 
 
-def test_transfer_shares_of_right_answers_are_of_the_fits(matrix: dict[str, Any]) -> None:
+def test_transfer_shares_are_those_of_the_fits(matrix: dict[str, Any]) -> None:
     """Thirty answers, ten of each subject; of the random model none is right."""
     shares = matrix["about"]["shares"]
     assert {(each["n"], bool(each["subject"])) for each in shares} == {(30, False), (20, True)}
@@ -112,7 +112,7 @@ def test_transfer_shares_of_right_answers_are_of_the_fits(matrix: dict[str, Any]
     assert {each["share"] for each in shares} == {0.0}
 
 
-def test_transfer_of_what_depends_on_no_corpus_is_constant(matrix: dict[str, Any]) -> None:
+def test_transfer_without_a_corpus_is_constant(matrix: dict[str, Any]) -> None:
     for test in TASKS:
         assert len({value(matrix, "placid", each, test) for each in TASKS}) == 1
     untold = [each for each in matrix["entries"] if each["method"] == "ptrue" and each["metric"] == "brier"]
@@ -131,7 +131,7 @@ def test_transfer_fits_are_told_and_made_once(
 
 
 @pytest.mark.usefixtures("made")
-def test_transfer_is_shown_on_the_page_of_its_results(place: Shores) -> None:
+def test_transfer_is_on_the_page_of_results(place: Shores) -> None:
     """With the methods that are chosen, and not at all where a result of it is gone."""
     results, page = place / "out", place / "page.html"
 

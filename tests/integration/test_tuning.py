@@ -108,7 +108,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     return place
 
 
-def test_tuning_betters_a_method_whose_own_rate_is_bad(place: Tuned) -> None:
+def test_tuning_betters_a_method_of_bad_rate(place: Tuned) -> None:
     before, after, told = place.read("planted", "plain"), place.read("planted"), place.account("planted")
     assert before.tuning is None
     losses = [each.validation_nll for each in told.configurations]
@@ -137,7 +137,7 @@ def test_tuning_gives_every_method_the_same_number(place: Tuned) -> None:
     assert "then 7 fits and 4 predictions" in said
 
 
-def test_tuned_results_have_files_and_seconds_of_their_own(place: Tuned) -> None:
+def test_tuned_results_have_files_of_their_own(place: Tuned) -> None:
     for name in ("planted", "pik"):
         row, seconds = place.read(name), [each.seconds for each in place.account(name).configurations]
         assert row.timings["fit"] == pytest.approx(sum(seconds), abs=1e-3)

@@ -20,6 +20,11 @@ try:
 except SystemExit:
     pass
 """
+AUDIT = f"""
+import bench
+words = "high=0.9,medium=0.6,low=0.3"
+bench.audit({str(ROOT / "tests/fixtures/confidences/dspy.csv")!r}, correct="exact", words=words).report().render()
+"""
 FIGURE = """
 import pathlib, tempfile
 from bench.report.figures.drawing import new_figure, save
@@ -33,7 +38,7 @@ save(new_figure((1, 1), (3.0, 1.0), title="a", note="b")[0], pathlib.Path(tempfi
         ("import bench", {*HEAVY, "numpy", "typer", "rich", "bench.api", "bench.report.tables"}),
         ("import bench.cli.app", {"pandas", "torch", "bench.stats", "bench.report.tables", "bench.report.figures"}),
         ("from bench import load_results; load_results.__name__", {"torch"}),
-        ("from bench import audit; audit.__name__", {"torch", "transformers", "datasets", "sklearn"}),
+        (AUDIT, {"torch", "transformers", "datasets", "sklearn"}),
         ("from bench import registry; registry.methods(), registry.tasks()", HEAVY),
         ("import bench.report.tables.build, bench.results.files", {"torch", "transformers", "pandas"}),
         ("import bench.report.style, bench.report.figures", {"matplotlib"}),

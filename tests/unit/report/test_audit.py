@@ -39,68 +39,59 @@ def models(n: int = 400) -> pd.DataFrame:
     return pd.concat([good.assign(confidence=good.logprob), bad.assign(confidence=bad.verbal)], ignore_index=True)
 
 
-def csv(table: pd.DataFrame) -> Callable[[Path], Path]:
-    return lambda folder: _saved(folder / "scores.csv", lambda path: table.to_csv(path, index=False))
-
-
-def jsonl(table: pd.DataFrame) -> Callable[[Path], Path]:
-    return lambda folder: _saved(folder / "judge.jsonl", lambda path: table.to_json(path, orient="records", lines=True))
-
-
-def parquet(table: pd.DataFrame) -> Callable[[Path], Path]:
-    return lambda folder: _saved(folder / "models.parquet", table.to_parquet)
-
-
-def _saved(path: Path, save: Callable[[Path], object]) -> Path:
-    save(path)
+def saved(table: pd.DataFrame, path: Path) -> Path:
+    """The path of a file with a table."""
+    kinds: dict[str, Callable[[Path], object]] = {
+        ".csv": lambda path: table.to_csv(path, index=False), ".parquet": table.to_parquet,
+        ".jsonl": lambda path: table.to_json(path, orient="records", lines=True),
+    }  # fmt: skip
+    kinds[path.suffix](path)
     return path
 
 
-def percent(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(verbal=(100 * table.verbal).round().astype(int))
-
-
-FILES: Mapping[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
+FILES: Mapping[str, tuple[Path | pd.DataFrame, str, dict[str, Any], str]] = {
     "log of Inspect": (
-        lambda _: FIXTURES / "confidences/inspect.eval", {"scale": "100"},
+        FIXTURES / "confidences/inspect.eval", "", {"scale": "100"},
         r"score_verbal_confidence is overconfident by 1\d\.\d points \(.*\): \S+ % sure on average, \S+ % right\.",
     ),
     "CSV of DSPy, in words": (
-        lambda _: FIXTURES / "confidences/dspy.csv", {"correct": "exact", "words": "high=0.9,medium=0.6,low=0.3"},
+        FIXTURES / "confidences/dspy.csv", "", {"correct": "exact", "words": "high=0.9,medium=0.6,low=0.3"},
         r"confidence is overconfident by 9\.[45] points \(2\.7 to 16\.2\): 68\.0 % sure on average, 58\.5 % right\.",
     ),
     "samples of lm-eval": (
-        lambda _: FIXTURES / "logs/lm-eval-choice.jsonl", {},
+        FIXTURES / "logs/lm-eval-choice.jsonl", "", {},
         r"Too few to judge by: .*4 questions instead of 100.*\.",
     ),
     "uncertainties as LM-Polygraph computes them": (
-        csv(frame().assign(MeanTokenEntropy=lambda t: -np.log(t.logprob))),
+        frame().assign(MeanTokenEntropy=lambda t: -np.log(t.logprob)), "a.csv",
         {"uncertainties": "MeanTokenEntropy", "confidences": "logprob"},
         r"logprob is not shown to be over- or underconfident on average: .* \(off by .* points .*\)\.",
     ),
     "spreadsheet in percent": (
-        csv(percent(surer(frame()))), {"confidences": "verbal", "scale": "100"},
+        surer(frame()).assign(verbal=lambda t: (100 * t.verbal).round().astype(int)), "a.csv",
+        {"confidences": "verbal", "scale": "100"},
         r"verbal is overconfident by 1[5-9]\.\d points .*",
     ),
     "two confidences": (
-        jsonl(surer(frame())), {}, r"Overconfident: verbal by .* points .*; not shown to be off on average: logprob\.",
+        surer(frame()), "a.jsonl", {},
+        r"Overconfident: verbal by .* points .*; not shown to be off on average: logprob\.",
     ),
     "judge that says 0.95 of all": (
-        jsonl(frame()[["correct"]].assign(judge=0.95)), {},
+        frame()[["correct"]].assign(judge=0.95), "a.jsonl", {},
         r"The same confidence in every answer, so it tells none from another: judge \(95\.0 %\)\.",
     ),
-    "several models": (parquet(models()), {"confidences": "confidence"}, r"confidence is (not shown|over).*"),
+    "several models": (models(), "a.parquet", {"confidences": "confidence"}, r"confidence is (not shown|over).*"),
     "all right": (
-        csv(frame().assign(correct=True)), {},
+        frame().assign(correct=True), "a.csv", {},
         r"All 600 answers are right, so no confidence can be judged: .*",
     ),
-    "thirty rows": (csv(frame(30)), {}, r"Too few to judge by: .*30 questions instead of 100.*\."),
+    "thirty rows": (frame(30), "a.csv", {}, r"Too few to judge by: .*30 questions instead of 100.*\."),
     "hedging": (
-        csv(frame(skill=0.9).assign(confidence=lambda t: t.logprob - 0.2).query("confidence > 0")),
+        frame(skill=0.9).assign(confidence=lambda t: t.logprob - 0.2).query("confidence > 0"), "a.csv",
         {"confidences": "confidence"}, r"confidence is underconfident by 2\d\.\d points .*",
     ),
     "the wrong way round": (
-        csv(frame().assign(confidence=lambda t: 1 - t.logprob)), {"confidences": "confidence"},
+        frame().assign(confidence=lambda t: 1 - t.logprob), "a.csv", {"confidences": "confidence"},
         r"confidence is underconfident by .*",
     ),
 }  # fmt: skip
@@ -108,8 +99,8 @@ FILES: Mapping[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_audit_first_line_says_what_a_file_shows(kind: str, tmp_path: Path) -> None:
-    make, options, expected = FILES[kind]
-    audit = bench.audit(make(tmp_path), **options)
+    source, name, options, expected = FILES[kind]
+    audit = bench.audit(source if isinstance(source, Path) else saved(source, tmp_path / name), **options)
     first = audit.table().views.grids[0].verdict[0]
     assert re.fullmatch(expected, first), first
     advice = audit.table().render("terminal", width=100).partition("\n\n")[0].splitlines()[1:]
@@ -118,9 +109,9 @@ def test_audit_first_line_says_what_a_file_shows(kind: str, tmp_path: Path) -> N
     assert not re.search(r"(?i)\blabels?\b|\btokens?\b|preset|dtype|without labels|plain probability", text), text
 
 
-def test_audit_is_that_of_a_frame_and_of_its_file(tmp_path: Path) -> None:
+def test_audit_of_a_file_is_of_its_frame(tmp_path: Path) -> None:
     table = surer(frame())
-    paths = csv(table)(tmp_path), jsonl(table)(tmp_path), parquet(table)(tmp_path)
+    paths = [saved(table, tmp_path / f"a.{kind}") for kind in ("csv", "jsonl", "parquet")]
     wide = [bench.audit(each, headline="rmsce").wide().reset_index() for each in (table, *paths)]
     named = ["answers_source", "task"]
     for other in wide[1:]:
@@ -167,7 +158,7 @@ def test_audit_says_what_values_cannot_show(values: list[float], said: str) -> N
     assert any(note.startswith(said) for note in notes) if said else not notes
 
 
-def test_audit_says_which_numbers_from_0_to_100_may_be_fractions() -> None:
+def test_audit_says_which_numbers_may_be_fractions() -> None:
     table = frame(200).assign(verbal=lambda t: np.where(t.index < 150, 100 * t.logprob, t.logprob).round(2))
     notes = bench.audit(table, confidences="verbal", scale="100").tables[0].lines[0].notes
     assert notes == ("with --scale 100 50 of its numbers are below 1: were these written from 0 to 1?",)
@@ -184,14 +175,14 @@ def test_audit_leaves_out_repeated_ids_and_says_so() -> None:
         bench.audit(pd.concat([table.assign(model="a"), table.assign(model="b", logprob=0.9)]), confidences="logprob")
 
 
-def test_audit_of_an_inspect_log_judges_the_first_epoch() -> None:
+def test_audit_of_an_inspect_log_takes_one_epoch() -> None:
     table = {name: column.tolist() * 4 for name, column in frame(200).items()}
     sheet = Sheet("quiz", {**table, "model": ["m"] * 800}, [""] * 800, is_inspect=True)
     audit = Audit.of(sheet, AuditRequest(confidences=("logprob",)))
     assert (audit.tables[0].model, audit.tables[0].lines[0].n) == ("m", 200)
 
 
-def test_audit_recalibrates_on_named_splits_and_judges_on_the_others() -> None:
+def test_audit_recalibrates_on_named_splits() -> None:
     table = surer(frame(900)).assign(split=["dev", "test", "test"] * 300)
     audit = bench.audit(table, confidences="verbal", recalibrate="isotonic", learn_on="dev")
     raw, learned = audit.tables[0].lines
@@ -216,7 +207,7 @@ def test_audit_refuses_to_learn_on_few_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", ["platt", "beta", "temperature", "isotonic"])
-def test_audit_recalibrates_confidences_of_0_and_1_and_says_how(kind: str) -> None:
+def test_audit_recalibrates_confidences_of_0_and_1(kind: str) -> None:
     rng = np.random.default_rng(0)
     table = frame(1000).assign(p=lambda t: np.where(rng.random(1000) < 0.5, t.logprob.round(), t.logprob))
     raw, learned = bench.audit(table, confidences="p", recalibrate=kind).tables[0].lines
@@ -230,12 +221,12 @@ def test_audit_recalibrates_confidences_of_0_and_1_and_says_how(kind: str) -> No
     assert any(said in note for note in learned.notes) == (kind != "isotonic")
 
 
-def test_audit_has_every_metric_that_is_asked_for_later() -> None:
+def test_audit_has_every_metric_for_later() -> None:
     shown = bench.audit(surer(frame()), confidences="verbal").table(metrics="nll,smece").render("md")
     assert re.search(r"\| verbal \| 1\.\d.* \| 1\d\.\d \|", shown), shown
 
 
-def test_audit_refuses_to_judge_questions_that_were_learned_on() -> None:
+def test_audit_judges_no_question_that_was_learned_on() -> None:
     both = pd.concat([frame().assign(split="dev"), frame()[:9].assign(split="test")])
     with pytest.raises(UserError, match=r"9 ids, e.g. 'q0', are among the rows to learn on and among those to judge"):
         bench.audit(both, recalibrate="isotonic", learn_on="dev")
@@ -274,7 +265,7 @@ def test_audit_compares_groups_on_the_questions_they_share() -> None:
     assert alone.notes[0].startswith("no question is in all groups (by id), so they are not compared")
 
 
-def test_audit_compares_groups_of_equal_confidences_by_their_answers() -> None:
+def test_audit_compares_groups_of_equal_confidences() -> None:
     right = np.arange(400) % 10 > 0
     good = pd.DataFrame({"id": range(400), "correct": right, "judge": 0.9, "group": "good"})
     bad = good.assign(correct=np.arange(400) % 2 > 0, group="bad")
@@ -284,7 +275,7 @@ def test_audit_compares_groups_of_equal_confidences_by_their_answers() -> None:
         assert (pair.p_corrected or 1) < 0.001, metric
 
 
-def test_audit_by_finds_where_confidences_are_off_worst_first() -> None:
+def test_audit_finds_where_confidences_are_off() -> None:
     table = frame(1500).assign(topic=["law", "maths", "art"] * 500)
     table["confidence"] = np.clip(table.logprob + table.topic.map({"law": 0.2, "maths": -0.2, "art": 0.0}), 0, 1)
     audit = bench.audit(table, confidences="confidence", by="topic")
@@ -299,7 +290,7 @@ def test_audit_by_finds_where_confidences_are_off_worst_first() -> None:
     assert [gap.off.word for gap in few.found.gaps if gap.value == "one"] == ["too few to tell"]
 
 
-def test_audit_limit_fails_above_the_lower_end_of_the_interval() -> None:
+def test_audit_limit_fails_above_the_lower_end() -> None:
     table = surer(frame())
     audit = bench.audit(table, confidences="verbal", fail_above="verbal=0.05")
     assert audit.failed

@@ -30,7 +30,7 @@ from bench.results.row import Tuning
 from bench.stats import Estimate, Interval
 from tests.fixtures.readable import artist, artists, check_readable, drawn, labels, note, words
 from tests.kit.world import question_records, result_row
-from tests.unit.report.test_variants import made as variants
+from tests.unit.report.test_method_analyses import compared as variants
 
 METHODS = tuple(name for name in built_in().named if name in {*registry.paper_methods(), "sequence-probability"})
 """Those of the committed comparison."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import combinations
 
 import matplotlib
@@ -15,7 +13,7 @@ from matplotlib.markers import MarkerStyle
 
 from bench import registry
 from bench.api import UserError
-from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RC, RECALIBRATED_FILLS, Style, built_in, read
+from bench.report.style import MARKERS, OTHER_COLOURS, OTHER_MARKERS, RECALIBRATED_FILLS, Style, built_in, read
 
 TELLABLE = 10.0
 """CIE76 difference in L*a*b* from which on two patches side by side are plainly different colours; 2.3 is just seen."""
@@ -94,20 +92,13 @@ def test_style_tells_built_in_methods_apart_without_colour():
 
 @pytest.mark.parametrize("colour", [*(style.colour for style in BUILT_IN.named.values()), *OTHER_COLOURS])
 @pytest.mark.parametrize("page", ["#ffffff", DARK_PAGE])
-def test_colours_stand_out_on_paper_and_on_a_dark_page(colour, page):
+def test_colours_stand_out_on_white_and_black(colour, page):
     assert contrast(colour, page) >= CONTRAST
 
 
-def test_style_of_a_plugin_is_the_same_in_every_process():
-    """Python's own hash differs between processes; results of two runs must look alike."""
+def test_style_of_a_plugin_is_that_everywhere():
+    """Python's own hash would give another one in each process."""
     assert BUILT_IN.of("somebody-elses") == SOMEBODY
-    code = "from bench.report.style import Styles; print(tuple(Styles().of('somebody-elses')))"
-    for seed in ("1", "2"):
-        told = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert told.stdout.strip() == str(tuple(SOMEBODY))
 
 
 @given(st.text(min_size=1))
@@ -166,7 +157,3 @@ def test_style_that_can_not_be_drawn_is_named(tmp_path, text, message):
     (tmp_path / "style.toml").write_text(text)
     with pytest.raises(UserError, match=message):
         read(tmp_path)
-
-
-def test_style_settings_are_those_of_matplotlib():
-    assert set(RC) <= set(matplotlib.rcParamsDefault)

@@ -72,7 +72,7 @@ def compiled(body: str, folder: Path) -> str:
     return (folder / "t.log").read_text(encoding="utf-8", errors="replace")
 
 
-def test_every_form_compiles_and_no_table_is_wider_than_a_line(tmp_path: Path) -> None:
+def test_latex_compiles_and_is_no_wider_than_lines(tmp_path: Path) -> None:
     grids = all_forms()
     log = compiled(formats.latex(grids), tmp_path)
     assert (tmp_path / "t.pdf").stat().st_size > 10_000
@@ -87,7 +87,7 @@ TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("
 @settings(max_examples=300)
 @given(TEXTS)
 @example("▸")
-def test_no_text_is_a_command_or_a_column_in_latex(text: str) -> None:
+def test_latex_has_no_command_or_column_from_text(text: str) -> None:
     (grid,) = [Grid(("t",), (Column("a"), Column("b")), (GridRow([Cell(text), Cell("x", notes=(text,))]),))]
     lines = formats.latex([grid]).splitlines()
     row = lines[lines.index(r"\midrule") + 1]

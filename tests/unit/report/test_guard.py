@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,8 @@ def plant(
     truth = np.random.default_rng([n, len(task)]).random(n)
     noise = np.random.default_rng([seed, *map(ord, method)]).random(n)
     values = skill * (1 - truth) + (1 - skill) * noise if confidence is None else confidence
-    fields = {
-        "model": MODEL,
-        "task": task,
-        "seed": seed,
-        "id": [f"{ids or task}/test/{i}" for i in range(n)],
-        **changes,
-    }
-    if score:
-        fields["score"] = values - 5
+    fields = {"model": MODEL, "task": task, "seed": seed, "id": [f"{ids or task}/test/{i}" for i in range(n)]}
+    fields |= changes | ({"score": values - 5} if score else {})
     write_result(folder, method, np.full(n, np.nan) if score else values, truth < right, subjects=2, **fields)
     return folder
 
@@ -68,9 +61,15 @@ def plant_texts(folder: Path, *texts: str) -> None:
         question_texts.write(task, 1, asked, folder)
 
 
-def both(folder: Path, **changes: Any) -> Path:
-    plant(folder, "ccps", skill=0.9, **TRAINED)
-    return plant(folder, "ccps", skill=0.9, task=OTHER, **{**TRAINED, **changes})
+BOTH: list[dict[str, Any]] = [{"skill": 0.9, **TRAINED}, {"skill": 0.9, "task": OTHER, **TRAINED}]
+SURE = {"skill": 0.95}
+SOME_SEEDS: list[dict[str, Any]] = [SURE, {"method": "pik", **SURE}, {"method": "pik", "skill": 0.0, "seed": 1}]
+
+
+def plant_all(folder: Path, results: Iterable[Mapping[str, Any]]) -> Path:
+    for each in results:
+        plant(folder, **{"method": "ccps", **each})
+    return folder
 
 
 def found(folder: Path, **options: Any) -> GuardedTable:
@@ -93,46 +92,28 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plant(folder, "it", **SKIPPED)
 
 
-def failed_seed(folder: Path) -> None:
-    plant(folder, "ccps", skill=0.95)
-    plant(folder, "ccps", seed=1, status="failed", reason="CUDA out of memory")
-    plant(folder, "pik", skill=0.95)
-
-
-def some_seeds(folder: Path) -> None:
-    plant(folder, "ccps", skill=0.95)
-    plant(folder, "pik", skill=0.95)
-    plant(folder, "pik", skill=0.0, seed=1)
-
-
-def one_text(folder: Path) -> None:
-    both(folder)
-    plant_texts(folder, "Who rang bell", "Who rang the other bell")
-
-
-def shifted(folder: Path) -> None:
-    plant(folder, "ptrue", skill=0.9, right=0.6)
-    plant(folder, "ptrue", skill=0.9, right=0.95, task=OTHER)
-
-
-def copies(folder: Path) -> None:
-    """In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
-    counted = count_duplicates([Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"])
-    counts = {f"{TASK}/test: {what}": n for what, n in counted.items()}
-    plant(folder, "ccps", counts=counts, n_undecided=7, limit=600)
-
-
-WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "too few answers for any method": (lambda folder: plant(folder, "ccps", n=60), {"risk": 0.05}),
-    "a failed seed": (failed_seed, {"risk": 0.1}),
-    "all answers right": (lambda folder: plant(folder, "ccps", right=1.1), {}),
-    "no answer right": (lambda folder: plant(folder, "ccps", right=-0.1), {}),
-    "a threshold with some seeds only": (some_seeds, {"risk": 0.1}),
-    "another task, of which only ids are known": (both, {"risk": 0.1, "calibrate_on": OTHER}),
-    "another task, of which texts are known": (one_text, {"risk": 0.1, "calibrate_on": OTHER}),
-    "a shift that breaks the risk": (shifted, {"risk": 0.1, "calibrate_on": OTHER}),
-    "copies, undecided answers, partial results": (copies, {"risk": 0.1}),
-}
+COPIES = count_duplicates([Question(key, "bells", "Who?", ("a", "b"), 0) for key in "abc"])
+"""In 1,500 draws in which each question stood there three times, guards broke 10 % in 14.5 % of them."""
+ONE_TEXT = "another task, of which texts are known"
+AT_10, ON_OTHER = {"risk": 0.1}, {"risk": 0.1, "calibrate_on": OTHER}
+WORLDS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "too few answers for any method": ([{"n": 60}], {"risk": 0.05}),
+    "a failed seed": (
+        [SURE, {"seed": 1, "status": "failed", "reason": "CUDA out of memory"}, {"method": "pik", **SURE}], AT_10,
+    ),
+    "all answers right": ([{"right": 1.1}], {}),
+    "no answer right": ([{"right": -0.1}], {}),
+    "a threshold with some seeds only": (SOME_SEEDS, AT_10),
+    "another task, of which only ids are known": (BOTH, ON_OTHER),
+    ONE_TEXT: (BOTH, ON_OTHER),
+    "a shift that breaks the risk": (
+        [{"method": "ptrue", "skill": 0.9, "right": 0.6},
+         {"method": "ptrue", "skill": 0.9, "right": 0.95, "task": OTHER}], ON_OTHER,
+    ),
+    "copies, undecided answers, partial results": (
+        [{"counts": {f"{TASK}/test: {what}": n for what, n in COPIES.items()}, "n_undecided": 7, "limit": 600}], AT_10,
+    ),
+}  # fmt: skip
 
 
 def words(table: GuardedTable) -> Iterator[str]:
@@ -147,8 +128,10 @@ def test_guard_tables_are_those_of_the_golden_file(planted: Path, tmp_path: Path
     cases = {"five methods": rendered(found(planted, risk=0.1), "md").splitlines()}
     cases["a method that orders nothing"] = [*words(found(planted, risk=0.1, methods=("ptrue",)))]
     cases["a method with a threshold"] = [*words(found(planted, risk=0.1, methods=("ccps",)))]
-    for i, (name, (write, options)) in enumerate(WORLDS.items()):
-        write(tmp_path / str(i))
+    for i, (name, (results, options)) in enumerate(WORLDS.items()):
+        plant_all(tmp_path / str(i), results)
+        if name == ONE_TEXT:
+            plant_texts(tmp_path / str(i), "Who rang bell", "Who rang the other bell")
         cases[name] = [*words(found(tmp_path / str(i), **options))]
     check_golden("guards.md.txt", as_cases(cases))
 
@@ -171,7 +154,7 @@ def test_guard_threshold_keeps_its_risk_on_other_questions(planted: Path) -> Non
     assert (score.threshold or 0) < 0
 
 
-def test_guard_level_for_all_is_rounded_up_and_never_1(tmp_path: Path) -> None:
+def test_guard_level_for_all_is_rounded_up(tmp_path: Path) -> None:
     for seed in (0, 1):
         plant(tmp_path, "ccps", skill=0.95, seed=seed)
     for level in (0.9, 0.9999999):
@@ -217,7 +200,7 @@ def test_guard_ignores_labels_of_other_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_guard_names_stay_whole_however_narrow(planted: Path, width: int) -> None:
+def test_guard_names_stay_whole_at_any_width(planted: Path, width: int) -> None:
     printed = rendered(found(planted, risk=0.1), width=width)
     for name in ("ccps", "self-consistency", "margin", "seed 1"):
         assert re.search(rf"^ *{name} ", printed, flags=re.MULTILINE), printed
@@ -238,7 +221,7 @@ def test_guard_data_have_a_record_for_each_seed(planted: Path) -> None:
         assert SKIPPED["reason"] in rendered(table, kind)
 
 
-def test_guard_leaves_out_tasks_without_results_and_says_so(tmp_path: Path) -> None:
+def test_guard_says_which_tasks_have_no_result(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.9)
     plant(tmp_path, "it", task="elsewhere", **SKIPPED)
     said: list[str] = []
@@ -249,7 +232,7 @@ def test_guard_leaves_out_tasks_without_results_and_says_so(tmp_path: Path) -> N
     ]
 
 
-def test_guards_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+def test_guards_of_one_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
     views = build_analysis(compute_guards(GuardRequest(tmp_path, risk=0.1), None)).views
@@ -269,38 +252,29 @@ def test_guards_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
         ({}, "3 of its 600 questions are also of atlas-oe"),
     ],
 )
-def test_guard_of_another_fit_or_the_same_questions_is_refused(
-    tmp_path: Path, changes: dict[str, Any], told: str
-) -> None:
-    both(tmp_path, **changes)
+def test_guard_of_another_fit_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    plant_all(tmp_path, [BOTH[0], BOTH[1] | changes])
     if not changes:
         plant_texts(tmp_path, "Who rang bell", "Who rang bell")
     with pytest.raises(UserError, match=told):
         found(tmp_path, calibrate_on=OTHER)
 
 
-def test_seeds_with_the_same_guard_share_a_line(tmp_path: Path) -> None:
+def test_guard_seeds_that_agree_share_a_line(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         plant(tmp_path, "ptrue", confidence=np.random.default_rng(7).random(600), seed=seed)
-        plant(tmp_path, "ccps", skill=0.95, seed=seed)
-    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
-    labels = [row.cells[0].text for row in grid.rows]
-    assert labels == ["ccps", "seed 0", "seed 1", "seed 2", "ptrue, seeds 0, 1, 2"]
+        plant(tmp_path, "pik", confidence=np.random.default_rng(seed).random(600), seed=seed)
+    for method, label in (("ptrue", "ptrue, seeds 0, 1, 2"), ("pik", "pik")):
+        (grid,) = build_analysis([found(tmp_path, risk=0.1, methods=(method,))]).views.grids
+        (row,) = grid.rows
+        name, threshold, kept, _, _, bound, _ = (cell.text for cell in row.cells)
+        assert (name, threshold, kept) == (label, "none", "0.0")
+        assert re.fullmatch(rf"[\d.]+{EN_DASH}[\d.]+", bound) or method == "ptrue"
+        assert "Whoever takes the one" not in " ".join(grid.legend)
 
 
-def test_what_no_seed_keeps_has_one_line_and_no_word_on_choosing_among_thresholds(tmp_path: Path) -> None:
-    for seed in (0, 1, 2):
-        plant(tmp_path, "ptrue", confidence=np.random.default_rng(seed).random(600), seed=seed)
-    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
-    (row,) = grid.rows
-    name, threshold, kept, _, _, bound, _ = (cell.text for cell in row.cells)
-    assert (name, threshold, kept) == ("ptrue", "none", "0.0")
-    assert re.fullmatch(rf"[\d.]+{EN_DASH}[\d.]+", bound)
-    assert "Whoever takes the one" not in " ".join(grid.legend)
-
-
-def test_seeds_that_keep_nothing_are_counted_and_lower_the_mean(tmp_path: Path) -> None:
-    some_seeds(tmp_path)
+def test_guard_counts_seeds_that_keep_nothing(tmp_path: Path) -> None:
+    plant_all(tmp_path, SOME_SEEDS)
     guards = found(tmp_path, risk=0.1, methods=("pik",))
     (grid,) = build_analysis([guards]).views.grids
     mean, first, second = ([cell.text for cell in row.cells[1:3]] for row in grid.rows)

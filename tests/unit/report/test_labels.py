@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from bench.api import FloatArray, UserError
-from bench.report.analysis import write
 from bench.report.label_budgets import build_analysis
 from bench.report.label_budgets.figure import small_multiples
 from bench.report.label_budgets.verdict import verdict
-from bench.report.label_budgets.views import AHEAD, crossing_range, read_counts
+from bench.report.label_budgets.views import crossing_range, read_counts
 from bench.report.tables.formats import render
 from bench.report.text import EN_DASH
 from bench.stats.label_budgets import (
@@ -116,9 +115,6 @@ def test_crossing_range_is_shown_on_both_sides(better_from: int | None, worse: t
 
 def test_label_data_have_every_point_and_the_verdict() -> None:
     curves = curves_of()
-    rows = build_analysis(curves, ()).views.grids[0].rows
-    marks = {row.cells[0].text: [cell.mark for cell in row.cells[1:]] for row in rows}
-    assert marks == {"pupil": ["", "", AHEAD], "flat": ["", "", ""]}
     assert len(list(csv.DictReader(io.StringIO(rendered(curves, "csv"))))) == 2 * 2 * 3 + 2 * 3
     (data,) = json.loads(rendered(curves, "json"))
     assert data["verdict"] == list(verdict(curves))
@@ -180,10 +176,8 @@ def test_label_figure_fills_the_points_that_are_ahead() -> None:
         assert drawn(figure, f"{metric}/pupil/curve")[:, 1] == pytest.approx(values)
     broken = small_multiples(curves_of("2 of 5 draws broken at the first size"))
     assert drawn(broken, "brier/pupil/not ahead")[:, 0] == pytest.approx([50])
-
-
-def test_label_figure_says_who_is_told_no_more() -> None:
-    assert "no more labels for them: pupil 30 at most." in note(small_multiples(curves_of("told 30 labels at most")))
+    told = note(small_multiples(curves_of("told 30 labels at most")))
+    assert "no more labels for them: pupil 30 at most." in told
 
 
 def test_label_figure_of_six_methods_is_readable() -> None:
@@ -193,10 +187,3 @@ def test_label_figure_of_six_methods_is_readable() -> None:
         told |= {(name, size): SeedConfidences(size, {s: sure(1.0, s, size) for s in SEEDS[:3]}) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, SEEDS[:3], names, (), ("flat",))
     check_readable(small_multiples(compute_label_curves(told, about, CORRECT, SUBJECTS)))
-
-
-def test_label_files_are_named_after_model_and_task(tmp_path: Path) -> None:
-    paths = write([build_analysis(curves_of(), ())], tmp_path / "a")
-    kinds = ("md", "csv", "json", "svg", "png")
-    assert [path.name for path in paths] == [f"tiny--labels--atlas.{kind}" for kind in kinds]
-    assert sorted(paths) == sorted((tmp_path / "a").iterdir())

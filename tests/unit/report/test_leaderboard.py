@@ -38,7 +38,7 @@ def cell(tmp_path: Path) -> Path:
     return tmp_path / "tiny/atlas-oe/ptrue--demo--s0.json"
 
 
-def test_what_the_check_refuses_is_no_leaderboard(cell: Path, tmp_path: Path) -> None:
+def test_leaderboard_has_nothing_that_the_check_refuses(cell: Path, tmp_path: Path) -> None:
     row = files.read(cell)
     digest = question_texts.digest(question_texts.read(tmp_path, "atlas-oe", 1).values())
     row = replace(row, questions_digest=digest, protocol=PRESETS[row.preset].digest())
@@ -68,7 +68,7 @@ def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_committed_results_may_stand_and_are_all_on_the_page() -> None:
+def test_leaderboard_has_all_committed_results() -> None:
     assert not {problem for verdict in check_results(RESULTS) for problem in verdict.problems}
     methods = {path.name.partition("--")[0] for path in COMMITTED}
     seeds = {path.stem.rpartition("--s")[2] for path in COMMITTED}

@@ -153,16 +153,15 @@ def test_multiverse_tables_are_those_of_the_golden_file(
     }))  # fmt: skip
 
 
-def test_claim_falls_with_a_significant_reversal() -> None:
-    held = PairOutcome(
-        "Brier", "a", "b", -0.1, 0.01, is_claim=True, n=100, holds=99, tested=100, significant=90, reversed=0
-    )
-    assert held.survives
-    assert not held.is_shown
-    assert not replace(held, reversed=1).survives
-    assert not replace(held, holds=94).survives
-    assert replace(held, holds=95, significant=95).is_shown
-    assert not replace(held, tested=0, significant=0).is_shown
+@pytest.mark.parametrize(
+    ("changes", "survives", "is_shown"),
+    [({}, True, False), ({"reversed": 1}, False, False), ({"holds": 94}, False, False),
+     ({"holds": 95, "significant": 95}, True, True), ({"tested": 0, "significant": 0}, True, False)],
+)  # fmt: skip
+def test_claim_falls_with_a_significant_reversal(changes: dict[str, int], survives: bool, is_shown: bool) -> None:
+    counts = {"n": 100, "holds": 99, "tested": 100, "significant": 90, "reversed": 0, **changes}
+    claim = PairOutcome("Brier", "a", "b", -0.1, 0.01, is_claim=True, **counts)
+    assert (claim.survives, claim.is_shown) == (survives, is_shown)
 
 
 def test_universe_values_are_those_of_the_result_files(folder: Path, multiverse: Multiverse) -> None:
@@ -184,11 +183,8 @@ def test_universe_of_the_table_says_what_it_says(tmp_path: Path) -> None:
     plant_each(tmp_path, *SPREAD)
     multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, tmp_path), None)  # as many draws as the table's
     for family in multiverse.families:
-        table = next(
-            u
-            for u in multiverse.of(family.name)
-            if u.metric == family.metric and u.choices["average"] == "over questions"
-        )
+        own = (u for u in multiverse.of(family.name) if u.metric == family.metric)
+        table = next(u for u in own if u.choices["average"] == "over questions")
         claims = {(c.first, c.second) for c in multiverse.claims(family.name)}
         assert claims == {pair for pair in table.wins or () if set(pair) <= set(multiverse.methods[family.name])}
     assert multiverse.claims("Brier")
@@ -312,8 +308,6 @@ def test_squad_text_is_that_of_its_script() -> None:
     assert squad_normalised("the\tend.") == "end"
 
 
-# --- other results ----------------------------------------------------------------------------------------------------
-
 Results = Sequence[tuple[str, FloatArray | int, dict[str, Any]]]
 """Method, confidence as of `plant`, and changes of each."""
 
@@ -394,18 +388,14 @@ def test_multiverse_without_a_table_is_refused(
         found(tmp_path, **request_)
 
 
-def test_multiverse_csv_and_json_say_the_same(multiverse: Multiverse) -> None:
+def test_multiverse_data_and_print_say_the_same(multiverse: Multiverse) -> None:
     views = build_analysis(multiverse).views
     records = list(csv.DictReader(io.StringIO(formats.render(views, "csv"))))
     data = json.loads(formats.render(views, "json"))
     for record, claim, one in zip(records, data["claims"], multiverse.contests, strict=True):
-        assert record["first"] == claim["first"] == one.first
-        assert int(record["holds"]) == claim["holds"] == one.holds
+        assert (record["first"], int(record["holds"])) == (claim["first"], claim["holds"]) == (one.first, one.holds)
         assert claim["survives"] == (one.survives if one.is_claim else None)
     assert len(data["universes"]) == len(multiverse.universes)
-
-
-def test_claims_of_some_methods_are_printed_alone(multiverse: Multiverse) -> None:
     told = " ".join(formats.render(join_tables([build_analysis(multiverse, ("fair",))]), "terminal", width=250).split())
     assert "fair beats poor" in told
     assert "good beats poor" not in told
@@ -423,21 +413,15 @@ def test_multiverse_figures_show_every_method_and_share(multiverse: Multiverse, 
     assert plot_claims(equal) is None
 
 
-def test_multiverse_files_are_written_or_refused(multiverse: Multiverse, tmp_path: Path) -> None:
-    written = write([build_analysis(multiverse)], tmp_path / "out")
-    assert {path.name for path in written} == {
-        *(f"{MODEL}--multiverse--{TASK}.{kind}" for kind in ("md", "csv", "json")),
-        *(f"{MODEL}--multiverse--{TASK}--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
-    }
+def test_multiverse_files_leave_tables_alone(presets: Path, multiverse: Multiverse, tmp_path: Path) -> None:
+    run = partial(bench, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
+    words = ("--results", presets, "--model", MODEL, "--task", TASK, "--preset", "demo", "--format", "json")
+    done = run("analyze", "multiverse", *words, "--out", presets / "analyses")
+    assert json.loads(done.stdout)["about"]["model"] == MODEL, done.stderr
+    assert {path.name.removeprefix(f"{MODEL}--multiverse--{TASK}") for path in (presets / "analyses").iterdir()} == {
+        ".md", ".csv", ".json", *(f"--{name}.{kind}" for name in ("places", "claims") for kind in ("svg", "png")),
+    }  # fmt: skip
+    assert run("table", "--results", presets, "--preset", "demo").returncode == 0
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't be written"):
         write([build_analysis(multiverse)], tmp_path / "file")
-
-
-def test_multiverse_command_leaves_tables_alone(presets: Path, tmp_path: Path) -> None:
-    run = partial(bench, env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
-    chosen = ("--model", MODEL, "--task", TASK, "--preset", "demo", "--format", "json")
-    done = run("analyze", "multiverse", "--results", presets, "--out", presets / "analyses", *chosen)
-    assert json.loads(done.stdout)["about"]["model"] == MODEL, done.stderr
-    assert (presets / "analyses" / f"{MODEL}--multiverse--{TASK}.md").is_file()
-    assert run("table", "--results", presets, "--preset", "demo").returncode == 0

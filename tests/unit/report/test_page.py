@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.api import UserError
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report import page
@@ -82,12 +81,35 @@ class World:
         return page.payload(tables, self.records_of, lambda task, version: self.texts)
 
 
-def comparison():
-    """Two methods, one of them with two seeds."""
+COMPARED = (("ccps", 1, {}), ("ccps", 2, {"seed": 1}), ("ptrue", 3, UNTRAINED))
+"""Method, noise of its confidences, and fields: two methods, one of them with two seeds."""
+SHOTS, STEPS = {"protocol.shots": 2}, {"ccps.steps": 10}
+WORLDS = {
+    "not ok": (
+        *COMPARED, ("lts", 0, {"status": "skipped", "reason": "no <validation> split"}),
+        ("ptrue", 0, {"seed": 1, "status": "failed", "reason": "loss is NaN"}), ("ptrue", 7, {"model": "other"}),
+    ),
+    "apart": (
+        *COMPARED, ("ccps+isotonic", 4, {}), ("ccps", 5, {"limit": 30}),
+        ("ccps", 6, {"protocol": "f" * 16, "deviations": SHOTS}), ("ccps", 8, {"config": STEPS, "deviations": STEPS}),
+    ),
+    "shared settings": [(method, len(method), {"config": {"dtype": "float16"}}) for method in ("ccps", "ptrue")],
+    "parts": (
+        *((name, 0, {"task": "lakes"}) for name in ("combined", "ptrue", "sequence-probability", "ccps", "ccps+platt",
+                                                    "combined+platt")),
+        ("combined", 0, {}),
+    ),
+    "ordered": (
+        *((method, seed, {}) for seed, method in enumerate(("ptrue", "lts", "pik", "ccps"))),
+        ("saplma-f", 0, {"status": "failed", "reason": "x"}), ("ct", 9, {"model": "other"}),
+    ),
+}  # fmt: skip
+
+
+def world_of(results=COMPARED):
     world = World()
-    world.add(records_like(seed=1))
-    world.add(records_like(seed=2), seed=1)
-    world.add(records_like(seed=3), "ptrue", **UNTRAINED)
+    for method, noise, fields in results:
+        world.add(records_like(fields.get("limit", 90), seed=noise), method, **fields)
     return world
 
 
@@ -110,19 +132,9 @@ def outline(built):
         for line in block["lines"]:
             method = built["methods"][line["method"]]
             runs = f"{len(line['seeds'])} of {line['runs']} seeds" if "runs" in line else ""
-            told = (
-                method["name"],
-                line["variant"],
-                method["group"],
-                built["parts"][method["part"]] if built["parts"] else "",
-                line["status"],
-                runs,
-                *notes_of(built, line),
-            )
-            yield "  - " + "; ".join(filter(None, told))
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
+            part = built["parts"][method["part"]] if built["parts"] else ""
+            told = (method["name"], line["variant"], method["group"], part, line["status"], runs)
+            yield "  - " + "; ".join(filter(None, (*told, *notes_of(built, line))))
 
 
 def mean_over_seeds(name, values):
@@ -133,7 +145,7 @@ def mean_over_seeds(name, values):
 
 
 def test_page_numbers_are_means_and_spreads_over_seeds():
-    world = comparison()
+    world = world_of()
     world.rows[1] = replace(world.rows[1], timings={"fit": 4.75}, forward_tokens_alone=1600)
     built = world.page()
     block, line, free = built["blocks"][0], line_named(built, "ccps"), line_named(built, "ptrue")
@@ -156,42 +168,16 @@ def test_page_numbers_are_means_and_spreads_over_seeds():
     assert (line["tokens"], line["seconds"]) == (1550, 3.75)
     assert (free["labels"], free["trained_on"], free["parameters"]) == ([0, 0, 0], None, 0)
     assert free["between"] == [None] * len(NAMES)
-
-
-# --- marks and footnotes ----------------------------------------------------------------------------------------------
-
-
-def test_page_best_is_what_no_other_beats_as_shown():
-    world = World()
-    for method, auroc, brier in (("a", 0.80041, 0.2), ("b", 0.79962, 0.3), ("c", 0.7, 0.1)):
-        row = world.add(records_like(seed=ord(method)), method)
-        changed = {"auroc": MetricSummary(auroc, 0.1, auroc, 0), "brier": MetricSummary(brier, 0.1, brier, 0)}
-        world.rows[-1] = replace(row, metrics={**row.metrics, **changed})
-    built = world.page()
-    best = {name: [line_named(built, m)["best"][NAMES.index(name)] for m in "abc"] for name in NAMES}
-    assert best["auroc"] == ["not tested", "not tested", None]  # both are 80.0
-    assert best["brier"] == [None, None, "not tested"]
-    for name in ("ece_floor", "smece", "ece_ref", "ece", "ece_debiased"):
-        assert best[name] == [None] * 3  # a yardstick is neither good nor bad; raw calibration errors are not compared
-    assert any(best["rmsce"])
-    alone = World()
-    alone.add()
-    alone.add(method="ptrue", status="failed", reason="out of memory")
-    assert not any(line_named(alone.page(), "ccps")["best"])
-
-
-def test_page_leaves_out_subjects_of_one_class():
-    records, world = records_like(), World()
-    moss = np.array([s == "subject 1" for s in records.subject])
-    world.add(replace(records, correct=records.correct | moss))
-    built = world.page(average="subjects")
-    line, i = line_named(built, "ccps"), NAMES.index("auroc")
-    assert "AUROC leaves out 1 of 3 subjects, where it is undefined" in notes_of(built, line)
-    assert (line["subjects"][i][1], line["text"][i] is None) == (None, False)
-    assert line_named(world.page(), "ccps")["remarks"][i] == []  # that of all questions leaves none out
+    assert [own["best"][NAMES.index("brier")] for own in (line, free)] == ["not tested", None]
 
 
 def test_page_dash_has_its_footnote():
+    records, world, i = records_like(), World(), NAMES.index("auroc")
+    moss = np.array([s == "subject 1" for s in records.subject])
+    world.add(replace(records, correct=records.correct | moss))
+    line = line_named(world.page(average="subjects"), "ccps")
+    assert (line["subjects"][i][1], line["text"][i] is None, len(line["remarks"][i])) == (None, False, 1)
+    assert line_named(world.page(), "ccps")["remarks"][i] == []  # that of all questions leaves none out
     world = World()
     row = world.add()
     metrics = {**row.metrics, "auroc": MetricSummary(None, None, None, 3)}
@@ -202,7 +188,7 @@ def test_page_dash_has_its_footnote():
         assert {f"undefined{where}: too few answers, or all of them right or all wrong", "NLL was not computed"} == set(
             notes_of(built, line)
         )
-        assert line["text"][NAMES.index("auroc")] is None
+        assert line["text"][i] is None
 
 
 def standing_of(low, high, name="auroc", **changes):
@@ -213,7 +199,7 @@ def standing_of(low, high, name="auroc", **changes):
 
 
 def test_page_standings_stand_beside_the_means():
-    world = comparison()
+    world = world_of()
     ccps, ptrue = Key("ccps", ""), Key("ptrue", "")
     told = Standings(0.95, {ccps: standing_of(0.0212, 0.799, "rmsce")}, (), {ptrue: "why"})
     asked_for = []
@@ -231,79 +217,24 @@ def test_page_standings_stand_beside_the_means():
     assert "ci" not in line_named(world.page(), "ccps")
 
 
-# --- blocks -----------------------------------------------------------------------------------------------------------
-
-
-def not_ok():
-    world = comparison()
-    world.add(method="lts", status="skipped", reason="no <validation> split")
-    world.add(method="ptrue", seed=1, status="failed", reason="loss is NaN")
-    world.add(records_like(seed=7), "ptrue", model="other")
-    return world
-
-
-def apart():
-    """What can't be compared, and a line with settings of its own."""
-    world = comparison()
-    world.add(records_like(seed=4), "ccps+isotonic")
-    world.add(records_like(30, seed=5), limit=30)
-    world.add(records_like(seed=6), protocol="f" * 16, deviations={"protocol.shots": 2})
-    world.add(records_like(seed=8), config={"ccps.steps": 10}, deviations={"ccps.steps": 10})
-    return world
-
-
-def shared_settings():
-    world = World()
-    for method in ("ccps", "ptrue"):
-        world.add(records_like(seed=len(method)), method, config={"dtype": "float16"})
-    return world
-
-
-def parts():
-    """Groups of methods, also where one was not run."""
-    world = World()
-    for name in ("combined", "ptrue", "sequence-probability", "ccps", "ccps+platt", "combined+platt"):
-        world.add(method=name, task="lakes")
-    world.add(method="combined")
-    return world
-
-
-def ordered():
-    world = World()
-    for seed, method in enumerate(("ptrue", "lts", "pik", "ccps")):
-        world.add(records_like(seed=seed), method)
-    world.add(method="saplma-f", status="failed", reason="x")
-    world.add(records_like(seed=9), "ct", model="other")
-    return world
-
-
-WORLDS = {"not ok": not_ok, "apart": apart, "shared settings": shared_settings, "parts": parts, "ordered": ordered}
-
-
 def test_page_blocks_are_those_of_the_golden_file():
     """Only what may be compared stands in one block; lines go by their part and the Brier score, missing ones last."""
-    keys, world = [Key("ccps", ""), Key("ptrue", "")], comparison()
+    keys, world = [Key("ccps", ""), Key("ptrue", "")], world_of()
     labels = Standings(0.95, {key: standing_of(0.1, 0.2, labels=k) for k, key in enumerate(keys)}, (), {})
-    cases = {name: outline(world().page()) for name, world in WORLDS.items()}
+    cases = {name: outline(world_of(results).page()) for name, results in WORLDS.items()}
     cases["other labels"] = outline(world.page(standings_of=lambda _: labels))
     check_golden("page_blocks.txt", as_cases(cases))
 
 
-def test_page_lines_are_in_the_order_of_the_brier_score():
-    lines = ordered().page()["blocks"][1]["lines"]
-    means = [line["mean"][NAMES.index("brier")] for line in lines if line["status"] == "ok"]
-    assert means == sorted(means)
-
-
-def test_page_is_the_same_for_any_order_of_files():
-    world = not_ok()
+def test_page_is_that_of_any_order():
+    world = world_of(WORLDS["not ok"])
     first = world.page()
-    random.Random(4).shuffle(world.rows)
+    world.rows.reverse()
     assert world.page() == first
 
 
 def test_page_explains_groups_metrics_and_colours():
-    built, grouped = comparison().page(), parts().page()
+    built, grouped = world_of().page(), world_of(WORLDS["parts"]).page()
     assert built["methods"] == [
         {"name": name, "colour": built_in().of(name).colour, "group": "paper", "part": 0, "needs": needs}
         for name, needs in {"ptrue": ("logits",), "ccps": ("states",)}.items()
@@ -319,8 +250,8 @@ def test_page_explains_groups_metrics_and_colours():
     assert html(grouped).count('class="part"') == 3
 
 
-def test_page_provenance_is_said_once_with_its_number_of_results():
-    world = comparison()
+def test_page_provenance_is_said_once_and_counted():
+    world = world_of()
     for i, dirty in enumerate((True, False, False)):
         told = {"code": {"git_sha": "a" * 40, "dirty": dirty, "reason": None}, "packages": {"numpy": "2.4"}}
         world.rows[i] = replace(world.rows[i], provenance=told)
@@ -332,24 +263,6 @@ def test_page_provenance_is_said_once_with_its_number_of_results():
     assert built["count"] == {"results": 3, "ok": 3, "dirty": 1}
     world.rows[0] = replace(world.rows[0], provenance={"code": None, "revisions": []})
     assert world.page()["count"]["dirty"] == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda world: world.rows.clear(), "no results"),
-        (lambda world: world.add(method="pik", preset="fixed"), "presets demo, fixed"),
-        (lambda world: world.rows.append(replace(world.rows[0], task_version=1)), "two results of ccps have one seed"),
-    ],
-)
-def test_page_of_unlike_results_is_refused(change, said):
-    world = comparison()
-    change(world)
-    with pytest.raises(UserError, match=said):
-        world.page()
-
-
-# --- the large page: verdicts and orders ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -378,7 +291,7 @@ def test_page_verdicts_are_those_of_the_golden_file(tables):
     }))  # fmt: skip
 
 
-def test_page_orders_and_leaders_of_headlines_are_those_of_tables(tables):
+def test_page_orders_and_leaders_are_those_of_tables(tables):
     some = tables[::7]
     built = page.payload(some, large.records_of, lambda task, version: {})
     names = [method["name"] for method in built["methods"]]
@@ -393,9 +306,6 @@ def test_page_orders_and_leaders_of_headlines_are_those_of_tables(tables):
         assert block["headlines"]["brier"]["order"] == list(range(len(methods)))
 
 
-# --- questions --------------------------------------------------------------------------------------------------------
-
-
 def shown_questions(*records, **changes):
     """What the page has of the questions of a world with these records, and the world's page."""
     world = World()
@@ -404,7 +314,7 @@ def shown_questions(*records, **changes):
     return world.page()["blocks"][0]["questions"]
 
 
-def test_page_questions_are_worst_mistakes_worst_hits_and_random():
+def test_page_questions_are_extreme_ones_and_random():
     runs = [records_like(400, seed=k) for k in range(3)]
     found, first = shown_questions(*runs), runs[0]
     mean = {key: statistics.fmean(float(run.confidence[i]) for run in runs) for i, key in enumerate(first.id)}
@@ -420,7 +330,7 @@ def test_page_questions_are_worst_mistakes_worst_hits_and_random():
         assert column == [round(10_000 * by_id[key]) for key in found["id"]]
 
 
-def test_page_random_questions_are_the_same_for_all_models():
+def test_page_random_questions_are_alike_for_models():
     world = World()
     for k in (1, 2):
         world.add(records_like(300, seed=k, answers_seed=k), model=f"model {k}")
@@ -438,10 +348,8 @@ def test_page_names_preset_and_model_where_they_differ():
     two = world.page()
     assert (one["preset"], two["preset"]) == ("demo", "")
     assert [[fact for fact in block["facts"] if "preset" in fact] for block in one["blocks"]] == [[]]
-    assert sorted(fact for block in two["blocks"] for fact in block["facts"] if "preset" in fact) == [
-        "The preset is demo.",
-        "The preset is fixed.",
-    ]
+    said = sorted(fact for block in two["blocks"] for fact in block["facts"] if "preset" in fact)
+    assert said == ["The preset is demo.", "The preset is fixed."]
     assert [row["texts"][0] for row in one["verdict"]["rows"]] == ["rivers"]
     assert sorted(row["texts"][0] for row in two["verdict"]["rows"]) == ["lakes (model 2)", "rivers (model 1)"]
 
@@ -505,7 +413,7 @@ def test_page_texts_stand_once_with_their_options_apart():
 
 
 def test_page_without_texts_says_so():
-    built = comparison().page()
+    built = world_of().page()
     block = built["blocks"][0]
     assert (block["textless"], set(block["questions"]["asked"]), built["asked"]) == (True, {-1}, [])
 
@@ -537,9 +445,6 @@ def test_trimmed_text_keeps_both_ends(text, limit):
     else:
         assert shown.startswith(text[: limit // 2])
         assert shown.endswith(text[-(limit // 2) :])
-
-
-# --- size -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

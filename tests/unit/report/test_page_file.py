@@ -62,7 +62,7 @@ class Parsed(HTMLParser):
 @given(JSON)
 @example([*HOSTILE])
 @example("\ud800 alone")
-def test_page_data_are_as_they_were_and_end_no_element(value):
+def test_page_data_come_back_and_end_nothing(value):
     text = embedded(value)
     assert json.loads(text) == value
     assert not re.search("[<>&\u2028\u2029]", text)
@@ -95,7 +95,7 @@ def test_hostile_text_adds_no_element_to_the_page(text):
     assert json.loads(hostile.content["script", "application/json"])["texts"] == [text]
 
 
-def test_page_policy_allows_its_style_and_script_alone():
+def test_page_policy_allows_its_own_script_alone():
     parsed = Parsed(html(payload(texts=[*HOSTILE])))
     (content,) = (a["content"] for tag, a in parsed.tags if a.get("http-equiv") == "Content-Security-Policy")
     rules = dict(rule.split(" ", 1) for rule in content.split("; "))
@@ -171,7 +171,7 @@ def written(tmp_path):
     return page.write(tmp_path / "page.html", payload(a=1))
 
 
-def test_only_the_page_is_served_on_loopback(written):
+def test_page_alone_is_served_on_loopback(written):
     with serving(written) as address:
         assert address[0] == "127.0.0.1"
         status, body, headers = ask(address)

@@ -73,10 +73,7 @@ def between(told, metric, first, second):
     return texts[:3], pairs.VERDICTS[texts[3] if first < second else TURNED.get(texts[3], texts[3])]
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def test_each_pair_is_the_one_that_the_comparison_table_prints(built, folder, cache):
+def test_pairs_are_those_of_the_comparison_table(built, folder, cache):
     """Through `bench table --compare`, which computes and formats on another path."""
     block = built["blocks"][0]
     names = names_in(built, block)
@@ -121,10 +118,7 @@ def test_wins_and_losses_make_the_ranks(built):
             assert metric not in lines[names.index(compared.CUT_SHORT)]["rank"]
 
 
-# --- planted cases ----------------------------------------------------------------------------------------------------
-
-
-def test_lines_of_scores_alone_and_skipped_ones_are_in_no_pair(built):
+def test_pairs_leave_out_scores_and_skipped_lines(built):
     block = built["blocks"][0]
     names = names_in(built, block)
     assert set(names) == {*compared.SKILLS, compared.RECALIBRATED, "pik+isotonic"}
@@ -135,7 +129,7 @@ def test_lines_of_scores_alone_and_skipped_ones_are_in_no_pair(built):
     assert all(compared.SCORES not in {lines[a], lines[b]} for a, b, *_ in block["questions"]["disagreements"])
 
 
-def test_the_best_of_each_recalibration_is_its_first_leader(built):
+def test_best_of_each_recalibration_is_its_first_leader(built):
     block = built["blocks"][0]
     names = names_in(built, block)
     best = {kind: names[place] for kind, place in block["pairs"]["best"].items()}
@@ -147,23 +141,17 @@ def test_the_best_of_each_recalibration_is_its_first_leader(built):
     assert mean[compared.CUT_SHORT] < mean[best[""]]  # which has no rank and is never the best
 
 
-@pytest.mark.parametrize("methods", [("ccps",), ("ccps", "ptrue")])
-def test_one_method_has_no_pair_and_two_have_one(tmp_path, methods):
-    for method in methods:
-        compared.cell(tmp_path, method, "alpha", "atlas-choice")
-    found = tables_of(Selection(tmp_path), None)
-    told = payload_of(found, tmp_path)["blocks"][0]
-    text = html(payload_of(found, tmp_path))
-    if len(methods) == 1:
-        assert told["pairs"] is None
-        assert told["questions"]["disagreements"] == []
-        assert "No two methods were tested against each other here." in text
-    else:
-        assert told["pairs"]["columns"] == [0, 1]
-        assert [len(told["pairs"]["metrics"][name]) for name in TESTED] == [1] * len(TESTED)
+def test_pairs_of_one_method_are_none(tmp_path):
+    compared.cell(tmp_path, "ccps", "alpha", "atlas-choice")
+    told = payload_of(tables_of(Selection(tmp_path), None), tmp_path)
+    assert (told["blocks"][0]["pairs"], told["blocks"][0]["questions"]["disagreements"]) == (None, [])
+    assert "No two methods were tested against each other here." in html(told)
+    compared.cell(tmp_path, "ptrue", "alpha", "atlas-choice")
+    found = payload_of(tables_of(Selection(tmp_path), None), tmp_path)["blocks"][0]["pairs"]
+    assert (found["columns"], {len(pairs) for pairs in found["metrics"].values()}) == ([0, 1], {1})
 
 
-def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tables, built):
+def test_pairs_without_hidden_lines_keep_their_correction(tables, built):
     (keys,) = [[line.key for line in t.lines if line.key.method != "ptrue"] for t in tables[:1]]
     fewer = pairs.pair_data(tables[0].with_lines(keys))
     names = [line.key.method for line in tables[0].with_lines(keys).ordered_lines]
@@ -177,7 +165,7 @@ def test_a_line_that_is_not_shown_is_in_no_pair_but_counts_in_the_correction(tab
 
 
 @pytest.mark.parametrize("odd", ["ccps", "ptrue"])
-def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd):
+def test_lines_on_other_labels_share_no_questions(tmp_path, odd):
     """Questions and labels are those of most lines, also where the line that is placed first, `ptrue`, has others."""
     rows = {name: compared.cell(tmp_path, name, "alpha", "atlas-choice") for name in ("ccps", "litcab", "ptrue")}
     own = compared.records(odd, "alpha", "atlas-choice", 0)
@@ -193,10 +181,7 @@ def test_lines_on_other_labels_are_untested_and_share_no_questions(tmp_path, odd
     assert len(found["relabelled"]) == 1
 
 
-# --- disagreements ----------------------------------------------------------------------------------------------------
-
-
-def test_disagreements_are_the_largest_differences_over_all_questions(built):
+def test_disagreements_are_the_largest_differences(built):
     for (model, task), block in zip(compared.TABLES, built["blocks"], strict=True):
         lines = {line["column"]: built["methods"][line["method"]]["name"] for line in block["lines"]}
         columns = block["pairs"]["columns"]
@@ -219,14 +204,14 @@ def seeds_of(method):
     return (0, 1) if method == "ccps" else (0,)
 
 
-def test_ties_come_in_order_and_unknown_confidences_nowhere():
+def test_disagreements_are_ordered_and_of_known_confidences():
     confidence = np.array([[0.9, 0.9, np.nan, 0.1, 0.5], [0.1, 0.1, 0.0, 0.9, 0.5]])
     ((_, _, above, below),) = largest_disagreements(confidence, [(0, 1)], 1)
     assert (above.tolist(), below.tolist()) == ([0], [3])
     assert largest_disagreements(np.array([[np.nan], [0.3]]), [(0, 1)], 10) == []
 
 
-def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables, monkeypatch):
+def test_page_of_many_tables_keeps_the_best_pairs(tables, monkeypatch):
     small, large = disagreements.fit_depth(tables), disagreements.fit_depth(list(tables) * 40)
     assert small == Depth(10, all_pairs=True)
     assert not large.all_pairs
@@ -238,14 +223,14 @@ def test_a_large_page_keeps_the_pairs_with_the_best_alone(tables, monkeypatch):
     assert disagreements.fit_depth(tables) == Depth(5, all_pairs=False)
 
 
-def test_the_questions_added_are_in_no_group(built):
+def test_questions_of_disagreements_are_in_no_group(built):
     told = built["blocks"][0]["questions"]
     grouped = {row for rows in told["groups"].values() for row in rows}
     assert grouped < set(range(len(told["id"])))
     assert {name: len(rows) for name, rows in told["groups"].items()} == dict.fromkeys(told["groups"], 50)
 
 
-def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
+def test_texts_of_disagreements_give_way_first(monkeypatch):
     texts = QuestionTexts()
     written = "w" * 300 + "\n\n  (a): tin\n  (b): bronze"
     asked = [QuestionText(f"q{i}", "", written, ("tin", "bronze"), "a") for i in range(40)]
@@ -260,10 +245,7 @@ def test_texts_of_disagreements_give_way_before_those_of_groups(monkeypatch):
     assert [options for _, options, _ in shown] == [["tin", "bronze"]] * 10 + [[]] * 29 + [["tin", "bronze"]]
 
 
-# --- without the script -----------------------------------------------------------------------------------------------
-
-
-def test_the_static_table_has_the_differences_to_the_best(tables, built):
+def test_static_table_has_the_differences_to_the_best(tables, built):
     rows = [
         [unescape(re.sub("<[^>]*>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)]
         for row in re.findall("<tr.*?</tr>", "".join(built["differences"]))

@@ -1,7 +1,4 @@
-"""Tables from result rows: what stands in them, what is refused, and how each format looks (golden files).
-
-`UPDATE_GOLDEN=1 pytest tests/unit/report` rewrites the golden files; read the diff.
-"""
+"""Tables from result rows: what stands in them, what is refused, and how each format looks (golden files)."""
 
 from __future__ import annotations
 
@@ -69,17 +66,14 @@ def hostile() -> list[ResultRow]:
     return [scored(name, status="failed", reason=f"because {name}", model="<b>[bold]|&_%") for name in HOSTILE]
 
 
-# --- golden files -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_comparison_looks_as_in_the_golden_file(kind: str) -> None:
+def test_tables_are_those_of_the_golden_files(kind: str) -> None:
     tables = build([*comparison(), *several_seeds()], standings_of=Tests())
     check_golden(f"table_comparison.{kind}.txt", render(tables, kind, width=80))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hostile_names_look_as_in_the_golden_file(kind: str) -> None:
+def test_hostile_names_are_those_of_the_golden_files(kind: str) -> None:
     check_golden(f"table_hostile.{kind}.txt", render(build(hostile()), kind, width=80))
 
 
@@ -200,7 +194,7 @@ def views_of(rows: list[ResultRow], options: dict[str, Any]) -> TableViews:
     return table_views(mark_plugins(tables, options["built_in"]) if "built_in" in options else tables, **shown)
 
 
-def test_worlds_look_as_in_the_golden_file() -> None:
+def test_table_words_are_those_of_the_golden_file() -> None:
     """All but verdicts; of the legends each sentence once, with the worlds that have it."""
     texts, legends = [], dict[str, list[str]]()
     for name, rows, options in worlds():
@@ -218,14 +212,6 @@ def test_worlds_look_as_in_the_golden_file() -> None:
     check_golden("table_worlds.md.txt", "\n".join([*texts, "## legends\n", *said]))
 
 
-def test_order_of_the_rows_does_not_matter() -> None:
-    rows = [*comparison(), *several_seeds()]
-    assert render(build(rows[::-1]), "json") == render(build(rows), "json")
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 def best_of(table: Table) -> dict[str, dict[str, str | None]]:
     return {line.method: {name: line.estimate(name).best for name in line.estimates} for line in table.lines}
 
@@ -239,14 +225,16 @@ def test_raw_calibration_errors_are_never_best(standings: Tests | None) -> None:
     assert not any(marks[name] for marks in best_of(table).values() for name in raw)
 
 
-def test_equal_means_are_best_together_and_one_below_0_counts_as_0() -> None:
-    (table,) = build([scored("ptrue", rmsce=-0.01), scored(rmsce=-0.03), scored("lts", brier=0.2)])
-    found = best_of(table)
-    assert [found[name]["brier"] for name in ("ptrue", "ccps", "lts")] == ["not tested", "not tested", None]
-    assert [found[name]["rmsce"] for name in ("ptrue", "ccps", "lts")] == ["not tested", "not tested", None]
+def test_best_means_are_those_as_shown() -> None:
+    """Both AUROCs are 80.0, and an RMSCE below 0 counts as 0."""
+    rows = [scored("ptrue", rmsce=-0.01, auroc=0.80041), scored(rmsce=-0.03, auroc=0.79962)]
+    found = best_of(build([*rows, scored("lts", brier=0.2, auroc=0.7)])[0])
+    for metric in ("brier", "rmsce", "auroc"):
+        assert [found[name][metric] for name in ("ptrue", "ccps", "lts")] == ["not tested", "not tested", None]
+    assert not any(of["ece_floor"] for of in found.values())  # a yardstick is neither good nor bad
 
 
-def test_data_have_all_digits_what_training_was_like_and_no_error_below_0() -> None:
+def test_data_have_all_digits_and_what_training_took() -> None:
     stage = replace(CUT_SHORT.stages[0], cut_short=False)
     two = Training((replace(stage, name="contrastive"), replace(stage, name="head", kept=7)), 0.31, 0.52, 0.64)
     rows = [scored(seed=seed, rmsce=error, brier=1 / 3) for seed, error in enumerate((-0.03, 0.05))]
@@ -267,7 +255,7 @@ def test_data_have_all_digits_what_training_was_like_and_no_error_below_0() -> N
 
 
 @pytest.mark.parametrize("n", [8, 9])
-def test_long_table_names_each_method_once_a_grid(n: int) -> None:
+def test_tables_of_nine_methods_have_fewer_rows(n: int) -> None:
     """Rows of intervals and deviations, and metrics without room, are left to other formats, which is said."""
     names = [f"method-{i}" for i in range(n)]
     means = dict.fromkeys(METRICS, 0.1) | {"brier": 0.2}
@@ -277,12 +265,12 @@ def test_long_table_names_each_method_once_a_grid(n: int) -> None:
     )
     views = table_views(tables, stats=True)
     drawn = formats.render(views, "terminal", width=80)
-    assert (drawn.count("these subjects") > 0, drawn.count("std between seeds") > 0) == (n == 8,) * 2
+    assert ("these subjects" in drawn, "std between seeds" in drawn) == (n == 8,) * 2
     assert ("choose up to 8 methods with --method, or --format md, csv or json" in " ".join(drawn.split())) is (n == 9)
+    assert "no room for: " in drawn
     if n == 9:
         rows = [len(re.findall(rf"^{name}[¹ ] ", drawn, re.MULTILINE)) for name in names]
         assert rows == [3] * 9  # main, calibration, losses
-        assert "no room for: " in drawn
     assert formats.render(views, "md").count("std between seeds") == 3 * n
     assert drawn.count("As it is.") == 1
 
@@ -296,7 +284,7 @@ def test_footnotes_of_dropped_columns_are_left_out() -> None:
     assert ("¹ of the method" in narrow, "of the group" in narrow) == (True, False)
 
 
-def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
+def test_footnotes_are_one_where_decimals_differ() -> None:
     def told(*losses: str) -> dict[str, Any]:
         return {"notes": tuple(f"worse than a constant ({loss}) after 1.0 epochs" for loss in losses)}
 
@@ -312,48 +300,38 @@ def test_footnotes_that_differ_in_a_decimal_are_one() -> None:
     assert sorted(grid.numbers(row.cells[0]) for row in grid.rows) == ["1", "1,2", "3,4"]
 
 
-FEW = {
-    (100, 0.8): "",
-    (100, 0.2): "",
-    (99, 0.5): "99 questions instead of 100",
-    (100, 0.81): "19 wrong answers instead of 20",
-    (100, 0.19): "19 right answers instead of 20",
-    (80, 0.2): "80 questions instead of 100, 16 right answers instead of 20",
-}
-
-
-@pytest.mark.parametrize(("n", "accuracy"), FEW)
-def test_a_table_that_rests_on_few_answers_says_so_in_every_format(n: int, accuracy: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "accuracy", "field", "said"),
+    [
+        (100, 0.8, "too_few", ""),
+        (100, 0.2, "too_few", ""),
+        (99, 0.5, "too_few", "Too few to choose by: 99 questions instead of 100."),
+        (100, 0.81, "too_few", "Too few to choose by: 19 wrong answers instead of 20."),
+        (100, 0.19, "too_few", "Too few to choose by: 19 right answers instead of 20."),
+        (100, 1.0, "unjudgeable", "All 100 answers are right, so no method can be judged: take harder questions."),
+    ],
+)
+def test_few_answers_are_said_in_every_format(n: int, accuracy: float, field: str, said: str) -> None:
     tables = build([scored(n=n, llm_accuracy=accuracy), scored("ptrue", n=n, llm_accuracy=accuracy)])
-    few = FEW[n, accuracy]
-    said = f"Too few to choose by: {few}." if few else ""
-    assert tables[0].too_few == json.loads(render(tables, "json"))[0]["too_few"] == said
-    assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))["too_few"] == said
+    assert getattr(tables[0], field) == json.loads(render(tables, "json"))[0][field] == said
+    assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))[field] == said
     for kind in KINDS:
         text = " ".join(render(tables, kind, width=80).split())
-        assert ("Too few" in text, said in text) == (bool(few), True)
+        assert said in text
+        assert said or "Too few" not in text
 
 
-def test_a_table_whose_answers_judge_nothing_says_so_first() -> None:
-    tables = build([scored(n=100, llm_accuracy=1.0), scored("ptrue", n=100, llm_accuracy=1.0)])
-    said = "All 100 answers are right, so no method can be judged: take harder questions."
-    assert tables[0].unjudgeable == json.loads(render(tables, "json"))[0]["unjudgeable"] == said
-    assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))["unjudgeable"] == said
-    assert all(said in " ".join(render(tables, kind, width=80).split()) for kind in KINDS)
-
-
-def test_the_fewest_answers_of_a_table_are_said_and_what_is_unknown_is_passed_over() -> None:
+def test_few_answers_are_the_fewest_known() -> None:
     """Another judge finds more answers wrong; a run that failed knows of no answers."""
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
     rows = [scored(), scored("ptrue", llm_accuracy=0.99), scored("ct", n=99), unknown]
-    assert (
-        build(rows)[0].too_few == "Too few to choose by: 99 questions instead of 100, 12 wrong answers instead of 20."
-    )
+    said = "Too few to choose by: 99 questions instead of 100, 12 wrong answers instead of 20."
+    assert build(rows)[0].too_few == said
     assert build([scored(), unknown])[0].too_few == build([unknown])[0].too_few == ""
 
 
 @pytest.mark.parametrize("models", [False, True])
-def test_recalibrations_begin_blocks_and_groups_do_not(models: bool) -> None:
+def test_blocks_begin_with_recalibrations_and_no_group(models: bool) -> None:
     tables = build(grouped())
     (grid,) = table_views(tables, models=models).grids
     begin = [row.cells[0].text for row in grid.rows if row.begins_block]
@@ -365,9 +343,6 @@ def test_recalibrations_begin_blocks_and_groups_do_not(models: bool) -> None:
     for name in begin:
         assert tex[next(i for i, line in enumerate(tex) if line.startswith(f"{name} ")) - 1] == r"\midrule"
         assert set(drawn[next(i for i, line in enumerate(drawn) if line.startswith(f"{name} ")) - 1]) <= set(" ─")
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -383,22 +358,17 @@ def test_recalibrations_begin_blocks_and_groups_do_not(models: bool) -> None:
         ([scored(), scored()], {}, "two results of ccps have one seed"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_in_one_table_is_named(
-    rows: list[ResultRow], options: dict[str, str], complaint: str
-) -> None:
+def test_rows_of_different_tables_are_refused(rows: list[ResultRow], options: dict[str, str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         build(rows, preset=options.get("preset"))
 
 
-def test_an_unknown_format_names_the_known_ones() -> None:
+def test_format_that_is_unknown_names_the_others() -> None:
     with pytest.raises(UserError, match="unknown table format 'html'; expected one of terminal, md, csv, tex, json"):
         render(build([scored()]), "html")
 
 
-# --- hostile text -----------------------------------------------------------------------------------------------------
-
-
-def test_a_real_terminal_gets_bold_and_no_sequence_from_outside() -> None:
+def test_terminal_gets_bold_and_no_sequence_from_outside() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, color_system="truecolor", width=100)
     hostile_row = scored("x\x1b[31m", status="failed", reason="\x1b]0;title\x07")
@@ -409,7 +379,7 @@ def test_a_real_terminal_gets_bold_and_no_sequence_from_outside() -> None:
 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from("\x1b\u202e\u2028\r\n\t a"))))
-def test_plain_text_is_one_printable_line_of_bounded_length(text: str) -> None:
+def test_plain_text_is_one_short_printable_line(text: str) -> None:
     shown = plain(text)
     assert len(shown) <= REASON_LENGTH
     assert shown == plain(shown)
@@ -419,7 +389,7 @@ def test_plain_text_is_one_printable_line_of_bounded_length(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_reason_is_rendered_in_every_format(reason: str) -> None:
+def test_reasons_of_any_text_have_every_format(reason: str) -> None:
     tables = build([scored(status="failed", reason=reason)])
     assert all(render(tables, kind, width=60) for kind in KINDS)
     assert json.loads(render(tables, "json"))[0]["lines"][0]["reasons"] == [
@@ -427,15 +397,12 @@ def test_any_reason_is_rendered_in_every_format(reason: str) -> None:
     ]
 
 
-# --- narrow terminals -------------------------------------------------------------------------------------------------
-
-
 def narrow() -> list[Table]:
     rows = [learned("self-consistency", 10_000, 1_000, seed=seed) for seed in range(3)]
     return build([*rows, scored("ptrue", n=1199)], standings_of=Tests(around=0.02))
 
 
-def test_narrow_terminals_look_as_in_the_golden_file() -> None:
+def test_narrow_terminals_are_those_of_the_golden_file() -> None:
     """What has no room is named, and neither explained nor ever the rank, the headline or what was asked for."""
     texts = []
     for width, headline in ((90, "brier"), (85, "brier"), (80, "brier"), (70, "brier"), (80, "acc"), (70, "aucpr")):
@@ -449,7 +416,7 @@ def test_narrow_terminals_look_as_in_the_golden_file() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 45, 100, 160])
-def test_a_narrow_terminal_loses_no_number(width: int) -> None:
+def test_terminals_lose_no_number(width: int) -> None:
     text = render(build(comparison(), standings_of=Tests()), "terminal", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text

@@ -1,4 +1,4 @@
-"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, bad input."""
+"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, traces."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import displayed_value
+from bench.report.grouping import group_rows
 from bench.report.recomputed import read_recomputed
 from bench.report.selection import Against, AverageOver, Layout, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
+from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.grid import Grid, GridRow, TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.request import build_views, tables_of
+from bench.results import files
+from bench.results.cells import read_all
 from bench.results.files import read, read_records, stored_path, write
-from bench.results.row import LabelsSeen, ResultRow
+from bench.results.row import LabelsSeen, ResultRow, answers_after_traces
 from bench.results.submissions import recomputation
 from bench.stats import TESTED
 from bench.store.disk_cache import with_digest
@@ -87,9 +90,6 @@ def rows_from(grid: Grid, method: str) -> tuple[GridRow, ...]:
     return grid.rows[first_cells(grid).index(method) :]
 
 
-# --- what is recomputed -----------------------------------------------------------------------------------------------
-
-
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a JSON file, with its digest."""
     values = json.loads(path.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
 
 
-def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path) -> None:
+def test_mean_edited_in_a_json_file_is_ignored(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "ptrue")
     honest = by_method(table(tmp_path, cache))
@@ -113,7 +113,7 @@ def test_a_mean_edited_in_the_json_file_is_not_shown(tmp_path: Path, cache: Path
     assert row.per_subject["subject 1"]["brier"] != 0.054
 
 
-def test_a_metric_that_a_json_file_lacks_is_computed(tmp_path: Path, cache: Path) -> None:
+def test_metric_that_a_json_file_lacks_is_computed(tmp_path: Path, cache: Path) -> None:
     """Another version of the program wrote it: nothing in it is wrong, and nothing has to be run again."""
     before = put(tmp_path, "ccps")
     (path,) = tmp_path.rglob("ccps*.json")
@@ -137,14 +137,14 @@ def test_numbers_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("bins", "complaint"), [([1], "expected a value of type int"), (10**9, "at most 10,000")])
-def test_bins_that_can_t_be_are_named(tmp_path: Path, bins: object, complaint: str) -> None:
+def test_bins_that_cannot_be_are_named(tmp_path: Path, bins: object, complaint: str) -> None:
     odd = {"protocol.ece_bins": bins}
     write(result_row(**PLACE, config=odd, deviations=odd), question_records([0.5], [True]), tmp_path)
     with pytest.raises(UserError, match=rf"ccps--fixed--s0--[0-9a-f]{{8}}\.json: .*{complaint}"):
         read_recomputed(tmp_path, None)
 
 
-def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(tmp_path: Path) -> None:
+def test_result_whose_last_run_failed_has_a_footnote(tmp_path: Path) -> None:
     folder, env = tmp_path / "results", {"CONFBENCH_CACHE": str(tmp_path / "cache")}
     put(folder, "ccps")
     put(folder, "ptrue")
@@ -161,7 +161,7 @@ def test_a_result_whose_last_run_failed_is_shown_with_a_footnote(tmp_path: Path)
     assert "the last run of seed 0 failed" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: Path) -> None:
+def test_plugin_is_marked_and_drawn_by_its_folder(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "mine")
     (tmp_path / "style.toml").write_text('[mine]\ncolour = "#123456"\nmarker = "o"\ndash = "solid"\n')
@@ -171,29 +171,16 @@ def test_a_plugin_is_marked_and_drawn_as_its_folder_says(tmp_path: Path, cache: 
     assert drawn == [("mine", "#123456"), ("ccps", "#b53a08")]
 
 
-# --- every number, again ----------------------------------------------------------------------------------------------
-
-SKLEARN: dict[str, Callable[[Any, Any], float]] = {
-    "brier": lambda o, p: brier_score_loss(o, p, labels=[0, 1]), "aucpr": average_precision_score,
-    "auroc": roc_auc_score, "nll": lambda o, p: log_loss(o, p, labels=[0, 1]),
-}  # fmt: skip
-"""Metrics of the table against scikit-learn; all of them have their own references in tests/unit/metrics."""
-
-
 COMPUTED = [name for name in METRICS if name not in {"ece_floor", "ece_debiased"}]  # which are drawn
 
 
-def again(name: str, questions: Any) -> float | None:
-    p, o = questions["confidence"].to_numpy(), questions["correct"].to_numpy()
-    found = METRICS[name].compute(p, o)
-    if name in SKLEARN and found is not None:
-        assert found == pytest.approx(SKLEARN[name](o.astype(int), p))
-    return found
-
-
 @pytest.mark.parametrize("average", ["questions", "subjects"])
-def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Path, average: str) -> None:
+def test_numbers_are_those_of_the_parquet_files(out: Path, cache: Path, average: str) -> None:
     """Those of all questions at once, or their means over subjects; in JSON and in the table the same."""
+
+    def compute(name: str, questions: Any) -> float | None:
+        return METRICS[name].compute(questions["confidence"].to_numpy(), questions["correct"].to_numpy())
+
     checked = 0
     sheet = table(out, cache, stats=True, average=AverageOver(average))
     told = {(t["model"], line["method"]): line["metrics"] for t in sheet.data() for line in t["lines"]}
@@ -204,9 +191,9 @@ def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Pat
         for path in sorted(out.glob(f"{record['model']}/mmlu-choice/{record['method']}--*.parquet")):
             questions = pq.read_table(path).to_pandas()
             for name in COMPUTED:
-                parts = [again(name, part) for _, part in questions.groupby("subject")]
+                parts = [compute(name, part) for _, part in questions.groupby("subject")]
                 known = [value for value in parts if value is not None]
-                whole = again(name, questions) if average == "questions" else METRICS[name].mean(known)
+                whole = compute(name, questions) if average == "questions" else METRICS[name].mean(known)
                 by_seed[name].append((whole, np.std(known)))
         for name, seeds in by_seed.items():
             values, stds = zip(*seeds, strict=True)
@@ -225,13 +212,10 @@ def test_every_number_comes_out_of_the_parquet_files_again(out: Path, cache: Pat
             assert displayed_value(name, standing.value or 0) == pytest.approx(mean)
 
 
-def test_one_class_subjects_are_left_out_and_counted(out: Path, cache: Path) -> None:
+def test_subjects_of_one_class_are_counted(out: Path, cache: Path) -> None:
     said = "AUROC leaves out 1 of 4 subjects, where it is undefined"
     assert said in table(out, cache, average=AverageOver.SUBJECTS).grids[0].footnotes
     assert said not in table(out, cache).grids[0].footnotes  # that of all questions leaves none out
-
-
-# --- the paper --------------------------------------------------------------------------------------------------------
 
 
 def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: Path) -> None:
@@ -263,7 +247,7 @@ def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: P
 @pytest.mark.parametrize(
     ("average", "same"), [(None, "subjects"), (AverageOver.SUBJECTS, "subjects"), (AverageOver.QUESTIONS, "questions")]
 )
-def test_beside_the_paper_numbers_are_means_over_subjects_as_its_own_unless_others_are_asked_for(
+def test_paper_comparison_takes_means_over_subjects_unless_asked(
     out: Path, cache: Path, average: AverageOver | None, same: str
 ) -> None:
     sheet = table(out, cache, against=Against.PAPER, average=average)
@@ -274,7 +258,7 @@ def test_beside_the_paper_numbers_are_means_over_subjects_as_its_own_unless_othe
     assert {record["average"] for record in rows_of(table(out, cache))} == {"questions"}
 
 
-def test_numbers_that_the_paper_lacks_take_no_row_or_one_sentence(tmp_path: Path, cache: Path) -> None:
+def test_paper_without_a_number_takes_no_row(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps", model="tiny", task="atlas-choice")
     put(tmp_path, "ccps+platt")
     put(tmp_path, "ptrue")
@@ -289,10 +273,7 @@ def test_numbers_that_the_paper_lacks_take_no_row_or_one_sentence(tmp_path: Path
     assert all(row[1] for row in under)
 
 
-# --- comparisons ------------------------------------------------------------------------------------------------------
-
-
-def test_differences_are_those_of_the_means_in_the_order_named(out: Path, cache: Path) -> None:
+def test_differences_are_of_the_means_as_named(out: Path, cache: Path) -> None:
     one, other = (rows_of(table(out, cache, compare=names)) for names in (("ccps", "ptrue"), ("ptrue", "ccps")))
     means = {(r["model"], r["method"]): float(r["brier_mean"]) for r in rows_of(table(out, cache)) if r["seeds"] != "0"}
     assert [record["metric"] for record in one] == [*TESTED] * 2
@@ -309,7 +290,7 @@ def test_differences_are_those_of_the_means_in_the_order_named(out: Path, cache:
             assert float(a["difference"]) == pytest.approx(gap, abs=1e-12)
 
 
-def test_a_comparison_says_which_results_are_missing(out: Path, cache: Path) -> None:
+def test_comparison_says_which_results_are_missing(out: Path, cache: Path) -> None:
     sheet = table(out, cache, compare=("ccps", "litcab", "ct"))
     assert sheet.grids[0].remarks == ("ct failed: loss became NaN",)
     assert sheet.grids[1].remarks == (
@@ -343,10 +324,7 @@ def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str,
         table(out, cache, **view)
 
 
-# --- two models side by side ------------------------------------------------------------------------------------------
-
-
-def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
+def test_models_stand_side_by_side(out: Path, cache: Path) -> None:
     sheet = table(out, cache, layout=Layout.MODELS)
     (grid,) = sheet.grids
     assert [column.span for column in grid.columns] == ["", *["llama8b"] * 7, *["qwen14b"] * 7]
@@ -371,21 +349,21 @@ def test_two_models_stand_side_by_side(out: Path, cache: Path) -> None:
     assert len(re.findall(r"^ +llama8b$", text, re.MULTILINE)) == 1
 
 
-def test_published_numbers_of_a_method_that_was_not_run_are_there(out: Path, cache: Path) -> None:
+def test_published_numbers_of_methods_not_run_are_there(out: Path, cache: Path) -> None:
     (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
     _, published, difference, *_ = rows_from(grid, "litcab")
     assert [cell.text for cell in published.cells[8:]] == ["", "45.6", "", "20.0", "78.3", "83.7", "65.3"]
     assert {cell.text for cell in difference.cells[8:]} == {""}
 
 
-def test_models_come_in_blocks_of_two_in_the_order_of_the_list(tmp_path: Path, cache: Path) -> None:
+def test_models_come_in_blocks_of_two(tmp_path: Path, cache: Path) -> None:
     for model in ("somebodys", "qwen32b", "llama8b"):
         put(tmp_path, "ccps", model=model)
     titles = [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]]
     assert titles == ["llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice"]
 
 
-def test_presets_that_do_not_belong_side_by_side_are_refused(tmp_path: Path, cache: Path) -> None:
+def test_presets_of_models_side_by_side_are_alike(tmp_path: Path, cache: Path) -> None:
     put(tmp_path, "ccps")
     put(tmp_path, "ccps", model="qwen14b", preset="paper")
     assert len(table(tmp_path, cache).grids) == 2
@@ -396,36 +374,64 @@ def test_presets_that_do_not_belong_side_by_side_are_refused(tmp_path: Path, cac
     assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
 
 
-# --- bad input --------------------------------------------------------------------------------------------------------
+TRACED: dict[str, Any] = {
+    "answers_source": answers_after_traces("generate", 320), "config": {"think_budget": 320, "thinking": "template"}
+}  # fmt: skip
 
 
-def without_files(folder: Path) -> None:
-    for file in folder.rglob("*.*"):
-        file.unlink()
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods without traces, and with: more answers are right, and `ptrue` tells them better."""
+    folder = tmp_path_factory.mktemp("results")
+    before, after = (Answers.drawn(400, seed=1, threshold=at) for at in (0.6, -0.4))
+    for answers, fields, skill, tokens in ((before, {}, 0.1, 400), (after, TRACED, 1.0, 90_000)):
+        for method, own in (("ptrue", skill), ("sequence-probability", 0.5)):
+            write_result(
+                folder, method, answers.confidences(own, 9), answers.correct, test_generated_tokens=tokens, n=400,
+                llm_accuracy=float(answers.correct.mean()), **fields,
+            )  # fmt: skip
+    return folder
 
 
-def with_another_schema(folder: Path) -> None:
-    (path,) = folder.rglob("ccps*.json")
-    path.write_text(path.read_text("utf-8").replace('"schema_version": 8', '"schema_version": 1'), encoding="utf-8")
+def test_tables_never_mix_answers_with_and_without_traces(traces: Path) -> None:
+    groups = group_rows(read_all(traces), preset=None, deviations=False, partial=False)
+    assert [{row.answers_source for row in group.rows} for group in groups] == [
+        {"generate"}, {"generate after traces of at most 320 tokens"}
+    ]  # fmt: skip
+    assert distinguishing_labels([group.rows for group in groups]) == ["", "after traces of at most 320 tokens"]
+    assert len({path.name for path in traces.rglob("*.json")}) == 4
 
 
-@pytest.mark.parametrize(
-    ("spoil", "complaint"),
-    [
-        (without_files, "there are no results to show; run something first: bench run"),
-        (with_another_schema, "schema version 1; this program reads versions 5 to 8"),
-        (lambda folder: put(folder, "litcab", task_version=7), "have task versions 1, 7, which don't belong in one"),
-    ],
-    ids=["none", "schema", "versions"],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, spoil: Callable[[Path], object], complaint: str
-) -> None:
-    put(tmp_path / "results", "ccps")
-    put(tmp_path / "results", "ptrue")
-    spoil(tmp_path / "results")
-    done = command.bench("table", "--results", tmp_path / "results", env={"CONFBENCH_CACHE": str(tmp_path / "cache")})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(complaint, " ".join(done.stderr.split()))
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.rglob("*.tmp")) == []
+def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
+    views = build_views(View(traces), None)
+    assert len(views.grids) == 3
+    title, *facts = views.grids[2].facts
+    assert title == "tiny on atlas-choice, with traces of at most 320 tokens against without: paired differences"
+    assert facts == ["n = 400 questions that both have.", "An answer takes 225 written tokens with traces, 1 without."]
+    rows = {(row.cells[0].text, row.cells[2].text): row.cells for row in views.grids[2].rows}
+    shares = {
+        name: read.correct.mean()
+        for name, read in ((path.stem, files.read_records(path)) for path in traces.rglob("ptrue*.parquet"))
+    }
+    gain = 100 * abs(np.subtract(*shares.values()))
+    accuracy = rows["answers (with)", "ACC ↑"]
+    assert float(accuracy[3].text) == pytest.approx(gain, abs=0.06)
+    assert accuracy[-1].text == "answers (with) is better"
+    assert rows["ptrue (with)", "AUROC ↑"][-1].text == "ptrue (with) is better"
+    assert {name for name, _ in rows} == {"answers (with)", "ptrue (with)", "sequence-probability (with)"}
+    assert "after traces of at most 320 tokens" in formats.render(views, "md")
+
+
+def test_traces_without_a_twin_are_not_paired(traces: Path, tmp_path: Path) -> None:
+    answers = Answers.drawn(400)
+    write_result(tmp_path, "ptrue", answers.confidences(1.0, 9), answers.correct, n=400, **TRACED)
+    assert len(build_views(View(tmp_path), None).grids) == 1
+    write_result(tmp_path, "litcab", answers.confidences(1.0, 9), answers.correct, n=400)
+    assert len(build_views(View(tmp_path), None).grids) == 2  # no method is in both
+
+
+def test_traces_of_other_judges_are_not_paired(tmp_path: Path) -> None:
+    answers = Answers.drawn(400)
+    for fields in ({"judge": "match"}, {"judge": "openai:judge", **TRACED}):
+        write_result(tmp_path, "ptrue", answers.confidences(1.0, 9), answers.correct, n=400, **fields)
+    assert len(build_views(View(tmp_path), None).grids) == 2

@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from bench import load_results
-from bench.api import FloatArray
-from bench.report import page
 from bench.report.page.verdict import verdict_data
 from bench.report.selection import Selection
 from bench.report.tables.build import build, render, table_views
@@ -27,9 +24,8 @@ from bench.report.text import two_digits
 from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.judgement import questions_needed
 from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
-from bench.results import files
 from bench.results.row import LabelsSeen
-from bench.stats import Comparison, Influence, Sampling, Settings, StandardErrors, compare, max_t, p_values, strata_of
+from bench.stats import Comparison, Influence, Sampling, Settings, compare, strata_of
 from tests.kit.golden import check_golden
 from tests.kit.tables import CUT_SHORT, Tests, planted, scored
 from tests.kit.world import Answers, write_result
@@ -126,39 +122,23 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     higher = {"a": {"brier": 0.1, "auroc": 0.8}, "b": {"brier": 0.2, "auroc": 0.7}, "s": {"auroc": 0.9}}
     yield "a higher AUROC that is not ranked", judged(higher, labels={"s": 1}), None
     yield "an end close to 0", judged({"a": 0.1, "b": 0.11}, error=0.0098 / 1.96, critical=1.0), None
+    means = {"combined": 0.213, "sequence-probability": 0.215, "perplexity": 0.218, "mean-token-entropy": 0.219}
+    plain = judged(means, rows={"sequence-probability": {"labels_seen": LabelsSeen()}}, error=0.003)
+    yield "the plain probability tied, named once", plain, None
 
 
-def test_verdicts_read_as_in_the_golden_file() -> None:
-    texts = []
+def test_verdicts_are_those_of_the_golden_file() -> None:
+    texts = list[str]()
     for name, table, metric in worlds():
         found = verdict_of(table, metric)
         leaders = ", ".join(line.method for line in found.leaders)
         brief = [f"- {what}: {words}" for what, words in asdict(found.brief).items()]
         assert sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in found.sentences) <= MOST_LINES
-        texts.append(
-            "\n".join(
-                [f"## {name}\n", *found.sentences, "", *found.details, "", f"{found.state}: {leaders}", *brief, ""]
-            )
-        )
+        texts += [f"## {name}\n", *found.sentences, "", *found.details, "", f"{found.state}: {leaders}", *brief, ""]
     check_golden("verdicts.txt", "\n".join(texts))
 
 
-def test_advice_on_a_real_model_has_the_cost_of_an_answer() -> None:
-    """As `sequence-probability` is named as the best without labels, it needs no second mention with its value."""
-    means = {"combined": 0.213, "sequence-probability": 0.215, "perplexity": 0.218, "mean-token-entropy": 0.219}
-    rows = {"sequence-probability": {"labels_seen": LabelsSeen()}}
-    found = verdict_of(judged(means, rows=rows, error=0.003)).sentences
-    assert found[0].startswith(
-        "Tied by Brier score: combined (21.3), sequence-probability (21.5) and 2 others can't be"
-    )
-    assert found[1:] == (
-        "Best without labels: sequence-probability (21.5), tied with the best.",
-        "combined beats a constant confidence (25.0), is not shown to beat the plain probability (21.5).",
-        "Tokens per answer: sequence-probability (the cheapest of these) 21, no labels.",
-    )
-
-
-def test_names_are_escaped_in_each_format() -> None:
+def test_verdict_escapes_names_in_each_format() -> None:
     table = judged({"a_b*": 0.1, "[red]c|": 0.2, "\\textbf": 0.3})
     first = verdict_of(table).sentences[0]
     assert first in re.sub(r"\s+", " ", render([table], "terminal", width=300))
@@ -167,45 +147,23 @@ def test_names_are_escaped_in_each_format() -> None:
     assert r"both others; \[red\]c\| is 10.0 points behind" in render([table], "md")
 
 
-# --- where it stands --------------------------------------------------------------------------------------------------
-
-
-def test_models_side_by_side_have_a_paragraph_each() -> None:
+def test_verdict_of_models_side_by_side_is_two() -> None:
     tables = [replace(judged({"a": 0.1, "b": b}), model=model) for model, b in (("one", 0.2), ("two", 0.1))]
-    text = render(tables, "md")  # a table each
-    assert text.count("**Best by Brier score") == text.count("**Tied by Brier score") == 1
-    text = "\n".join(line for line in table_views(tables, models=True).grids[0].verdict)
+    text = "\n".join(table_views(tables, models=True).grids[0].verdict)
     assert text.count("one: Best by Brier score: a (10.0)") == 1
     assert text.count("two: Tied by Brier score: a (10.0) and b (10.0) can't be told apart; no") == 1
 
 
-def test_the_verdict_on_a_part_is_that_on_the_whole() -> None:
-    table = judged({"a": 0.1, "b": 0.2, "c": 0.3})
-    assert table_views([table]).data()[0]["verdict"] == verdict_of(table).record()
-    found = verdict_of(table.with_lines({line.key for line in table.lines if line.method == "c"}))
-    assert found.sentences == verdict_of(table).sentences
-    assert found.record()["leaders"] == []
-
-
-def test_a_summary_counts_over_models() -> None:
-    tables = [
-        replace(judged({"ccps": mean, "lts": 0.2, "pik": 0.25}), model=model)
-        for model, mean in (("x", 0.1), ("y", 0.15), ("z", 0.199))
-    ]
-    (row,) = summary_of(tables)
-    assert (row.task, row.models, row.leads) == ("atlas-choice", 3, "ccps 3 of 3 (sure 2), lts 1 (tied)")
-    assert (row.sure, row.by, row.cost) == ("2 of 3", "+0.1 to +10.0", "21, 1,600 labels")
-    assert table_views(tables).grids[0].facts == ("Who leads, by Brier score",)
-    assert len(table_views(tables[:2]).grids) == 2
-    assert summary_of(tables[:1])[0].by == verdict_of(tables[0]).brief.by
+def test_summary_counts_leaders_over_models() -> None:
     other = [replace(judged({"ccps": 0.2 - k, "lts": 0.1 + k}), model=f"{k}") for k in (0.0, 0.1, 0.2, 0.3)]
-    assert summary_of(other)[0].leads == "ccps 3 of 4 (sure 3), lts 1 (sure 1)"
-    assert summary_of(other)[0].sure == "4 of 4"
+    assert (summary_of(other)[0].leads, summary_of(other)[0].sure) == ("ccps 3 of 4 (sure 3), lts 1 (sure 1)", "4 of 4")
+    assert table_views(other).grids[0].facts == ("Who leads, by Brier score",)
+    assert len(table_views(other[:2]).grids) == 2
     few = [judged({"a": 0.1, "b": 0.2}, every=FEW), replace(judged({"a": 0.1, "b": 0.2}), model="two")]
     assert summary_of(few)[0].sure == "2 of 2, 1 on few questions"
 
 
-def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
+def test_verdicts_on_parts_and_other_answers_are_named(tmp_path: Path) -> None:
     """All questions, a part of them, and answers from elsewhere: who leads is another one each time."""
     answers = Answers.drawn(300, noise=0.5)
     elsewhere = {"answers_source": "file:0123", "config": {"answers": "file:0123"}}
@@ -224,13 +182,6 @@ def test_tables_of_one_model_and_task_are_told_apart(tmp_path: Path) -> None:
     rows = verdict_data(tables[:2], ["one", "two"])["rows"]
     assert [row["texts"][:2] for row in rows] == [["atlas-choice (first 60)", "pik"], ["atlas-choice", "ccps"]]
     assert verdict_data(tables[:1], ["one"])["rows"][0]["texts"][0] == "atlas-choice"
-    built = page.payload(
-        tables, lambda row: files.read_records(files.stored_path(row, tmp_path)), lambda task, version: {}
-    )
-    assert [block["label"] for block in built["blocks"]] == ["partial, --limit 60", "", "answers from file:0123"]
-
-
-# --- claims follow from the pairs -------------------------------------------------------------------------------------
 
 
 def losers(table: Table, metric: str) -> dict[str, set[str]]:
@@ -248,9 +199,7 @@ SOME_MEANS = st.lists(st.integers(100, 200).map(lambda n: n / 1000), min_size=1,
 
 @settings(deadline=None)
 @given(SOME_MEANS, st.sampled_from([0.001, 0.005, 0.02]), st.sampled_from(["brier", "auroc"]))
-def test_leaders_and_what_is_named_as_better_follow_from_the_pairs(
-    values: Sequence[float], error: float, metric: str
-) -> None:
+def test_leaders_follow_from_the_pairs(values: Sequence[float], error: float, metric: str) -> None:
     table = judged({f"m{k}": {metric: value} for k, value in enumerate(values)}, error=error)
     found, beats = verdict_of(table, metric), losers(table, metric)
     names = [line.method for line in table.lines]
@@ -262,8 +211,6 @@ def test_leaders_and_what_is_named_as_better_follow_from_the_pairs(
     has_mark = any(line.estimate(metric).best == "beyond chance" for line in table.lines)
     assert has_mark == (is_sure and (metric != "auroc" or max(values) > 0.5))
 
-
-# --- questions that would decide --------------------------------------------------------------------------------------
 
 SUBJECTS = 4
 EFFECTS = (0.0, 0.012, 0.03, 0.031)
@@ -288,7 +235,7 @@ def experiment(n: int, effects: Sequence[float], rng: np.random.Generator) -> Co
 
 
 @pytest.mark.parametrize(("repeats", "within"), [(100, 0.12), pytest.param(600, 0.08, marks=pytest.mark.slow)])
-def test_as_many_questions_as_named_decide_4_of_5_tests(repeats: int, within: float) -> None:
+def test_questions_that_are_named_decide_80_percent(repeats: int, within: float) -> None:
     """As many questions as ten first tests of 600 ask for on average.
 
     Three standard errors of 100 tests are 0.12, those of 600 are 0.05, and the errors that first tests found have
@@ -301,22 +248,3 @@ def test_as_many_questions_as_named_decide_4_of_5_tests(repeats: int, within: fl
     assert 1000 < n < 3000
     decided = [experiment(n, EFFECTS, rng).winner(0.05) == "0" for _ in range(repeats)]
     assert np.mean(decided) == pytest.approx(0.8, abs=within)
-
-
-def test_a_critical_value_is_where_the_corrected_test_decides() -> None:
-    spread = StandardErrors(np.eye(3), np.array([1.0, 0.1, 3.0]), np.array([12.0, 40.0, 400.0]))
-
-    def tested(difference: FloatArray, **how: Any) -> Any:
-        return max_t(p_values(difference, spread), np.eye(3) * spread.error, spread, Settings(**how))
-
-    _, critical = tested(np.zeros(3))
-    for each in range(3):
-        (below, *_), (above, *_) = (
-            tested(np.where(np.arange(3) == each, critical * spread.error * k, 0))[0][[each]] for k in (0.9999, 1.0001)
-        )
-        assert above < 0.05 <= below
-    sidak = stats.t.ppf(1 - (1 - 0.95 ** (1 / 3)) / 2, spread.freedom)  # of independent ones
-    assert critical == pytest.approx(sidak, rel=0.02)
-    assert np.isnan(tested(np.zeros(3), draws=10)[1]).all()
-    still = StandardErrors(np.zeros((3, 3)), np.zeros(3), spread.freedom)
-    assert np.isnan(max_t(np.ones(3), np.eye(3), still, Settings())[1]).all()

@@ -35,7 +35,7 @@ POOL = LabelPool(split_data(TRAIN, 80, silent=(0, 1)), split_data(VALIDATION, 20
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_draws_have_the_asked_size_and_contain_smaller_ones(seed: int) -> None:
+def test_draws_have_their_size_and_contain_smaller(seed: int) -> None:
     assert POOL.available == 98
     before: set[str] = set()
     for size in (10, 13, 20, 50, 97, 98):
@@ -47,7 +47,7 @@ def test_draws_have_the_asked_size_and_contain_smaller_ones(seed: int) -> None:
         before = ids
 
 
-def test_draws_differ_by_seed_and_all_labels_change_no_split() -> None:
+def test_draws_differ_by_seed() -> None:
     draws = [frozenset(ids_of(POOL.sample(20, seed)[0][TRAIN])) for seed in range(5)]
     assert len(set(draws)) == 5
     whole, told = POOL.sample(POOL.available, 3)
@@ -67,7 +67,7 @@ def test_draws_look_at_no_label_and_no_method() -> None:
         assert ids_of(alone.sample(8, seed)[0][VALIDATION]) == within
 
 
-def test_draws_of_one_split_are_whole_or_all_it_has() -> None:
+def test_draws_of_one_split_are_whole() -> None:
     scaled = LabelPool(None, POOL.validation)
     assert [scaled.sample(size, 0)[1] for size in (10, 15, 20, 50)] == [10, 15, 20, 20]
     assert LabelPool(None).sample(10, 0) == ({}, 0)

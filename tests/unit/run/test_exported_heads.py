@@ -100,7 +100,7 @@ def test_page_says_what_the_head_says(
 
 
 @pytest.mark.slow
-def test_page_of_every_such_method_says_what_the_head_says(
+def test_page_of_every_method_says_the_same(
     whole_run: WholeRun, known: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
     methods = registry.methods()

@@ -193,7 +193,7 @@ def test_fit_tells_of_the_kept_step(tmp_path: Path) -> None:
     assert found.complaint() is None
 
 
-def test_fit_of_an_ensemble_has_no_curve_of_its_member(tmp_path: Path) -> None:
+def test_fit_of_an_ensemble_has_no_curve(tmp_path: Path) -> None:
     found = fitted(Halved, tmp_path)
     assert (len(found.training.stages), found.curve) == (1, None)
     assert found.training.validation_nll == pytest.approx(validation_loss(found.method.predict(HELD), HELD.correct))
@@ -307,7 +307,7 @@ def test_fit_stays_until_there_is_another_one(tmp_path: Path, monkeypatch: pytes
     assert Slope.fits == 1
 
 
-def test_fit_that_saves_less_than_it_learned_is_refused(tmp_path: Path) -> None:
+def test_fit_that_saves_too_little_is_refused(tmp_path: Path) -> None:
     fits = fitter(Unsaved, tmp_path)
     for validation in (split("validation"), None):
         with pytest.raises(ContractError, match=r"m gives other confidences once its fit is saved and loaded"):
@@ -379,7 +379,7 @@ def test_adapter_that_is_damaged_is_said_once(adapter: Path, tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("copied", [True, False])
-def test_adapter_of_another_cache_or_training_is_not_used(adapter: Path, tmp_path: Path, *, copied: bool) -> None:
+def test_adapter_of_another_cache_is_not_used(adapter: Path, tmp_path: Path, *, copied: bool) -> None:
     if copied:
         shutil.copytree(tmp_path / "old", tmp_path / "new")
     else:

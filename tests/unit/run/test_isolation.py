@@ -113,7 +113,7 @@ def test_head_that_was_written_fails_the_cell(harm: Callable[[Batch], object]) -
     assert isolation.head_unchanged()
 
 
-def test_head_written_through_a_kept_view_fails_that_call() -> None:
+def test_head_written_through_a_view_fails_later() -> None:
     kept: list[Any] = []
     method, batch, _, model = guarded(
         lambda b: kept.append(weight(b).numpy()), skip=lambda *_: kept[0].__setitem__((7, 2), 1)
@@ -158,7 +158,7 @@ def test_interrupt_of_the_user_ends_the_run() -> None:
         capture(method.predict, batch)
 
 
-def test_reason_is_one_line_that_a_file_can_hold() -> None:
+def test_reason_is_one_line_for_a_file() -> None:
     """What would steer a terminal is shown with its escape where people see it, and not before."""
     assert reason_of(ValueError("a\n\x1b[2Jb\ud800 \u0645\u06cc\u200c")) == "ValueError: a \x1b[2Jb? \u0645\u06cc\u200c"
 
@@ -170,7 +170,7 @@ def test_home_of_a_method_is_its_package(monkeypatch: pytest.MonkeyPatch) -> Non
     assert home_of(Does) is None
 
 
-def test_logs_that_are_new_and_not_empty_are_kept(tmp_path: Path) -> None:
+def test_logs_that_are_not_empty_are_kept(tmp_path: Path) -> None:
     empty = log.RunLog(tmp_path / "cache" / "logs" / "0.log")
     with empty.redirect():
         pass
@@ -280,9 +280,7 @@ def test_process_that_was_stopped_is_ended_in_time(child: Callable[..., Child], 
 
 
 @pytest.mark.parametrize(("sign", "error"), [("SIGKILL", OSError), ("SIGSTOP", TimeoutError)])
-def test_process_that_left_the_group_is_not_waited_for(
-    child: Callable[..., Child], sign: str, error: type[Exception]
-) -> None:
+def test_process_that_left_is_not_waited_for(child: Callable[..., Child], sign: str, error: type[Exception]) -> None:
     """It holds the pipe amid a message."""
     left, begun = child("left_child", ONE_LEAVES, sign), time.monotonic()
     with pytest.raises(error), left.kill_after(1.5 if sign == "SIGSTOP" else 60.0):
@@ -338,7 +336,7 @@ def isolated(path: Path, name: str = "remembers", text: str = PLUGINS) -> Iterat
         yield isolated_class(registry.methods([path]).get(name), isolation, path), isolation
 
 
-def test_method_of_a_file_has_a_head_of_its_own(tmp_path: Path) -> None:
+def test_method_of_a_file_has_its_head(tmp_path: Path) -> None:
     """But on an accelerator, where it runs here."""
     outcomes: list[Any] = []
     for device in ("cpu", "cuda"):
@@ -352,7 +350,7 @@ def test_method_of_a_file_has_a_head_of_its_own(tmp_path: Path) -> None:
     assert "--method-timeout doesn't hold" in " ".join(isolation.notes)
 
 
-def test_method_whose_process_is_gone_is_not_asked_again(tmp_path: Path) -> None:
+def test_method_without_its_process_is_not_asked(tmp_path: Path) -> None:
     """A new process has not learned it."""
     with isolated(tmp_path / "plugin.py") as (remembers, _):
         first, crashes, last = (remembers() for _ in range(3))
@@ -367,7 +365,7 @@ def test_method_whose_process_is_gone_is_not_asked_again(tmp_path: Path) -> None
     assert not (tmp_path / "saved").exists()
 
 
-def test_answer_that_can_not_be_sent_fails_its_call(tmp_path: Path) -> None:
+def test_answer_that_cannot_be_sent_fails_alone(tmp_path: Path) -> None:
     with isolated(tmp_path / "plugin.py") as (remembers, _):
         method = remembers().fit(EMPTY, Context(0, Format.CHOICE))
         with pytest.raises(PluginError, match="pickle"):
@@ -384,9 +382,7 @@ def test_process_sends_adapters_alone_of_fitted_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("edited", ["sure.py", "helper_of_sure.py"])
-def test_file_that_is_edited_during_a_run_fails_its_cell(
-    edited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_is_edited_fails_its_cell(edited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the old one learned would be kept as what the new one would have learned."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "helper_of_sure", raising=False)
@@ -437,7 +433,7 @@ Other = method("b-constant")(type("Other", (Constant,), {"__module__": __name__,
 
 
 @pytest.mark.slow
-def test_fit_of_edited_code_is_kept_as_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_of_edited_code_is_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A class of an edited file that nobody imported again runs as it was."""
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "two_constants.py"

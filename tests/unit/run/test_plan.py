@@ -1,9 +1,10 @@
-"""A run reads before it fits, fits before it predicts, and does nothing twice; trainings elsewhere come first."""
+"""What can't run is named; a run reads before it fits, fits before it predicts; trainings elsewhere come first."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -17,21 +18,30 @@ from bench.api import (
     ConfidenceMethod,
     Context,
     FloatArray,
+    Format,
     Hidden,
+    ModelFacts,
     Needs,
     Of,
+    Projection,
     QueryLogits,
     Signal,
     Split,
+    Task,
     TokenIds,
     Unembedding,
+    UserError,
 )
 from bench.data.splits import TaskSplit
 from bench.progress import Silent
+from bench.run.analyses.transfer import FitCosts, describe_fits, sort_by_cost
+from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.pipeline import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, RunPlan, Step, TrainOn
+from bench.run.preparation import find_infeasible
 from bench.signals.definition import read_from_model
 from bench.training.trainer import DeferredTrainingError
+from tests.fixtures.rivers import Rivers
 
 PAID: list[Signal] = [
     ChoiceLogits(), QueryLogits(), Hidden(1.0, At.PROMPT_END), Hidden(1.0, At.ANSWER_PREDICTING),
@@ -45,7 +55,15 @@ QUERY = frozenset[Signal]({QueryLogits()})
 
 
 class Still(ConfidenceMethod):
-    reference = "none"
+    name = "still"
+    reference: ClassVar[str] = "none"
+    needs = Needs()
+
+    def __init__(self, *signals: Signal, target_modules: str = "") -> None:
+        self.signals, self.target_modules = signals, target_modules
+
+    def reads(self) -> Needs:
+        return Needs(predict=frozenset(self.signals)) if self.signals else self.needs
 
     def predict(self, batch: Batch) -> FloatArray:
         raise NotImplementedError
@@ -125,7 +143,7 @@ def test_reads_measure_what_a_method_reads_there(run: Any) -> None:
 
 @given(runs())
 @settings(deadline=None)
-def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
+def test_plan_ignores_the_order_of_names(run: Any) -> None:
     methods, tests, learn_on = run
     backwards = dict(reversed(list(methods.items())))
     assert RunPlan(methods, tests, learn_on).signals() == RunPlan(backwards, tests, learn_on).signals()
@@ -133,7 +151,7 @@ def test_plan_does_not_depend_on_the_order_of_names(run: Any) -> None:
     assert reads[0] == reads[1]
 
 
-def test_plan_of_one_that_learns_nothing() -> None:
+def test_plan_of_a_method_that_learns_nothing() -> None:
     tests, learn_on = on("atlas")
     steps = RunPlan({"m": make(Needs(predict=QUERY), trains=False)}, tests, learn_on).steps()
     assert steps == [Read(tests[0], QUERY), Predict("m", tests[0])]
@@ -147,7 +165,7 @@ def test_plan_shares_the_fit_of_two_tests() -> None:
 
 
 @pytest.mark.parametrize("split", LEARNED)
-def test_method_keeps_to_the_split_that_it_learns_on(split: Split) -> None:
+def test_method_keeps_to_its_split(split: Split) -> None:
     method = make(Needs(QUERY, QUERY), split, trains=True)
     assert TrainOn("atlas", "train").split_of(method) == TaskSplit("atlas", split)
     assert (str(TrainOn("atlas", "train")), str(TaskSplit("atlas", split))) == ("atlas:train", f"atlas/{split}")
@@ -163,8 +181,6 @@ def test_barred_method_has_nothing_read_or_fitted() -> None:
         Predict("m", tests[1]),
     ]
 
-
-# --- adapters that are trained elsewhere ------------------------------------------------------------------------------
 
 ADAPTED = Needs(fit=QUERY, predict=frozenset({QueryLogits(Adapter.OWN)}))
 METHODS = {
@@ -231,3 +247,123 @@ def test_stored_adapters_are_not_waited_for() -> None:
     assert (trainings.finished, after) == (0, [])
     assert set(order) == set(STEPS)
     assert len(order) == len(STEPS)
+
+
+TEST = TaskSplit("rivers", "test")
+FACTS = ModelFacts("m", 8, 16, 1, (Projection("qkv_proj", 8, 24, "fused"), Projection("up", 8, 16)))
+
+
+class Scaler(Learner):
+    """Learns on validation."""
+
+    fit_on = "validation"
+
+
+def task(fmt: Format = Format.CHOICE, splits: tuple[Split, ...] = ("train", "test")) -> Task:
+    card = type("Card", (), {"splits": dict.fromkeys(splits)})
+    return type("Some", (Rivers,), {"format": fmt, "card": card})(None)  # type: ignore[no-any-return]
+
+
+def reason(method: ConfidenceMethod, on: Task, unsupported: str | None = None, facts: ModelFacts = FACTS) -> str | None:
+    prompts: Any = SimpleNamespace(query_unsupported_reason=lambda _task: unsupported)
+    lm: Any = SimpleNamespace(facts=facts, missing=lambda _needs, _depths: None)
+    return reason_infeasible(method, TEST, {"rivers": on}, TrainOn("rivers"), prompts, lm)
+
+
+NO_ROWS = "it learns, and rivers has no train rows; name some with --train-on FILE, or a task with --train-on TASK"
+
+
+@pytest.mark.parametrize(
+    ("method", "on", "unsupported", "told"),
+    [
+        (Still(ChoiceLogits()), task(), None, None),
+        (Still(ChoiceLogits()), task(Format.OPEN), None, "it reads option letters, and this task has none"),
+        (Still(QueryLogits()), task(), "no verdict tokens", "no verdict tokens"),
+        (Still(TokenIds(Of.QUERY)), task(), "no verdict tokens", "no verdict tokens"),
+        (Still(QueryLogits()), task(), None, None),
+        (Still(TokenIds(Of.QUERY)), task(), None, None),
+        (Still(Unembedding()), task(), "no verdict tokens", None),
+        (Still(), task(splits=("test",)), None, None),
+        (Learner(), task(), None, None),
+        (Learner(), task(splits=("test",)), None, NO_ROWS),
+    ],
+)
+def test_method_needs_what_it_reads_and_learns_from(
+    method: ConfidenceMethod, on: Task, unsupported: str | None, told: str | None
+) -> None:
+    assert reason(method, on, unsupported) == told
+
+
+@pytest.mark.parametrize(
+    ("splits", "there"), [(("test",), False), (("test", "train"), True), (("test", "validation"), True)]
+)
+def test_validation_is_a_split_or_of_train(splits: tuple[Split, ...], *, there: bool) -> None:
+    on = task(splits=splits)
+    assert has_validation(on) is there
+    assert (reason(Scaler(), on) is None) is there
+
+
+@pytest.mark.parametrize(
+    ("layers", "named", "words"),
+    [
+        (FACTS.projections, "", None),
+        (FACTS.projections[1:], "", "--set still.target_modules=NAME,NAME, of up"),
+        (FACTS.projections[1:], "up", None),
+        ((), "", "of none"),
+    ],
+)
+def test_adapter_needs_layers_that_can_be_told(layers: tuple[Projection, ...], named: str, words: str | None) -> None:
+    adapted = Learner(QueryLogits(Adapter.OWN), target_modules=named)
+    found = reason(adapted, task(), facts=replace(FACTS, projections=layers))
+    assert found is None if words is None else words in str(found)
+
+
+def test_adapter_of_an_unknown_layer_is_refused() -> None:
+    with pytest.raises(UserError, match="'qq' is no linear layer"):
+        reason(Learner(QueryLogits(Adapter.OWN), target_modules="qq"), task())
+
+
+def test_tasks_that_a_method_cannot_take_are_named() -> None:
+    tasks = {"rivers": task(), "open": task(Format.OPEN)}
+    methods: dict[str, Any] = {"letters": Still(ChoiceLogits()), "still": Still()}
+    tests = [TEST, TaskSplit("open", "test")]
+    learn_on = {name: TrainOn(name) for name in tasks}
+    resolved: Any = SimpleNamespace(methods=methods, test_splits=tests, learn_on=learn_on)
+    reader = SimpleNamespace(prompts=lambda _task: None, lm=SimpleNamespace(facts=FACTS, missing=lambda *_needs: None))
+    resources: Any = SimpleNamespace(tasks=tasks, reader=reader)
+    found = find_infeasible(resolved, resources)
+    assert found == {("letters", tests[1]): "it reads option letters, and this task has none"}
+
+
+def test_fits_are_named_from_a_hundredth_on() -> None:
+    fits = [FitCosts("quick", [False], 5.0), FitCosts("dear", [False], 900.0), FitCosts("fair", [False] * 5, 3.0),
+            FitCosts("middle", [True, False, True, False], 40.0), FitCosts("done", [True], 10_000.0)]  # fmt: skip
+    assert describe_fits(fits)[0] == (
+        "9 of 12 fits are not stored: at most 17 min, of which dear at most 15 min (1 of at most 15 min each), middle"
+        " at most 80 s (2 of at most 40 s each), fair at most 15 s (5 of at most 3 s each), others at most 5 s"
+    )
+
+
+def test_fits_of_six_methods_are_named_at_most() -> None:
+    (line, _) = describe_fits([FitCosts(f"m{i}", [False], 10.0 + i) for i in range(8)])
+    assert [name for name in (f"m{i}" for i in range(8)) if f"{name} at most" in line] == [f"m{i}" for i in range(2, 8)]
+    assert line.endswith("m2 at most 12 s (1 of at most 12 s each), others at most 21 s")
+
+
+def test_fits_of_unknown_time_are_counted() -> None:
+    unknown = [FitCosts("own", [False, True, False], "its own code decides it"), FitCosts("own", [False], "as before")]
+    assert describe_fits(unknown)[0] == "3 of 4 fits are not stored: in a time that can't be said; not known of own (3)"
+    both = describe_fits([*unknown, FitCosts("a", [False], 30.0)])[0]
+    assert both.endswith("at most 30 s, of which a at most 30 s (1 of at most 30 s each); not known of own (3)")
+
+
+def test_fits_that_are_stored_are_no_work() -> None:
+    assert describe_fits([FitCosts("a", [True, True], 5.0)]) == ["all 2 fits are stored"]
+    assert describe_fits([]) == []
+
+
+def test_fits_are_made_in_order_of_their_cost() -> None:
+    fits = [FitCosts("own", [False], "its own code decides it"), FitCosts("dear", [True, False], 100.0),
+            FitCosts("many", [False] * 9, 10.0), FitCosts("many", [False] * 2, 10.0),
+            FitCosts("stored", [True], "as before"), FitCosts("elsewhere", [False], 1.0)]  # fmt: skip
+    assert sort_by_cost(["own", "many", "dear", "none", "stored"], fits) == ["none", "stored", "dear", "many", "own"]

@@ -118,9 +118,7 @@ def test_pieces_come_together_in_the_splits_order() -> None:
         (EmptyRule.BASE_RATE, None, 0.0),  # a method that learns nothing has no base rate
     ],
 )
-def test_empty_answer_is_as_sure_as_the_protocol_says(
-    rule: EmptyRule, learned: SplitData | None, expected: float
-) -> None:
+def test_empty_answers_are_as_the_protocol_says(rule: EmptyRule, learned: SplitData | None, expected: float) -> None:
     inputs = Inputs(split_data("x", "", "y"), learned=learned, fitted=None if learned is None else fitted(ByNumber()))
     found = predictor(ByNumber(), replace(FIXED, empty_rule=rule)).confidences("half", inputs)
     assert found.confidence.tolist() == [0.0, expected, 0.02]
@@ -150,7 +148,7 @@ def test_method_is_skipped_before_anything_is_raised() -> None:
         predictor(ByNumber()).predict("half", lost)
 
 
-def test_split_is_read_through_the_adapter_of_the_fit(tmp_path: Path) -> None:
+def test_split_is_read_through_its_adapter(tmp_path: Path) -> None:
     method: Any = ByNumber()
     found, curve = split_data("x"), np.zeros((2, 1))
     reads = predictor(method)

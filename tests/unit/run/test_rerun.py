@@ -218,7 +218,7 @@ def test_rerun_tells_other_labels_and_failures(
     assert (told.reproduced, told.reason) == (False, reason)
 
 
-def test_verdict_that_only_a_run_can_tell_is_settled() -> None:
+def test_verdict_of_a_run_is_settled() -> None:
     verdicts = [
         SubmissionVerdict("a", (f"its confidence is the label; {ONLY_A_RUN}", "dirty")),
         SubmissionVerdict("b", ()),
@@ -275,9 +275,7 @@ def cell(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return put(tmp_path / "results", model=label, task="atlas-choice", config={"tokenizer": digest})
 
 
-def test_gguf_cell_runs_again_where_its_file_and_tokenizer_lie(
-    llama: Path, cell: Path, tmp_path: Path, runs: Fake
-) -> None:
+def test_gguf_cell_runs_again_where_its_files_lie(llama: Path, cell: Path, tmp_path: Path, runs: Fake) -> None:
     asked = runs(honest())
     moved = tmp_path / "moved.gguf"
     shutil.copy(llama.parent / "m.gguf", moved)
@@ -286,9 +284,7 @@ def test_gguf_cell_runs_again_where_its_file_and_tokenizer_lie(
     assert [(config.model, config.tokenizer) for config in asked] == [(str(moved), str(llama))]
 
 
-def test_gguf_cell_does_not_run_with_another_file_or_tokenizer(
-    llama: Path, cell: Path, tmp_path: Path, runs: Fake
-) -> None:
+def test_gguf_cell_runs_with_no_other_files(llama: Path, cell: Path, tmp_path: Path, runs: Fake) -> None:
     asked = runs(honest())
     other = shutil.copytree(llama, tmp_path / "other")
     (other / "chat_template.jinja").write_text("another", encoding="utf-8")
@@ -304,7 +300,7 @@ def test_gguf_cell_does_not_run_with_another_file_or_tokenizer(
     assert asked == []
 
 
-def test_folder_of_a_cell_is_known_by_its_content(llama: Path, tmp_path: Path, runs: Fake) -> None:
+def test_folder_of_a_cell_is_known_by_content(llama: Path, tmp_path: Path, runs: Fake) -> None:
     label = model_label("/elsewhere/llama")
     fingerprint = LanguageModel(resolve_model(str(llama)), LoadOptions(device="cpu")).fingerprint
     provenance = {**HERE, "revisions": {label: fingerprint}}

@@ -71,7 +71,7 @@ def test_run_takes_the_rest_from_its_model() -> None:
     assert run.config_of("ptrue", "atlas-choice") == {}
 
 
-def test_methods_keep_their_order_and_all_means_each_once() -> None:
+def test_methods_keep_their_order() -> None:
     assert {"ptrue", "ccps"} <= set(resolved("all").methods)
     assert list(resolved("ptrue,ccps,ptrue").methods) == ["ptrue", "ccps"]
     assert not resolved("ptrue").methods["ptrue"].trains()
@@ -123,7 +123,7 @@ def test_files_are_tested_and_others_learned_on(tmp_path: Path) -> None:
         resolved("ccps", tasks=(), task_files=(other,), train_on=f"{other}:test")
 
 
-def test_learning_on_the_test_file_is_refused_by_its_content(tmp_path: Path) -> None:
+def test_learning_on_the_test_file_is_refused(tmp_path: Path) -> None:
     test, copy = bees(tmp_path, "bees.jsonl"), tmp_path / "wasps.jsonl"
     copy.write_bytes(test.read_bytes())
     for train in (test, copy):
@@ -145,7 +145,7 @@ def test_corpora_may_be_named_without_a_format() -> None:
     assert learn_on(run) == {"atlas-choice": "atlas-choice:train", "atlas-oe": "atlas-oe:train"}
 
 
-def test_tasks_may_be_learned_on_with_their_test_split() -> None:
+def test_tasks_may_be_learned_on_by_test() -> None:
     run = resolved("ccps", tasks=("mmlu-choice",), train_on="atlas-choice:test")
     assert learn_on(run) == {"mmlu-choice": "atlas-choice:test"}
     assert set(run.tasks) == {"mmlu-choice", "atlas-choice"}
@@ -173,7 +173,7 @@ ELSEWHERE = {"train_on": "atlas-choice:validation"}
         ("ptrue", "atlas-choice", {"training_budget": 512}, {}),
     ],
 )  # fmt: skip
-def test_settings_of_a_cell_are_those_that_concern_it(
+def test_settings_of_a_cell_concern_it(
     method: str, task: str, options: dict[str, Any], config: dict[str, object]
 ) -> None:
     run = resolved(",".join(dict.fromkeys((method, "ct"))), tasks=(task,), **options)
@@ -298,6 +298,13 @@ def test_preset_sets_methods_and_protocol_together() -> None:
         ({"max_time": "0h"}, "--max-time: expected hours, minutes or seconds, such as 2h, 90m or 1h30m; got '0h'"),
         ({"max_time": ""}, "--max-time: expected hours, minutes or seconds, such as 2h, 90m or 1h30m; got ''"),
         ({"limit": 2**63}, f"--limit: expected at most {2**63 - 1}"),
+        *(
+            ({"train_limit": text}, rf"which training and validation share, or N\+M .* got '{re.escape(text)}'")
+            for text in ("1", "0", "-3", "9", "10+0", "0+10", "a+b", "64+", "6.5", "9" * 20)
+        ),
+        ({"recalibrate": ("magic",)}, "unknown recalibration 'magic'; expected one of isotonic, platt, beta, temper"),
+        ({"tune": 1}, "expected at least 2 configurations, got 1"),
+        ({"tune": 4, "preset": "paper"}, "preset 'paper' keeps the last step"),
         ({"token_budget": 0}, "--token-budget: expected at least 1, got 0"),
         ({"training_budget": 0}, "--training-budget: expected at least 1, got 0"),
         ({"seed": -1}, "--seed: expected at least 0, got -1"),

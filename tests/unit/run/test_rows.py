@@ -147,7 +147,7 @@ def test_row_notes_how_questions_were_read(
     assert told == note.format(twice=2 * len(manifests))
 
 
-def test_row_notes_that_it_learned_on_a_source_that_overlaps(rows: RowBuilder, echo: Inputs) -> None:
+def test_row_notes_a_source_that_overlaps(rows: RowBuilder, echo: Inputs) -> None:
     assert not [note for note in rows.row("echo", echo).notes if "overlaps" in note]
     assert echo.learned is not None
     tasks = (MMLUProThousandChoice, MMLUThousandChoice)
