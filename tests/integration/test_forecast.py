@@ -292,7 +292,7 @@ def test_passes_are_as_many_as_the_plan_counts(
 ) -> None:
     for user in (extractor, reader):
         monkeypatch.setattr(user, "default_batch_limits", lambda *_, **__: together)
-    asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
+    asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120, set=("protocol.shots=1",))
     prepared, resources, _ = planned(asked)
     (read,) = (step for step in prepared.steps if isinstance(step, Read))
     split_data = prepared.data_by_split[read.where]
@@ -321,7 +321,8 @@ def test_unknown_times_are_told_in_words(
     small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = RunConfig(
-        ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), dry_run=True,
+        ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), limit=20, train_limit="36+31",
+        dry_run=True,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
     monkeypatch.setattr(SPEED, lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes=1024))
@@ -346,11 +347,11 @@ def test_unknown_times_are_told_in_words(
 
 
 def test_plan_has_a_total_and_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Per token 0.1 s, per fit 2 h."""
-    monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.1, 0.0, 0.0, 0.0, kv_bytes=1024))
+    """Per token 0.4 s, per fit 2 h."""
+    monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.4, 0.0, 0.0, 0.0, kv_bytes=1024))
     monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0))
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True)
+    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True, set=("protocol.shots=0",))
     prepared, _, forecast = planned(asked)
     reads = [forecast.times[step] for step in prepared.steps if isinstance(step, Read)]
     plan = run(asked).plan

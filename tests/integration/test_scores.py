@@ -27,7 +27,7 @@ FORMATS = ("terminal", "md", "tex", "csv", "json")
 
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = Place(tmp_path_factory.mktemp("scaled"))
+    place = Place(tmp_path_factory.mktemp("scaled"), here=True)
     file = questions_file(place.folder, "few.jsonl", sizes={"test": TESTED, "validation": VALIDATED})
     methods = "mean-log-probability,contrary,overflowing,ptrue"
     asked = ("--plugin", SURPRISE, "--method", methods, "--model", "tiny", "--task-file", file)
@@ -94,7 +94,7 @@ def test_tables_say_that_scores_were_scaled(scaled: Place, kind: str) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A file of questions that has none to scale scores on."""
-    place = Place(tmp_path_factory.mktemp("alone"))
+    place = Place(tmp_path_factory.mktemp("alone"), here=True)
     lines: list[dict[str, Any]] = [
         {"question": f"Which is {i % 7}?", "choices": [str(j + i % 5) for j in range(4)], "answer": "abcd"[i % 4],
          "subject": f"s{i % 2}"} for i in range(60)
@@ -127,7 +127,7 @@ def test_tables_say_why_metrics_are_absent(alone: Place, kind: str) -> None:
     assert "undefined" in said or kind in {"csv", "json"}
 
 
-@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("others", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_page_and_figures_leave_out_absent_metrics(
     alone: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, others: bool
 ) -> None:

@@ -331,7 +331,9 @@ class Mine(Verbalised):
 '''
 
 
-@pytest.mark.parametrize("name", ["verbalised", "mine"], ids=["built in", "in a process of its own"])
+@pytest.mark.parametrize(
+    "name", ["verbalised", pytest.param("mine", marks=pytest.mark.slow)], ids=["built in", "in a process of its own"]
+)
 def test_result_counts_replies_without_a_number(tmp_path: Path, name: str) -> None:
     """The stand-in model was never taught numbers."""
     plugin = tmp_path / "mine.py"

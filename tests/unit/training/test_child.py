@@ -73,7 +73,8 @@ def test_child_gets_absolute_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert given["HF_HOME"] == str(tmp_path.resolve() / "hub")
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
 def test_child_finds_plugins_and_runs_no_current_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
