@@ -253,12 +253,12 @@ def _plain_arrays() -> Iterator[None]:
     def view(reader: Any, data: np.memmap[Any, Any]) -> None:
         vars(reader)["data"] = data.view(np.ndarray)
 
-    GGUFReader.data = property(lambda reader: vars(reader)["data"], view)
+    GGUFReader.data = property(lambda reader: vars(reader)["data"], view)  # type: ignore[assignment]
     try:
         yield
     finally:
         with contextlib.suppress(AttributeError):  # another thread was done before
-            del GGUFReader.data
+            del GGUFReader.data  # type: ignore[misc]
 
 
 @contextlib.contextmanager

@@ -205,7 +205,7 @@ def test_models_and_tasks_without_the_hub_name_ways_out(place: Place, monkeypatc
         assert all(word in said for word in words)
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--dry-run",), marks=pytest.mark.slow)])
 def test_adapters_without_room_are_refused_before_any_reading(
     place: Place, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:

@@ -69,10 +69,11 @@ def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options:
             ["template"],
             "6 of 6 prompts differ as text: A has '<|system|>",
         ),
-        (
+        pytest.param(
             edited("chat_template.jinja", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"),
             ["BOS"],
             "A's prompts begin with up to 1 begin tokens, B's with up to 2",
+            marks=pytest.mark.slow,
         ),
         (edited("chat_template.jinja", "{{ bos_token }}", ""), ["BOS"], "B's with up to 0"),
         (

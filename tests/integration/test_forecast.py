@@ -286,13 +286,15 @@ def test_steps_take_about_as_long_as_the_plan_says(
 # --- counts and words -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [ALONE, BatchLimits(128, 1 << 30)], ids=["alone", "side by side"])
+@pytest.mark.parametrize(
+    "together", [pytest.param(ALONE, marks=pytest.mark.slow), BatchLimits(128, 1 << 30)], ids=["alone", "side by side"]
+)
 def test_passes_are_as_many_as_the_plan_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: BatchLimits
 ) -> None:
     for user in (extractor, reader):
         monkeypatch.setattr(user, "default_batch_limits", lambda *_, **__: together)
-    asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120, set=("protocol.shots=1",))
+    asked = config(tmp_path, "tiny", "atlas-oe", ("self-consistency",), limit=120)
     prepared, resources, _ = planned(asked)
     (read,) = (step for step in prepared.steps if isinstance(step, Read))
     split_data = prepared.data_by_split[read.where]

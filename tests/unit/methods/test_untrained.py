@@ -91,7 +91,7 @@ def test_sequence_probability_of_a_long_unlikely_answer_is_zero() -> None:
     assert SequenceProbability(length_normalised=False).predict(tokens([[1e-30] * 40])).tolist() == [0.0]
 
 
-@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
+@pytest.mark.parametrize("task", [pytest.param("atlas-choice", marks=pytest.mark.slow), "atlas-oe"])
 def test_sequence_probability_costs_a_run_its_answers_alone(tmp_path: Path, task: str) -> None:
     options: Any = {"limit": 16, "device": "cpu", "out": tmp_path / "out", "cache": tmp_path / "cache"}
     report = run(RunConfig(("sequence-probability",), "tiny", tasks=(task,), **options))
