@@ -35,6 +35,16 @@ def test_reading_holds_weights_keys_and_values(name: str) -> None:
     assert found.total == found.weights + found.blocks + found.rest
 
 
+def test_reading_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each plan asks for it, as do the plans of several seeds."""
+    first = training_memory.reading_footprint(config("llama8b"), torch.bfloat16, TOKENS)
+    other = training_memory.Footprint(1, 2, 3)
+    monkeypatch.setattr(training_memory, "_READING", dict(training_memory._READING))
+    monkeypatch.setattr(training_memory, "_footprint", lambda *_: other)
+    assert training_memory.reading_footprint(config("llama8b"), torch.bfloat16, TOKENS) is first
+    assert training_memory.reading_footprint(config("llama8b"), torch.float16, TOKENS) is other
+
+
 def test_training_holds_what_adds_up_by_hand() -> None:
     """Llama 8B, per token and block: what the derivatives of frozen layers and of two LoRA layers need."""
     text, wide, inner, blocks = config("llama8b"), 4096, 14336, 32
