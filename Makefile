@@ -95,7 +95,7 @@ durations: install  ## seconds of the last run of all tests beside the committed
 mutants: install  ## changes single lines of the source and says which no test notices, 45 minutes for 60: MUTANTS="--draw 3"
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-slow: install  ## the tests that take longer than three seconds each
+slow: install  ## the tests that take longer than three seconds each, and ways that a quicker test stands for
 	$(BIN)/python -m pytest -m slow
 
 check-readme: install  ## every command of the README, whole

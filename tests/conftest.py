@@ -11,9 +11,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,11 +33,14 @@ _LONG = 3.0
 def pytest_configure() -> None:
     """Hear signals that the jobs of a shell and `nohup` ignore, and hand down to what tests start; seed torch lightly.
 
+    Nothing waits for the disk, milliseconds each time: no test cuts the power.
+
     DeepSpeed gives pytest-randomly a seeder whose import takes seconds in every process, also where no test uses torch.
     `torch.manual_seed` formats the stack for CUDA before there is a context, 1 ms in each of thousands of tests.
     """
     if randomly := sys.modules.get("pytest_randomly"):
         randomly.entrypoint_reseeds = [_seed_torch]
+    os.fsync = lambda _descriptor: None
     if threading.current_thread() is threading.main_thread():
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
             if signal.getsignal(number) is signal.SIG_IGN:
@@ -83,6 +87,31 @@ def whole_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
     own = tmp_path_factory.getbasetemp()
     return whole_run.made(own.parent if hasattr(request.config, "workerinput") else own)
+
+
+@pytest.fixture(scope="session")
+def _checked() -> dict[object, str | None]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def checked_once(_checked: dict[object, str | None]) -> Iterator[None]:
+    """Check a model's passes where it is loaded for the first time; runs load few models many times."""
+    from bench.model.language_model import LanguageModel
+
+    check: Any = vars(LanguageModel)["no_packs_reason"].func
+
+    def once(lm: LanguageModel) -> str | None:
+        key = (lm.fingerprint, lm.device, lm.options)
+        if key not in _checked:
+            _checked[key] = check(lm)
+        return _checked[key]
+
+    remembered = cached_property(once)
+    remembered.__set_name__(LanguageModel, "no_packs_reason")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LanguageModel, "no_packs_reason", remembered)
+        yield
 
 
 @pytest.fixture

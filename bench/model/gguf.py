@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_model
@@ -235,9 +236,29 @@ def _alone(file: Path) -> Iterator[dict[str, str]]:
 
     Of a tokenizer.json, tokenizer_config.json or adapter_config.json beside the file it would take what they say.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _plain_arrays():
         (Path(folder) / "model.gguf").symlink_to(file.resolve())
         yield {"pretrained_model_name_or_path": folder, "gguf_file": "model.gguf"}
+
+
+@contextlib.contextmanager
+def _plain_arrays() -> Iterator[None]:
+    """Make the package gguf read plain arrays: parts of a memory map are maps, which take three times as long to make.
+
+    A vocabulary has hundreds of thousands of parts, and transformers reads it with the configuration, the tokenizer and
+    the weights.
+    """
+    from gguf import GGUFReader
+
+    def view(reader: Any, data: np.memmap[Any, Any]) -> None:
+        vars(reader)["data"] = data.view(np.ndarray)
+
+    GGUFReader.data = property(lambda reader: vars(reader)["data"], view)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(AttributeError):  # another thread was done before
+            del GGUFReader.data  # type: ignore[misc]
 
 
 @contextlib.contextmanager

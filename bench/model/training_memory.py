@@ -61,6 +61,10 @@ class Footprint:
         return self.weights + self.blocks + self.rest + self.trained
 
 
+_READING: dict[tuple[str, torch.dtype, int], Footprint] = {}
+"""Estimates for reading, by configuration, dtype and token budget."""
+
+
 @contextmanager
 def use_fused_kernels() -> Iterator[None]:
     """Make attention and dropout on the meta device use as little memory as fused kernels do, within the context.
@@ -143,7 +147,11 @@ def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
 
 
 def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint:
-    """Estimate the peak memory of reading a pack of `budget` tokens after a shared prefix that is as long."""
+    """Estimate the peak memory of reading a pack of `budget` tokens after a shared prefix that is as long.
+
+    Each plan tells it, so an estimate is made once in this process.
+    """
+    asked = (config.to_json_string(use_diff=False), dtype, budget)
 
     def one_pass(model: Any) -> object:
         session = Session(model)
@@ -156,7 +164,9 @@ def reading_footprint(config: Any, dtype: torch.dtype, budget: int) -> Footprint
         states = session.forward(ids, np.arange(budget, 2 * budget), lambda: visible, read)[last]
         return _head(model).logits(states), session
 
-    return _footprint(config, dtype, one_pass, lambda model: model)
+    if asked not in _READING:
+        _READING[asked] = _footprint(config, dtype, one_pass, lambda model: model)
+    return _READING[asked]
 
 
 def training_footprint(

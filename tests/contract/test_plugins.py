@@ -25,7 +25,15 @@ def checked(rule: str) -> set[str]:
     return {make.plugin.name for make, check in CASES if check.__name__ == rule}
 
 
-@pytest.mark.parametrize(("make", "check"), CASES)
+def is_part(name: str) -> bool:
+    """Whether a task is a part of another, all of which are made alike; one stands for the others."""
+    return "-1k" in name and name != "mmlu-1k-choice"
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [pytest.param(*case, marks=pytest.mark.slow if is_part(case[0].plugin.name) else ()) for case in CASES],
+)
 def test_contract(make: Any, check: Check) -> None:
     check(make)
 

@@ -16,6 +16,11 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _checked_once(checked_once: None) -> None:
+    """What is checked where a model is loaded is proven in `unit/model/`."""
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """An empty folder in which commands are run."""

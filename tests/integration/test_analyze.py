@@ -34,7 +34,7 @@ from bench.run.analyses import method_analyses
 from bench.run.analyses.request import AnalysisRequest
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from methods.ccps import explained
+from methods.ccps import explained, perturbation_ablation
 from methods.ccps.columns import FEATURES
 from methods.ccps.importance import GROUPS, NOISE_MEAN, NOISE_MOST
 from tests.kit.place import Place
@@ -92,7 +92,9 @@ def test_features_are_compared_on_stored_signals(ran: tuple[Place, list[object]]
 
 
 @pytest.mark.usefixtures("unfed")
-def test_gain_of_ccps_is_taken_apart(ran: tuple[Place, list[object]]) -> None:
+def test_gain_of_ccps_is_taken_apart(ran: tuple[Place, list[object]], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RADII", "STEPS"):  # variants which take time
+        monkeypatch.setattr(perturbation_ablation, name, ())
     place, asked = ran
     (record,) = json.loads(place.bench("analyze", "ccps", "trajectory", *asked, "--format", "json").stdout)
     assert [(step["start"], step["end"]) for step in record["steps"] if step["metric"] == "auroc"] == [

@@ -22,7 +22,10 @@ def questions(task: str, split: str = "test") -> list[Any]:
     return list(made(None).questions(split))
 
 
-@pytest.mark.parametrize(("task", "kind"), [("atlas-oe", "text"), ("atlas-oe", "tokens"), ("atlas-choice", "text")])
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [pytest.param("atlas-oe", "text", marks=pytest.mark.slow), ("atlas-oe", "tokens"), ("atlas-choice", "text")],
+)
 def test_own_answers_read_back_keep_confidences(place: Place, task: str, kind: str) -> None:
     command = (*TINY, "--method", "ptrue", "--task", task)
     place.run(*command, out="own")

@@ -185,7 +185,7 @@ def test_hub_that_is_away_has_ways_out(place: Place, monkeypatch: pytest.MonkeyP
         assert all(word in said for word in words)
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--dry-run",), marks=pytest.mark.slow)])
 def test_adapters_without_room_are_refused_before_any_reading(
     place: Place, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:

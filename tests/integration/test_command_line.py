@@ -107,9 +107,14 @@ def words(small_model: Path, rivers: Path) -> list[object]:
     return ["--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers]
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, here=True)
+
+
 @pytest.fixture(scope="module")
 def ran(small_model: Path, rivers: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = Place(tmp_path_factory.mktemp("ran"))
+    place = Place(tmp_path_factory.mktemp("ran"), here=True)
     place.run("--method", "ptrue,echo", "--model", small_model, "--task", "rivers", "--plugin", rivers)
     return place
 

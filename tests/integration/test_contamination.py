@@ -69,6 +69,11 @@ class Clean(Waters):
 '''
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, here=True)
+
+
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Place(tmp_path_factory.mktemp("plugin")).write("shared.py", SHARED)

@@ -56,7 +56,7 @@ def rounded(folder: Path) -> None:
 
 
 def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options: Any) -> list[Side]:
-    common = RunConfig(("ptrue",), "", (task,), preset="fixed", limit=12, cache=tmp_path / "cache", dtype=None)
+    common = RunConfig(("ptrue",), "", (task,), preset="fixed", limit=6, cache=tmp_path / "cache", dtype=None)
     return read_sides([replace(common, model=str(model), **options) for model in models], Silent())
 
 
@@ -67,12 +67,13 @@ def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options:
         (
             edited("chat_template.jinja", "message['role'] + '|>'", "message['role'] + '|> '"),
             ["template"],
-            "12 of 12 prompts differ as text: A has '<|system|>",
+            "6 of 6 prompts differ as text: A has '<|system|>",
         ),
-        (
+        pytest.param(
             edited("chat_template.jinja", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"),
             ["BOS"],
             "A's prompts begin with up to 1 begin tokens, B's with up to 2",
+            marks=pytest.mark.slow,
         ),
         (edited("chat_template.jinja", "{{ bos_token }}", ""), ["BOS"], "B's with up to 0"),
         (
@@ -96,7 +97,7 @@ def test_drift_names_the_change(tmp_path: Path, change: Any, causes: list[str], 
     assert list(found["causes"]) == causes
     assert says in "".join(found["causes"].values())
     assert found["steps"]["prompts"]["equal"] == (
-        12 if not causes or causes[0] not in {"template", "cut context"} else 0
+        6 if not causes or causes[0] not in {"template", "cut context"} else 0
     )
     (method,) = found["methods"]
     assert (method["worst"] == 0) == (not causes)
@@ -160,7 +161,7 @@ def test_drift_of_vllm_from_itself_is_none(tmp_path: Path) -> None:
     """It gives letters' log-probabilities among all tokens, llama.cpp's server those among the letters."""
     server = VLLMServer(LanguageModel(resolve("tiny"), LoadOptions(device="cpu", dtype="float32")), most=-1)
     try:
-        found = compare_sides(*read(tmp_path, "tiny", server.url, limit=8))
+        found = compare_sides(*read(tmp_path, "tiny", server.url, limit=4))
     finally:
         server.stop()
     assert found["steps"]["letters"]["worst"] < 1e-4

@@ -110,7 +110,11 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("harm", "ending"), [(signal.SIGKILL, "ended by SIGKILL, perhaps .+"), (signal.SIGTERM, "exit code 3")]
+    ("harm", "ending"),
+    [
+        (signal.SIGKILL, "ended by SIGKILL, perhaps .+"),
+        pytest.param(signal.SIGTERM, "exit code 3", marks=pytest.mark.slow),
+    ],
 )
 def test_shard_that_kills_its_workers_ends_the_run(
     small_model: Path, rivers: Path, tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch,

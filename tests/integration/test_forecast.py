@@ -286,7 +286,9 @@ def test_steps_take_as_long_as_planned(
 # --- counts and words -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [ALONE, BatchLimits(128, 1 << 30)], ids=["alone", "side by side"])
+@pytest.mark.parametrize(
+    "together", [pytest.param(ALONE, marks=pytest.mark.slow), BatchLimits(128, 1 << 30)], ids=["alone", "side by side"]
+)
 def test_passes_are_as_many_as_the_plan_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: BatchLimits
 ) -> None:
@@ -321,7 +323,8 @@ def test_unknown_times_are_told_in_words(
     small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = RunConfig(
-        ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), dry_run=True,
+        ("echo", "pik"), str(small_model), tasks=("rivers",), plugins=(rivers,), limit=20, train_limit="36+31",
+        dry_run=True,
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
     monkeypatch.setattr(SPEED, lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes=1024))
@@ -346,11 +349,11 @@ def test_unknown_times_are_told_in_words(
 
 
 def test_plan_has_a_total_and_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Per token 0.1 s, per fit 2 h."""
-    monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.1, 0.0, 0.0, 0.0, kv_bytes=1024))
+    """Per token 0.4 s, per fit 2 h."""
+    monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.4, 0.0, 0.0, 0.0, kv_bytes=1024))
     monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0))
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True)
+    asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True, set=("protocol.shots=0",))
     prepared, _, forecast = planned(asked)
     reads = [forecast.times[step] for step in prepared.steps if isinstance(step, Read)]
     plan = run(asked).plan

@@ -68,7 +68,8 @@ class Zeroes(Fine):
 """
 
 
-@pytest.mark.parametrize("hanging", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hanging", [False, True])
 def test_harm_to_a_process_fails_its_own_cell(place: Place, small_model: Path, rivers: Path, hanging: bool) -> None:
     path = place.write("harm.py", FINE + EXITS + HANGS + INTERRUPTS + ZEROES)
     asked = (

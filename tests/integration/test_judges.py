@@ -115,7 +115,7 @@ def test_plan_calls_no_judge(server: JudgeServer, place: Place) -> None:
 
 def test_results_tell_no_password_and_no_model_folder(server: JudgeServer, place: Place) -> None:
     url = server.url.replace("http://", "http://me:hunter2@") + "?token=s3cret"
-    result = place.run(*RUN, 10, "--judge", "openai", "--judge-url", url, "--judge-model", TINY)
+    result = place.run(*RUN, 3, "--judge", "openai", "--judge-url", url, "--judge-model", TINY)
     written = [path.read_bytes() for path in place.folder.rglob("*") if path.is_file()]
     assert not [text for text in (*written, result.stdout.encode(), result.stderr.encode()) if b"hunter2" in text]
     (row,) = (place / "out").rglob("*.json")

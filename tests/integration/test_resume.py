@@ -16,6 +16,7 @@ from bench.prompts import shards
 from bench.results.files import read, read_records
 from bench.run.pipeline import RunConfig, RunReport, run
 from tests.faults.workload import questions_file
+from tests.kit.command import plugins_here
 
 CELLS = ("ptrue", "echo")
 
@@ -46,8 +47,8 @@ def configured(model: Path, plugin: Path, folder: Path) -> RunConfig:
 
 @pytest.fixture(scope="module", autouse=True)
 def two_shards() -> Iterator[None]:
-    """Two shards of each split of a run of 40 questions."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Two shards of each split of a run of 40 questions, whose plugin is run in this process."""
+    with plugins_here(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "_SHARD", 20)
         patch.setattr(shards, "_MOST", 40)
         yield

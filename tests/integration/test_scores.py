@@ -26,7 +26,7 @@ LABELS = {"train": 0, "validation": VALIDATED, "gold": 0}
 
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = Place(tmp_path_factory.mktemp("scaled"))
+    place = Place(tmp_path_factory.mktemp("scaled"), here=True)
     file = questions_file(place.folder, "few.jsonl", sizes={"test": TESTED, "validation": VALIDATED})
     methods = "mean-log-probability,contrary,overflowing,ptrue"
     asked = ("--plugin", SURPRISE, "--method", methods, "--model", "tiny", "--task-file", file)
@@ -69,7 +69,7 @@ def test_scaling_costs_labels_and_tokens_of_validation(rows: Rows) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A file of questions that has none to scale scores on."""
-    place = Place(tmp_path_factory.mktemp("alone"))
+    place = Place(tmp_path_factory.mktemp("alone"), here=True)
     lines: list[dict[str, Any]] = [
         {"question": f"Which is {i % 7}?", "choices": [str(j + i % 5) for j in range(4)], "answer": "abcd"[i % 4],
          "subject": f"s{i % 2}"} for i in range(60)
@@ -101,7 +101,7 @@ def test_tables_say_why_metrics_are_absent(alone: Place) -> None:
     assert "undefined" in said
 
 
-@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("others", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_page_and_figures_leave_out_absent_metrics(
     alone: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, others: bool
 ) -> None:

@@ -38,6 +38,7 @@ from bench.api import (
     UserError,
 )  # fmt: skip
 from bench.api.question import Message
+from bench.cli import doctor
 from bench.model import server_model, token_sampling
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.server_model import ServerModel
@@ -67,6 +68,10 @@ OPEN: set[Signal] = {
     QueryLogits(), Followup(HOW, say=3), TokenScores(top=3, divergence=True), TokenScores(Of.OPTIONS),
     TokenScores(Of.GOLD), Samples(3, 0.7, 0.9), TokenIds(Of.ANSWER),
 }  # fmt: skip
+KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "llama.cpp, three at once": ({"kind": LlamaServer, "slots": 3}, 3), "llama.cpp": ({"kind": LlamaServer}, None),
+    "vLLM": ({"kind": VLLMServer}, None), "vLLM, three at once": ({"kind": VLLMServer}, 3),
+}  # fmt: skip
 FAR = Followup(HOW, words=("a", "b", "x", "z"))
 """Words of which not all are likely."""
 FEW: frozenset[Signal] = frozenset({ChoiceLogits(), QueryLogits()})
@@ -92,7 +97,7 @@ class NoSystem(VLLMServer):
 class Loading(LlamaServer):
     """It lists its model before it has loaded it."""
 
-    refused = 3
+    refused = 2
 
     def handle(self, handler: Any, body: dict[str, Any]) -> None:
         if not self.refused:
@@ -144,16 +149,13 @@ def shares(logits: Any) -> Any:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize(("task", "signals"), [(splits.FiveRivers, CHOICE), (splits.FiveOpenRivers, OPEN)])
 @pytest.mark.parametrize(
-    ("kind", "at_once"),
+    ("kind", "at_once", "task", "signals"),
     [
-        ({"kind": LlamaServer}, None),
-        ({"kind": LlamaServer, "slots": 3}, 3),
-        ({"kind": VLLMServer}, None),
-        ({"kind": VLLMServer}, 3),
+        pytest.param(*kind, *asked, id=f"{name}-{asked[0].name}", marks=pytest.mark.slow if (i + k) % 2 else ())
+        for i, (name, kind) in enumerate(KINDS.items())
+        for k, asked in enumerate([(splits.FiveRivers, CHOICE), (splits.FiveOpenRivers, OPEN)])
     ],
-    ids=["llama.cpp", "llama.cpp, three at once", "vLLM", "vLLM, three at once"],
 )
 def test_server_signals_are_those_of_the_model(
     start: Any, same_draws: None, tmp_path: Path, task: Any, signals: set[Signal], kind: Any, at_once: int | None
@@ -285,10 +287,16 @@ def trace_ends(lm: LanguageModel, cache: Path, task: Any) -> list[tuple[list[int
     return [([*map(int, text.trace)], text.end) for (text,) in done.generated[None]]
 
 
-@pytest.mark.parametrize("kind", [LlamaServer, VLLMServer])
 @pytest.mark.parametrize(
-    ("task", "way"),
-    [(splits.FiveRivers, "instructed"), (splits.FiveOpenRivers, "marked"), (splits.FiveRivers, "empty")],
+    ("task", "way", "kind"),
+    [
+        (splits.FiveRivers, "instructed", LlamaServer),
+        pytest.param(splits.FiveRivers, "instructed", VLLMServer, marks=pytest.mark.slow),
+        pytest.param(splits.FiveOpenRivers, "marked", LlamaServer, marks=pytest.mark.slow),
+        (splits.FiveOpenRivers, "marked", VLLMServer),
+        (splits.FiveRivers, "empty", LlamaServer),
+        pytest.param(splits.FiveRivers, "empty", VLLMServer, marks=pytest.mark.slow),
+    ],
 )
 def test_server_signals_after_traces_are_those_of_the_model(
     start: Any, tiny: LanguageModel, tmp_path: Path, task: Any, kind: Any, way: str
@@ -372,15 +380,23 @@ def test_server_traces_that_can_not_be_are_refused(
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
+def values(server: LlamaServer, cache: Path) -> list[Any]:
+    found = columns(served(server), cache, splits.FiveRivers, set(FEW))
+    return [found[signal].tolist() for signal in sorted(FEW, key=repr)]
+
+
 @pytest.fixture
 def read(server: LlamaServer, tmp_path: Path) -> Any:
     """A function that reads signals from the server into one store, and returns their values."""
+    return lambda cache="cache": values(server, tmp_path / cache)
 
-    def go(cache: str = "cache") -> list[Any]:
-        found = columns(served(server), tmp_path / cache, splits.FiveRivers, set(FEW))
-        return [found[signal].tolist() for signal in sorted(FEW, key=repr)]
 
-    return go
+@pytest.fixture(scope="module")
+def expected(tiny: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+    """Values of an undisturbed server."""
+    server = LlamaServer(tiny)
+    yield values(server, tmp_path_factory.mktemp("undisturbed"))
+    server.stop()
 
 
 def requests(server: ModelServer) -> list[str]:
@@ -427,13 +443,12 @@ def test_server_killed_in_mid_run_loses_and_repeats_nothing(
     ids=["429", "503", "half a body", "slow"],
 )
 def test_server_that_fails_for_a_while_is_asked_again(
-    server: LlamaServer, read: Any, monkeypatch: pytest.MonkeyPatch, reply: Reply
+    server: LlamaServer, expected: list[Any], read: Any, monkeypatch: pytest.MonkeyPatch, reply: Reply
 ) -> None:
-    expected = read("undisturbed")
     if reply.seconds:
         monkeypatch.setattr(client, "TIMEOUT_S", 0.5)
-    server.calls.clear()
-    server.fault = lambda _call, number: reply if number in {14, 15, 19} else None
+    # after what names no time, each further try waits twice as long
+    server.fault = lambda _call, number: reply if number in ({14, 15, 19} if reply.headers else {14}) else None
     assert read() == expected
 
 
@@ -461,9 +476,9 @@ def test_llama_cpp_is_waited_for_while_it_loads(start: Any, monkeypatch: pytest.
     ],
     ids=["500", "NaN", "no JSON", "context", "key"],
 )
-def test_server_fault_that_stays_is_one_sentence(server: LlamaServer, read: Any, reply: Reply, says: str) -> None:
-    expected = read("undisturbed")
-    server.calls.clear()
+def test_server_fault_that_stays_is_one_sentence(
+    server: LlamaServer, expected: list[Any], read: Any, reply: Reply, says: str
+) -> None:
     server.fault = lambda _call, number: reply if number > 17 and not reply.raw else None
     Reply.encoded, encoded = (
         (lambda self: self.body or json.dumps({"error": {"message": self.text}}).encode()),
@@ -553,9 +568,9 @@ def other(tiny: LanguageModel) -> Any:
     return changed
 
 
-def test_server_with_another_model_after_a_restart_is_noticed(server: LlamaServer, read: Any, other: Any) -> None:
-    tiny, expected = server.lm, read("undisturbed")
-    server.calls.clear()
+def test_server_with_another_model_after_a_restart_is_noticed(
+    server: LlamaServer, tiny: LanguageModel, expected: list[Any], read: Any, other: Any
+) -> None:
 
     def restart(_call: Any, number: int) -> Reply | None:
         if number == 16:
@@ -576,10 +591,12 @@ def test_server_with_another_model_after_a_restart_is_noticed(server: LlamaServe
     assert read() == expected, "nothing of the other model is kept"
 
 
-def test_server_whose_model_has_another_name_is_another_model(server: LlamaServer, read: Any, other: Any) -> None:
-    first = read()
+def test_server_whose_model_has_another_name_is_another_model(
+    server: LlamaServer, expected: list[Any], read: Any, other: Any
+) -> None:
+    assert read() == expected
     server.lm, server.alias = other, "other"
-    assert read() != first
+    assert read() != expected
 
 
 def test_server_that_is_silent_on_tokens_within_a_character_is_asked_for_them(server: LlamaServer) -> None:
@@ -678,6 +695,13 @@ def test_server_options_that_do_not_fit_are_refused(
     assert says in Place(tmp_path).refused(*common, *words)
 
 
+@pytest.fixture
+def machine_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is examined of a machine takes seconds, and is not what a server gives."""
+    monkeypatch.setattr(doctor, "run_checks", lambda _: [])
+
+
+@pytest.mark.usefixtures("machine_unseen")
 def test_server_is_described_by_doctor(server: LlamaServer, tmp_path: Path) -> None:
     said = Place(tmp_path).done("doctor", "--model", server.url, "--task", "atlas-choice").stdout
     assert "llama.cpp with tiny.served-" in said
@@ -880,6 +904,7 @@ def test_chat_server_with_another_model_is_noticed(start: Any, tmp_path: Path, o
         columns(lm, tmp_path / "anew", splits.FiveRivers, set(FEW))
 
 
+@pytest.mark.usefixtures("machine_unseen")
 def test_chat_server_is_described_by_doctor(start: Any, tmp_path: Path) -> None:
     said = Place(tmp_path).done("doctor", "--model", start(ChatServer).url, "--task", "atlas-choice").stdout
     assert "OpenAI-compatible with tiny.served-" in said

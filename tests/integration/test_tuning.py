@@ -100,7 +100,7 @@ class Tuned(Place):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """What is read is stored before it is tuned, and so are the fits of the preset's own constants."""
-    place = Tuned(tmp_path_factory.mktemp("tuned"))
+    place = Tuned(tmp_path_factory.mktemp("tuned"), here=True)
     place.write("planted.py", PLUGIN)
     place.tune("plain")
     ended = place.tune("tuned", "--tune", N, "--recalibrate", "isotonic", "--save-heads", place / "heads")

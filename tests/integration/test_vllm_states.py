@@ -349,12 +349,17 @@ def another_prompts(tensors: dict[str, torch.Tensor], path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (no_file, r"wrote no hidden states within 0.2 s to .*states\. Start it with a shared_storage_path"),
+        pytest.param(
+            no_file, r"wrote no hidden states within 0.2 s to .*states\. Start it with a shared_storage_path",
+            marks=pytest.mark.slow,
+        ),
         (full_disk, r"can't write hidden states to .*states \(no space left\)\. Free some disk space\."),
         (half_a_file, r"wrote hidden states that can't be read"),
-        (another_prompts, r"expected 2 states of each of 2 layers of a prompt, got others in"),
+        pytest.param(
+            another_prompts, r"expected 2 states of each of 2 layers of a prompt, got others in", marks=pytest.mark.slow
+        ),
     ],
-)
+)  # fmt: skip
 def test_run_goes_on_after_states_failed(
     server: VLLMServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, sentence: str
 ) -> None:

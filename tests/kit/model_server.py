@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -102,7 +103,10 @@ class Loopback:
 
 
 class ModelServer(Loopback):
-    """`lm` behind a server. Texts are read whole for each token, so nothing is cached."""
+    """`lm` behind a server. Texts are read whole for each token, but none twice, whichever server reads it."""
+
+    read: ClassVar[WeakKeyDictionary[torch.nn.Module, dict[tuple[int, ...], torch.Tensor]]] = WeakKeyDictionary()
+    """Last hidden state of each text, of models whose weights below the head stay as they are."""
 
     def __init__(self, lm: LanguageModel, alias: str = "/models/tiny.gguf") -> None:
         self.lm, self.alias = lm, alias
@@ -125,7 +129,10 @@ class ModelServer(Loopback):
         """Tokens of an answer, the end token too, with the model's log-probabilities, and the sampler's logits."""
         ids, numbers = list(prompt), np.random.default_rng(seed or 0).random(limit)
         for step in range(limit):
-            logits = self.lm.head.logits(self.lm.model.base_model(torch.tensor([ids])).last_hidden_state[0, -1:])
+            known, text = self.read.setdefault(self.lm.model, {}), tuple(ids)
+            if text not in known:
+                known[text] = self.lm.model.base_model(torch.tensor([ids])).last_hidden_state[0, -1:].clone()
+            logits = self.lm.head.logits(known[text])
             biased = logits.clone()
             for token, added in bias:
                 biased[0, token] += added

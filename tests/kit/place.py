@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -37,8 +38,8 @@ class Place:
 
     def bench(self, *words: object, env: Mapping[str, str] | None = None) -> CompletedProcess[str]:
         """Run the command."""
-        called = command.bench_here if self.here else command.bench
-        return called(*words, env={**self.env, **(env or {})})
+        with command.plugins_here() if self.here else nullcontext():
+            return command.bench(*words, env={**self.env, **(env or {})})
 
     def done(
         self, *words: object, out: str | None = None, code: int = 0, env: Mapping[str, str] | None = None

@@ -26,7 +26,13 @@ def in_a_new_process(code: str) -> str:
     return subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60).stdout.strip()
 
 
-@pytest.mark.parametrize("first", ["bench.run.pipeline", "bench.report.page", "bench.cli.python", "bench.report.write"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "bench.run.config", "bench.report.page", "bench.cli.python", "bench.report.write",
+        pytest.param("bench.run.pipeline", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_the_functions_stay_functions_when_their_rooms_are_imported(first: str) -> None:
     """A submodule is bound over a function of its name: so both must be one."""
     code = f"import {first}; from bench import run, report; print(callable(run), callable(report))"

@@ -131,7 +131,8 @@ def test_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatch,
         yield
 
     monkeypatch.setattr(doctor, "check_memory", breaks)
-    for name in ("check_torch", "check_libraries"):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("check_torch", "check_libraries", "other_bench"):
         monkeypatch.setattr(doctor, name, lambda: iter([Finding("torch", State.OK, sys.version)]))
     found = doctor.run_checks(tmp_path)
     assert any("odd machine" in each.what for each in found)

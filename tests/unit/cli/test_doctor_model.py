@@ -19,7 +19,7 @@ from bench.model.folder import ModelFolder
 from bench.model.language_model import LanguageModel
 from bench.model.specs import aliases
 from tests.fixtures import models
-from tests.kit.command import bench_here
+from tests.kit.command import bench
 from tests.kit.gguf import write_gguf
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -110,9 +110,9 @@ def test_hub_that_cannot_be_asked_is_a_sentence(tmp_path: Path, monkeypatch: pyt
 
 def test_options_of_a_model_need_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "run_checks", lambda _: [])
-    refused = bench_here("doctor", "--task", "atlas-choice")
+    refused = bench("doctor", "--task", "atlas-choice")
     assert (refused.returncode, "expected --model as well" in refused.stderr) == (2, True)
-    shown = bench_here("doctor", "--model", "tiny", "--task", "atlas-choice")
+    shown = bench("doctor", "--model", "tiny", "--task", "atlas-choice")
     assert shown.returncode == 0
     assert "a, b, c, d are one token each" in shown.stdout
-    assert bench_here("doctor", "--model", str(shutil.copy(__file__, tmp_path))).returncode == 1
+    assert bench("doctor", "--model", str(shutil.copy(__file__, tmp_path))).returncode == 1

@@ -276,7 +276,8 @@ def test_cached_copy_of_another_revision_is_not_taken(offline: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    "environment", [{}, {"HF_HUB_OFFLINE": "1"}, pytest.param({"HF_DATASETS_OFFLINE": "1"}, marks=pytest.mark.slow)]
+    "environment",
+    [{}, *(pytest.param({name: "1"}, marks=pytest.mark.slow) for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"))],
 )
 def test_hub_out_of_reach_is_told_at_once(tmp_path: Path, environment: dict[str, str]) -> None:
     for read in _load_from(servers.NOBODY, tmp_path, {"plain": CARD, "named": NAMED}, **environment).values():

@@ -202,7 +202,10 @@ def test_password_and_query_reach_the_server_alone(server: JudgeServer, tmp_path
 # --- a server with troubles -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "wait"), [(429, QUICK), (500, QUICK), (503, QUICK), (429, {"Retry-After": "0"})])
+@pytest.mark.parametrize(
+    ("status", "wait"),
+    [(429, QUICK), (500, QUICK), (503, QUICK), pytest.param(429, {"Retry-After": "0"}, marks=pytest.mark.slow)],
+)
 def test_troubles_that_pass_are_waited_for(
     server: JudgeServer, tmp_path: Path, status: int, wait: dict[str, str]
 ) -> None:

@@ -87,8 +87,8 @@ def deaf(connection: socket.socket) -> None:
     ("respond", "said", "tries"),
     [
         (drip, r"gave no whole answer within 1\.6 s\.", 1),
-        (drip_head, r"gave no whole answer within 1\.6 s\.", 1),
-        (endless, r"gave no whole answer within 1\.6 s\.", 1),
+        pytest.param(drip_head, r"gave no whole answer within 1\.6 s\.", 1, marks=pytest.mark.slow),
+        pytest.param(endless, r"gave no whole answer within 1\.6 s\.", 1, marks=pytest.mark.slow),
         (deaf, r"gave no whole answer within 0\.4 s in 2 tries", 2),
         (half_closed, r"can't be reached in 2 tries", 2),
     ],

@@ -91,7 +91,7 @@ def test_sequence_probability_of_a_long_unlikely_answer_is_zero() -> None:
     assert SequenceProbability(length_normalised=False).predict(tokens([[1e-30] * 40])).tolist() == [0.0]
 
 
-@pytest.mark.parametrize("task", ["atlas-choice", "atlas-oe"])
+@pytest.mark.parametrize("task", [pytest.param("atlas-choice", marks=pytest.mark.slow), "atlas-oe"])
 def test_sequence_probability_costs_a_run_its_answers_alone(tmp_path: Path, task: str) -> None:
     options: Any = {"limit": 16, "device": "cpu", "out": tmp_path / "out", "cache": tmp_path / "cache"}
     report = run(RunConfig(("sequence-probability",), "tiny", tasks=(task,), **options))
@@ -331,7 +331,9 @@ class Mine(Verbalised):
 '''
 
 
-@pytest.mark.parametrize("name", ["verbalised", "mine"], ids=["built in", "in a process of its own"])
+@pytest.mark.parametrize(
+    "name", ["verbalised", pytest.param("mine", marks=pytest.mark.slow)], ids=["built in", "in a process of its own"]
+)
 def test_result_counts_replies_without_a_number(tmp_path: Path, name: str) -> None:
     """The stand-in model was never taught numbers."""
     plugin = tmp_path / "mine.py"

@@ -28,7 +28,23 @@ DRAWN = Samples(3, 1.5)
 CLOSED, CUT = passes.ids([90, 91], [92, 90, 91])
 
 
-@pytest.fixture(scope="module", params=passes.distinct(sorted(set(passes.ARCHITECTURES) - passes.UNSHARED)))
+NAMES = sorted(set(passes.ARCHITECTURES) - passes.UNSHARED)
+TOGETHER = {"alone": ALONE, "together": BatchLimits(1000, 10**12)}
+
+
+def cases(**others: Any) -> Any:
+    """Each architecture in each way; fast is llama in all of them, and of the others that are not alike each in one."""
+    turns = [name for name in NAMES if name not in {*passes.ALIKE, "llama"}]
+    ways = [(f"{a}-{b}", other, together) for a, other in others.items() for b, together in TOGETHER.items()]
+    fast = {(name, ways[i % len(ways)][0]) for i, name in enumerate(turns)} | {("llama", way) for way, *_ in ways}
+    return [
+        pytest.param(name, *way[1:], id=f"{name}-{way[0]}", marks=() if (name, way[0]) in fast else pytest.mark.slow)
+        for name in NAMES
+        for way in ways
+    ]
+
+
+@pytest.fixture(scope="module", params=passes.distinct(NAMES))
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     return passes.load(passes.save(tmp_path_factory.mktemp("model") / request.param, request.param))
 
@@ -92,8 +108,9 @@ def markers(lm: LanguageModel) -> int:
     return next(token for tokens in said if len(tokens) > 2 for token in tokens[2:])
 
 
-@pytest.mark.parametrize("together", [ALONE, BatchLimits(1000, 10**12)], ids=["alone", "together"])
-@pytest.mark.parametrize("sampling", [None, DRAWN], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("lm", "sampling", "together"), cases(greedy=None, sampled=DRAWN), indirect=["lm"], scope="module"
+)
 def test_traces_are_those_of_plain_passes(lm: LanguageModel, sampling: Samples | None, together: BatchLimits) -> None:
     marker = markers(lm)
     found = decoded(lm, sampling, marker, 30, together)
@@ -177,8 +194,12 @@ def traced(answers: Sequence[Sequence[int]] | None) -> list[ModelInput]:
     return given
 
 
-@pytest.mark.parametrize("together", [ALONE, BatchLimits(1000, 10**12)], ids=["alone", "together"])
-@pytest.mark.parametrize("answers", [None, [[20, 21], [30], [], [50], [60, 61], [70], [30]]], ids=["made", "stored"])
+@pytest.mark.parametrize(
+    ("lm", "answers", "together"),
+    cases(made=None, stored=[[20, 21], [30], [], [50], [60, 61], [70], [30]]),
+    indirect=["lm"],
+    scope="module",
+)
 def test_signals_of_traces_are_those_of_plain_passes(
     lm: LanguageModel, answers: Sequence[Sequence[int]] | None, together: BatchLimits
 ) -> None:

@@ -35,6 +35,16 @@ def test_reading_holds_weights_keys_and_values(name: str) -> None:
     assert found.total == found.weights + found.blocks + found.rest
 
 
+def test_reading_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each plan asks for it, as do the plans of several seeds."""
+    first = training_memory.reading_footprint(config("llama8b"), torch.bfloat16, TOKENS)
+    other = training_memory.Footprint(1, 2, 3)
+    monkeypatch.setattr(training_memory, "_READING", dict(training_memory._READING))
+    monkeypatch.setattr(training_memory, "_footprint", lambda *_: other)
+    assert training_memory.reading_footprint(config("llama8b"), torch.bfloat16, TOKENS) is first
+    assert training_memory.reading_footprint(config("llama8b"), torch.float16, TOKENS) is other
+
+
 def test_training_holds_what_adds_up_by_hand() -> None:
     """Llama 8B, per token and block: what the derivatives of frozen layers and of two LoRA layers need."""
     text, wide, inner, blocks = config("llama8b"), 4096, 14336, 32
@@ -51,7 +61,16 @@ def test_training_holds_what_adds_up_by_hand() -> None:
     assert kept.total < whole.total
 
 
-@pytest.mark.parametrize(("name", "limit"), [("llama8b", 24), ("qwen14b", 40), ("mistral24b", 57), ("qwen32b", 78)])
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("llama8b", 24),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("qwen14b", 40), ("mistral24b", 57), ("qwen32b", 78))
+        ),
+    ],
+)
 def test_training_with_checkpointing_takes_one_large_card(name: str, limit: int) -> None:
     needed = training_memory.training_footprint(config(name), torch.bfloat16, 2048, checkpointing=True)
     assert needed.total <= limit * 1e9
@@ -95,7 +114,14 @@ def test_plans_checkpoint_where_cards_have_no_room(
     [
         ("qwen32b", 40, "", 2048, r"qwen32b takes about 7\d GB .* 2,048 tokens .* cuda:1 has 40 GB: use a smaller"),
         ("llama8b", 21, "", 16_384, r"llama8b takes .* use fewer tokens a pass \(--training-budget\) or a larger"),
-        ("qwen32b", 25, "cuda:0 cuda:1", 2048, r"qwen32b takes about 7\d GB .* cuda:0 \+ cuda:1 has 50 GB: use a sm"),
+        pytest.param(
+            "qwen32b",
+            25,
+            "cuda:0 cuda:1",
+            2048,
+            r"qwen32b takes about 7\d GB .* cuda:0 \+ cuda:1 has 50 GB: use a sm",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_plans_that_do_not_fit_are_refused(

@@ -6,6 +6,7 @@ Artists carry labels such as `atlas-oe/ccps/rate`, through which the tests read 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -643,8 +644,15 @@ def small_and_odd():
     }
 
 
-@pytest.mark.parametrize("name", ONE_TASK)
-@pytest.mark.parametrize("case", small_and_odd())
+ODD = [
+    pytest.param(case, name, id=f"{case}-{name}", marks=pytest.mark.slow if case in alike and name in alike else ())
+    for alike in [{"sure of everything", "sure of nothing", "always right", "cost", "metrics"}]
+    for case in small_and_odd()
+    for name in ONE_TASK
+]
+
+
+@pytest.mark.parametrize(("case", "name"), ODD)
 def test_odd_results_are_readable(name, case, recwarn):
     made = small_and_odd()[case]
     check_readable(ONE_TASK[name](made, made.rows))
@@ -668,7 +676,10 @@ def largest():
     return made
 
 
-LARGEST = [*((name, 1) for name in ONE_TASK), *((name, 5) for name in SEVERAL_TASKS)]
+LARGEST = [
+    *((name, 1) for name in ONE_TASK),
+    *(pytest.param(name, 5, marks=() if name in {"risk", "metrics"} else pytest.mark.slow) for name in SEVERAL_TASKS),
+]
 
 
 @pytest.mark.parametrize(("name", "n_tasks"), LARGEST)
@@ -744,8 +755,12 @@ def files_of(figure, folder):
     return {kind: figures.save(figure, folder / f"figure.{kind}").read_bytes() for kind in ("svg", "png", "pdf")}
 
 
-def test_figure_formats_are_what_a_publisher_asks_for(made, one, tmp_path):
-    files = files_of(figures.reliability(tables(one), made.records_of), tmp_path / "a")
+@pytest.fixture(scope="module")
+def files(made, one, tmp_path_factory):
+    return files_of(figures.reliability(tables(one), made.records_of), tmp_path_factory.mktemp("files") / "a")
+
+
+def test_figure_formats_are_what_a_publisher_asks_for(files):
     assert files["png"].startswith(b"\x89PNG")
     assert np.frombuffer(files["png"][16:20], dtype=">u4")[0] == 2070  # 6.9 inches at 300 dots per inch
     assert files["pdf"].startswith(b"%PDF")
@@ -764,22 +779,32 @@ def test_svg_text_is_text(tmp_path):
     assert "AUROC ↑ (%)" in texts
 
 
-def test_figures_of_the_same_results_are_the_same_bytes(tmp_path, monkeypatch):
-    """Whatever the order of the rows, the folder, the user's own settings of matplotlib, and the day."""
-    made = Simulated().add(size=10, subjects=2).add("ptrue", size=10, subjects=2)
-    paths = figures.write_figures(tables(made.rows), made.records_of, tmp_path / "a", ["svg"])
-    before = {path.name: path.read_bytes() for path in paths}
-    files = files_of(figures.reliability(tables(made.rows), made.records_of), tmp_path / "b")
+@contextmanager
+def settings_of_mine(monkeypatch):
+    """Another day, and a user's own settings of matplotlib, which stay as they are."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     mine = {"font.size": 30, "svg.fonttype": "path", "svg.hashsalt": None, "savefig.dpi": 50, "lines.linewidth": 9}
     mine |= {"lines.scale_dashes": False, "path.sketch": (1, 100, 2), "savefig.bbox": "tight"}
     with matplotlib.rc_context(mine):
         kept = dict(matplotlib.rcParams)
-        after = figures.write_figures(tables(made.rows[::-1]), made.records_of, tmp_path / "c", ["svg"])
-        again = files_of(figures.reliability(tables(made.rows[::-1]), made.records_of), tmp_path / "d")
+        yield
         assert dict(matplotlib.rcParams) == kept
+
+
+def test_figure_of_the_same_results_is_the_same_bytes_in_every_format(files, made, one, tmp_path, monkeypatch):
+    """Whatever the order of the rows, the folder, the user's own settings of matplotlib, and the day."""
+    with settings_of_mine(monkeypatch):
+        assert files_of(figures.reliability(tables(one[::-1]), made.records_of), tmp_path / "b") == files
+
+
+@pytest.mark.slow
+def test_figures_of_the_same_results_are_the_same_bytes(tmp_path, monkeypatch):
+    made = Simulated().add(size=10, subjects=2).add("ptrue", size=10, subjects=2)
+    paths = figures.write_figures(tables(made.rows), made.records_of, tmp_path / "a", ["svg"])
+    before = {path.name: path.read_bytes() for path in paths}
+    with settings_of_mine(monkeypatch):
+        after = figures.write_figures(tables(made.rows[::-1]), made.records_of, tmp_path / "b", ["svg"])
     assert {path.name: path.read_bytes() for path in after} == before
-    assert again == files
 
 
 def test_figure_that_can_not_be_finished_is_not_there(tmp_path, monkeypatch):

@@ -208,7 +208,7 @@ def files_below(folder):
     return {file.name: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_old_or_new_cell_is_there(tmp_path, before):
     """A child is ended before its k-th call to the system, for every k."""
     old, new = RECORDS, replace(RECORDS, confidence=np.full(3, 0.5))

@@ -49,10 +49,10 @@ from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
-from tests.kit.splits import FewRivers, OpenRivers
+from tests.kit.splits import FewRivers, FiveRivers, OpenRivers
 
 
-class Elsewhere(FewRivers):
+class Elsewhere(FiveRivers):
     """Other questions in each split, with the same exemplars."""
 
     def questions(self, split: Split) -> Iterator[Question]:
@@ -71,7 +71,20 @@ SAID = ("The answer is b", "b", "", "a river")
 LONG = ("a river of the north " * 24, "b", "", "the hills and the rivers " * 20)
 TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
 FEW = pytest.mark.parametrize("said", [(), SAID], ids=["generated", "given"])
-GIVEN = pytest.mark.parametrize("said", [(), SAID, LONG], ids=["generated", "given", "long"])
+_SAID = {"generated": (), "given": SAID, "long": LONG}
+_FAST = {"generated-rivers", "given-rivers-oe", "long-rivers-oe"}
+
+
+def cases(*kinds: str) -> Any:
+    """Answers of these kinds to either task, of which one of each kind is tried each time."""
+    made = {f"{kind}-{task.name}": (task, _SAID[kind]) for kind in kinds for task in (FewRivers, OpenRivers)}
+    return pytest.mark.parametrize(
+        ("task", "said"),
+        [pytest.param(*case, id=name, marks=() if name in _FAST else pytest.mark.slow) for name, case in made.items()],
+    )
+
+
+FEW_CASES, ALL_CASES = cases("generated", "given"), cases(*_SAID)
 
 
 @dataclass
@@ -176,23 +189,20 @@ def counted(model: Model, *reading: Any) -> None:
     assert forward(compute_costs([split_data], reader)) == +fed(split_data) != Counter()
 
 
-@TASKS
-@GIVEN
+@ALL_CASES
 def test_costs_are_what_a_run_from_nothing_feeds(model: Model, task: type[Task], said: tuple[str, ...]) -> None:
     for signals in (*(KINDS.values() if said != LONG else ()), EVERYTHING):
         counted(model, task, signals, said)
 
 
-@TASKS
-@FEW
+@FEW_CASES
 def test_costs_where_each_sequence_is_read_alone(plain_model: Model, task: type[Task], said: tuple[str, ...]) -> None:
     for signals in (KINDS["samples"], EVERYTHING):
         counted(plain_model, task, signals, said)
         assert not plain_model.lm.uses_packs
 
 
-@TASKS
-@GIVEN
+@ALL_CASES
 def test_costs_where_packs_are_followed_side_by_side(
     model: Model, monkeypatch: pytest.MonkeyPatch, task: type[Task], said: tuple[str, ...]
 ) -> None:
@@ -202,8 +212,7 @@ def test_costs_where_packs_are_followed_side_by_side(
         counted(model, task, EVERYTHING, said)
 
 
-@TASKS
-@GIVEN
+@ALL_CASES
 def test_costs_where_the_query_does_not_continue_the_prompt(
     model: Model, plain_model: Model, monkeypatch: pytest.MonkeyPatch, task: type[Task], said: tuple[str, ...]
 ) -> None:
@@ -236,8 +245,7 @@ def test_costs_of_splits_that_begin_alike(model: Model, task: type[Task]) -> Non
 # --- whatever was stored before ---------------------------------------------------------------------------------------
 
 
-@TASKS
-@FEW
+@FEW_CASES
 def test_costs_are_the_same_after_every_history(model: Model, task: type[Task], said: tuple[str, ...]) -> None:
     cases = ("query", "scored samples", "options")
     wanted = {**{case: KINDS[case] for case in cases}, "all": frozenset().union(*(KINDS[case] for case in cases))}
@@ -279,7 +287,7 @@ def test_costs_of_rows_belong_to_their_request(tmp_path: Path) -> None:
 
     def costs(cache: str, *methods: str) -> dict[str, dict[str, StageTokens]]:
         folders: dict[str, Any] = {"out": tmp_path / "out" / cache / "-".join(methods), "cache": tmp_path / cache}
-        report = run(RunConfig(methods, "tiny", tasks=("atlas-oe",), limit=6, **folders))
+        report = run(RunConfig(methods, "tiny", tasks=("atlas-oe",), limit=3, **folders))
         assert {row.status for row in report.rows} == {"ok"}
         return {row.method: dict(row.cost) for row in report.rows if row.method in methods}
 

@@ -123,8 +123,11 @@ def test_head_is_made_of_every_cell_without_pickle(whole_run: WholeRun) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"{method}{kind}--demo--s0" for method in ("lts", "pik", "logistic-probe") for kind in ("", "+isotonic")),
-        "saplma-m+temperature--demo--s0", "pik--demo--s1--n10",
+        "lts--demo--s0", "logistic-probe+isotonic--demo--s0", "saplma-m+temperature--demo--s0", "pik--demo--s1--n10",
+        *(
+            pytest.param(f"{cell}--demo--s0", marks=pytest.mark.slow)
+            for cell in ("lts+isotonic", "pik", "pik+isotonic", "logistic-probe")
+        ),
     ],
 )  # fmt: skip
 def test_head_says_what_the_run_said(whole_run: WholeRun, known: dict[str, Question], name: str) -> None:

@@ -270,7 +270,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         yield start
 
 
-@pytest.mark.parametrize("what", ["pass", HALF_A_MESSAGE])
+@pytest.mark.parametrize("what", [pytest.param("pass", marks=pytest.mark.slow), HALF_A_MESSAGE])
 def test_process_that_was_stopped_is_ended_in_time(child: Callable[..., Child], what: str) -> None:
     """It reads nothing, so that no large message gets through, or it has sent half of one."""
     stuck = child("stuck_child", what, "SIGSTOP")
@@ -279,7 +279,9 @@ def test_process_that_was_stopped_is_ended_in_time(child: Callable[..., Child], 
     assert stuck.describe_end().startswith("ended by SIGKILL")
 
 
-@pytest.mark.parametrize(("sign", "error"), [("SIGKILL", OSError), ("SIGSTOP", TimeoutError)])
+@pytest.mark.parametrize(
+    ("sign", "error"), [("SIGKILL", OSError), pytest.param("SIGSTOP", TimeoutError, marks=pytest.mark.slow)]
+)
 def test_process_that_left_is_not_waited_for(child: Callable[..., Child], sign: str, error: type[Exception]) -> None:
     """It holds the pipe amid a message."""
     left, begun = child("left_child", ONE_LEAVES, sign), time.monotonic()

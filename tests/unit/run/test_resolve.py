@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bench.data.splits import TaskSplit, limit_by_subject
 from bench.run.config import RunConfig
 from bench.run.resolve import ResolvedRun, resolve
 from bench.store.disk_cache import cache_folder
+from tests.kit.command import plugins_here
 
 PLUGIN = '''"""A method with a field of every type, and a task whose corpus nobody registered."""
 import numpy as np
@@ -54,10 +56,12 @@ class Lost(Task):
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Path:
+def plugin(tmp_path: Path) -> Iterator[Path]:
+    """A plugin file, which is run in this process alone."""
     path = tmp_path / "fields.py"
     path.write_text(PLUGIN, encoding="utf-8")
-    return path
+    with plugins_here():
+        yield path
 
 
 def resolved(methods: str = "ptrue", **options: Any) -> ResolvedRun:

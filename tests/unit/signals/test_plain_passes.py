@@ -79,6 +79,25 @@ CASES = {
     "stored samples": Case(4, 4096, ANSWERS, samples=[[20], [21, 22], []]),
     "asked elsewhere": Case(4, 64, ANSWERS, before=ELSEWHERE),
 }
+FAST = {
+    "llama": [*CASES],
+    "mistral with a window": ["generated", "stored, one by one"],
+    "gemma2": ["generated side by side", "stored samples"],
+    "gpt2": ["letters side by side", "asked elsewhere"],
+    "gpt-oss": ["generated side by side", "stored, pairs"],
+    "mamba": ["letters side by side", "stored samples"],
+}
+"""Architecture -> cases that are tried each time: those of plain attention all, of each other kind two."""
+EACH = pytest.mark.parametrize(
+    ("lm", "case"),
+    [
+        pytest.param(name, case, id=f"{name}-{label}", marks=() if label in FAST.get(name, ()) else pytest.mark.slow)
+        for name in passes.ARCHITECTURES
+        for label, case in CASES.items()
+    ],
+    indirect=["lm"],
+    scope="module",
+)
 
 
 @pytest.fixture(scope="module", params=passes.distinct(passes.ARCHITECTURES))
@@ -96,7 +115,7 @@ def inputs(case: Case) -> list[ModelInput]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@EACH
 def test_signals_are_those_of_plain_passes(lm: LanguageModel, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_scores, "CHUNK", 4)  # positions that are scored at once
     given = inputs(case)
@@ -140,7 +159,7 @@ def assert_attention_is_eager(lm: LanguageModel, case: Case, beside: Sequence[Si
             torch.testing.assert_close(row, other, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@EACH
 def test_attention_is_that_of_eager_attention(lm: LanguageModel, case: Case) -> None:
     reason = lm.missing(Ability.ATTENTION)
     assert (reason is None) == lm.uses_packs

@@ -195,7 +195,7 @@ def test_judge_is_measured_on_right_and_wrong_options(
     assert read(small_model, tmp_path, OpenRivers, {TOLD})[1].counts == {}  # matching texts need no measure
 
 
-@pytest.mark.parametrize("question", [False, True])
+@pytest.mark.parametrize("question", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_related_pairs_are_computed_once_and_stored(
     small_model: Path, tmp_path: Path, nli: Path, question: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ from bench.run.costs import compute_costs
 from bench.signals.definition import definition, read_from_model, required_stored_signals
 from tests.fixtures import models
 from tests.kit import passes
-from tests.kit.splits import SAID, TASKS, FewRivers, OpenRivers, batch_of, read
+from tests.kit.splits import SAID, FewRivers, OpenRivers, batch_of, read
 
 DRAWN = Samples(2, 1.0, 1.0)
 TEXTS, AGREES = Text(Of.SAMPLES, samples=DRAWN), SampleAgreement(2, 1.0, 1.0)
@@ -82,8 +82,17 @@ def texts_in(column: Any, i: int) -> list[list[int]]:
     return [column[i][owner == k].tolist() for k in np.unique(owner)]
 
 
-@pytest.mark.parametrize("said", [(), SAID, ELSEWHERE], ids=["generated", "released", "with traces and samples"])
-@TASKS
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        pytest.param(OpenRivers, (), id="rivers-oe-generated"),
+        pytest.param(FewRivers, SAID, id="rivers-released"),
+        pytest.param(OpenRivers, ELSEWHERE, id="rivers-oe-with traces and samples"),
+        pytest.param(FewRivers, (), id="rivers-generated", marks=pytest.mark.slow),
+        pytest.param(OpenRivers, SAID, id="rivers-oe-released", marks=pytest.mark.slow),
+        pytest.param(FewRivers, ELSEWHERE, id="rivers-with traces and samples", marks=pytest.mark.slow),
+    ],
+)
 def test_stored_signals_are_those_of_plain_passes(
     small_model: Path, tmp_path: Path, task: type[Task], said: Any
 ) -> None:

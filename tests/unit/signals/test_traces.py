@@ -14,6 +14,7 @@ import torch
 from bench.api import (
     At,
     ChoiceLogits,
+    Format,
     Hidden,
     Of,
     QueryLogits,
@@ -40,7 +41,7 @@ from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 from tests.fixtures import thinking
 from tests.kit import passes, splits
-from tests.kit.splits import FewRivers
+from tests.kit.splits import FewRivers, FiveOpenRivers, FiveRivers
 
 BUDGET = 12
 SAMPLED = Samples(3)
@@ -49,6 +50,7 @@ READ = frozenset({
     TokenIds(Of.TRACE), TokenScores(Of.TRACE, mean_of=4), Hidden(0.5, At.STEP_END), SampleAgreement(3),
     Text(Of.SAMPLES, samples=SAMPLED), TokenIds(Of.OPTIONS),
 })  # fmt: skip
+FIVE = pytest.mark.parametrize("task", [FiveRivers, FiveOpenRivers], ids=lambda task: task.name)
 LETTERED = frozenset({ChoiceLogits(), ChoiceLogits((0.25, 0.5, 0.75))})
 
 
@@ -74,10 +76,10 @@ def graded(reader: Reader, task: type[Task], signals: Iterable[Signal], said: Se
 
 
 def signals_of(task: type[Task]) -> frozenset[Signal]:
-    return READ | (LETTERED if task is FewRivers else frozenset())
+    return READ | (LETTERED if task.format is Format.CHOICE else frozenset())
 
 
-@splits.TASKS
+@FIVE
 def test_signals_are_read_after_prompt_trace_and_closing(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
     reader = reader_of(small_model, tmp_path)
     split_data = graded(reader, task, signals_of(task))
@@ -104,14 +106,14 @@ def test_signals_are_read_after_prompt_trace_and_closing(small_model: Path, tmp_
         scores = passes.plain(lm, whole, answer)[0][len(whole) - 1 : -1].double().log_softmax(-1)
         found = batch[TokenScores()][i]["log_probability"]
         passes.assert_close(found, scores[torch.arange(len(answer)), answer], "answer")
-        if task is FewRivers:
+        if task is FiveRivers:
             shown = len(split_data.questions[row].choices)
             letters = passes.plain(lm, whole)[0][-1][settings.letter_ids[:shown].tolist()]
             passes.assert_close(batch[ChoiceLogits()][i][:shown], letters, "letters")
             assert lm.chat.tokenizer.decode([*whole, settings.letter_ids[1]]).endswith("Answer: b")
 
 
-@splits.TASKS
+@FIVE
 @pytest.mark.parametrize("marked", [False, True], ids=["instructed", "marked"])
 def test_costs_are_those_of_the_run(small_model: Path, tmp_path: Path, task: type[Task], *, marked: bool) -> None:
     marker = None
@@ -140,7 +142,7 @@ def test_costs_are_those_of_the_run(small_model: Path, tmp_path: Path, task: typ
 
 def test_traces_change_keys_settings_and_counts(small_model: Path, tmp_path: Path) -> None:
     without, with_traces = reader_of(small_model, tmp_path, None), reader_of(small_model, tmp_path)
-    plain, traced = (graded(each, FewRivers, {QueryLogits()}) for each in (without, with_traces))
+    plain, traced = (graded(each, FiveRivers, {QueryLogits()}) for each in (without, with_traces))
     assert not plain.counts
     assert plain.digest() != traced.digest()
     ends = [end for shard in traced.shards for end in shard.ends or ()]
@@ -148,18 +150,18 @@ def test_traces_change_keys_settings_and_counts(small_model: Path, tmp_path: Pat
     assert without.nondefault_settings == {}
     assert with_traces.nondefault_settings == {"thinking": "instruction/1"}
     other = reader_of(small_model, tmp_path, BUDGET + 1)
-    assert other.find(splits.opened(other, FewRivers), frozenset({QueryLogits()})) > 0  # another budget, other traces
+    assert other.find(splits.opened(other, FiveRivers), frozenset({QueryLogits()})) > 0  # another budget, other traces
 
 
 def test_samples_follow_traces_of_their_own(small_model: Path, tmp_path: Path) -> None:
-    first = graded(reader_of(small_model, tmp_path), FewRivers, {SampleAgreement(3)})
-    other = graded(reader_of(small_model, tmp_path, seed=1), FewRivers, {SampleAgreement(3)})
+    first = graded(reader_of(small_model, tmp_path), FiveRivers, {SampleAgreement(3)})
+    other = graded(reader_of(small_model, tmp_path, seed=1), FiveRivers, {SampleAgreement(3)})
     texts = [[text.trace.tolist() for text in own] for own in first.generated[SAMPLED]]
     assert all(len(own) == SAMPLED.n for own in texts)
     assert any(own[0] != own[1] for own in texts)
     assert [[t.trace.tolist() for t in own] for own in other.generated[SAMPLED]] != texts
     assert [t[0].trace.tolist() for t in other.generated[None]] == [t[0].trace.tolist() for t in first.generated[None]]
-    assert first.agreements[SampleAgreement(3)].agree.shape == (14, 3)  # type: ignore[union-attr]
+    assert first.agreements[SampleAgreement(3)].agree.shape == (5, 3)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def test_child_gets_absolute_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert given["HF_HOME"] == str(tmp_path.resolve() / "hub")
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
 def test_child_finds_plugins_and_runs_no_current_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
@@ -109,8 +110,9 @@ with child.start_child(Path(sys.argv[1]), int(sys.argv[2]), "cpu") as process:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("sign", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_child_ends_with_a_killed_parent(folder: Path, tmp_path: Path, processes: int, sign: signal.Signals) -> None:
     told: dict[str, Any] = {}
     if processes == 1:  # it is asleep before the model is loaded

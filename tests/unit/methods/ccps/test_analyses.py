@@ -71,7 +71,7 @@ SUBSETS = [[k for k in range(75) if k != left_out] for left_out in (0, 33, 74)]
         (Format.CHOICE, False, SHORT),
         (Format.CHOICE, True, {"learning_rate": 0.03, "classifier_steps": 128}),  # ends at different steps
         (Format.CHOICE, True, {**SHORT, "optimiser": "adam"}),
-        (Format.OPEN, True, {"classifier_steps": 8, "contrastive_steps": 4}),
+        pytest.param(Format.OPEN, True, {"classifier_steps": 8, "contrastive_steps": 4}, marks=pytest.mark.slow),
     ],
 )
 def test_columns_trained_together_are_as_trained_alone(fmt: Format, validation: bool, settings: dict[str, Any]) -> None:

@@ -89,6 +89,7 @@ def test_importance_of_unlearnable_features_is_noise(monkeypatch: pytest.MonkeyP
     assert ours / noise == pytest.approx(1, abs=0.3)
 
 
+@pytest.mark.slow
 def test_importance_of_copies_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight copies of the cause among the perturbed states: each has a part, together they have as much."""
 
@@ -110,7 +111,7 @@ def test_importance_of_copies_is_shared(monkeypatch: pytest.MonkeyPatch) -> None
 # --- networks and inputs ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fmt", list(Format))
+@pytest.mark.parametrize("fmt", [Format.CHOICE, pytest.param(Format.OPEN, marks=pytest.mark.slow)])
 def test_explanations_add_up_to_the_networks_logits(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients and kernel values sum to the logit minus that of the background; both are of the same networks."""
     kept = []

@@ -109,7 +109,7 @@ def test_padding_that_is_less_gives_the_same_trainings() -> None:
 # --- variants ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fmt", list(Format))
+@pytest.mark.parametrize("fmt", [Format.CHOICE, pytest.param(Format.OPEN, marks=pytest.mark.slow)])
 def test_variants_are_trainings_with_other_constants(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_trajectory, "prepare", exact)
     short = {"contrastive_steps": 4, "classifier_steps": 8}
@@ -205,6 +205,7 @@ def test_label_of_the_gradients_line_needs_the_direction() -> None:
     assert sum(each.share.value for each in result.steps if each.share) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("directions_only")
 def test_label_of_the_margin_needs_no_direction() -> None:
     result, steps = compared(*planted("original_margin_logit_top1_top2", 0.3))
