@@ -24,6 +24,7 @@ from bench.model.devices import device_kind
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
+from bench.run.plan import trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
@@ -310,8 +311,7 @@ def training_history(
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None
-    adapter = method.fitted().get("adapter_")
-    if isinstance(adapter, AdapterRef):
+    if (adapter := trained_adapter(method)) is not None:
         stages.append(load_training_stage(adapter))
         recorded = confidences(adapter)
         curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first rows only

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
+from bench.api import BoolArray, ContractError, FloatArray
 from bench.api.methods import outputs_of
 from bench.api.protocol import EmptyRule
 from bench.data.splits import TaskSplit
@@ -18,6 +18,7 @@ from bench.model.memory import release_free_memory
 from bench.progress import Progress
 from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedSplit, Inputs
+from bench.run.plan import trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
@@ -160,8 +161,7 @@ class Predictor:
             raise fitted
         if split_data.where.split == "validation" and fitted.curve is not None:
             return None
-        adapter = fitted.method.fitted().get("adapter_")
-        if not isinstance(adapter, AdapterRef):
+        if (adapter := trained_adapter(fitted.method)) is None:
             raise ContractError(f"{name} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
         reread = self.batches.reader.read_adapted(split_data, adapter)
