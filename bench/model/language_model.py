@@ -15,6 +15,7 @@ import transformers
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm, has_native_bfloat16
+from bench.api.errors import first_line
 from bench.model import linear_layers
 from bench.model.attention import unrecorded_reason
 from bench.model.devices import device_kind, shard_divisor
@@ -24,7 +25,6 @@ from bench.model.folder import (
     download_texts,
     find_model_folder,
     find_tokenizer_folder,
-    first_line,
 )
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
