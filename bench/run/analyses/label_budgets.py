@@ -313,9 +313,8 @@ class TaskStudy:
             self.absent[name] = _why_missing(outcome)
             return
         if outcome.score is None:
-            yield from (
-                (size, SeedConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))) for size in self.sizes
-            )
+            confidences = SeedConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))
+            yield from ((size, confidences) for size in self.sizes)
             return
         validation = inputs.selection
         labelled = None
