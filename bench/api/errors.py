@@ -88,6 +88,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error message, followed by the second line if the first ends with a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        return f"{lines[0]} {lines[1]}"
+    return lines[0] if lines else type(error).__name__
+
+
 def reason_of(error: BaseException, home: Path | None = None) -> str:
     """Format an exception in one line: its type, its message, and the plugin's line that raised it.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from bench import servers
 from bench.api import Format, UserError
+from bench.api.errors import first_line
 from bench.api.signals import reads_trace
 from bench.cli.finding import Finding, State, free_memory
 from bench.servers.readings import Ability
@@ -77,8 +78,7 @@ def _check_hub_files(spec: ModelSpec) -> Finding:
     try:
         info = model_info(spec.source, revision=spec.revision, files_metadata=True, timeout=_HUB_S)
     except Exception as error:  # noqa: BLE001 - proxies, certificates and the Hub fail in many ways
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        what = f"{spec.source} at {pinned}: the Hub can't be asked what a run would fetch ({reason})"
+        what = f"{spec.source} at {pinned}: the Hub can't be asked what a run would fetch ({first_line(error)[:200]})"
         return Finding("files", State.NOTE, what, "connect, and unset HF_HUB_OFFLINE; what lies in its cache is used")
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     needed = list(filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns=OTHER_COPIES))

@@ -38,28 +38,26 @@ def _read_toml(package: str, name: str) -> dict[str, Any]:
     return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
 
 
-def facts_of(name: str) -> ModelFacts:
-    """Return a model's shapes, from the configuration in `configs.toml` or, without one, from the model's own.
+def config_and_facts(name: str) -> tuple[Any, ModelFacts]:
+    """Return a model's configuration, from `configs.toml` or, without one there, its own; and the model's shapes.
 
     Raises:
         UserError: the model is unknown, or its configuration can't be loaded.
     """
-    from bench.model.language_model import LanguageModel, LoadOptions, facts_from_config, facts_from_settings
+    from bench.model.gguf import read_config
+    from bench.model.language_model import LanguageModel, LoadOptions, facts_from_config
+    from bench.model.training_memory import config_from_settings
 
     spec = specs.resolve(name)
     shipped = None if spec.local else _read_toml(*_CONFIGS).get(spec.name)
     if shipped is not None:
-        return facts_from_settings(name, shipped)
-    if specs.is_gguf(name):
-        return facts_from_config(spec.name, _gguf_config(spec))
-    return LanguageModel(spec, LoadOptions(device="cpu")).facts
-
-
-def _gguf_config(spec: specs.ModelSpec) -> Any:
-    """Return the configuration of a GGUF file, whose tokenizer may be one that is unknown here."""
-    from bench.model.gguf import read_config
-
-    return read_config(spec.name, Path(spec.source))
+        config = config_from_settings(shipped)
+    elif specs.is_gguf(name):  # its tokenizer may be one that is unknown here
+        config = read_config(spec.name, Path(spec.source))
+    else:
+        lm = LanguageModel(spec, LoadOptions(device="cpu"))
+        return lm.config, lm.facts
+    return config, facts_from_config(spec.name, config)
 
 
 def parameter_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
@@ -76,7 +74,7 @@ def parameter_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> lis
     methods = [methods_by_name.get(name) for name in methods_by_name.names()]
     records = []
     for model in names:
-        paper_counts, facts = paper["printed"].get(model, {}), facts_of(model)
+        paper_counts, (_, facts) = paper["printed"].get(model, {}), config_and_facts(model)
         counts = {cls.name: _by_format(cls, facts) for cls in methods}
         baseline = counts.get(paper["baseline"], {})
         for name, by_format in counts.items():
@@ -119,23 +117,14 @@ def memory_records(names: Sequence[str], plugins: Sequence[Path] = ()) -> list[d
     import torch
 
     from bench.model import training_memory
-    from bench.model.language_model import LanguageModel, LoadOptions
 
     methods_by_name, dtype = registry.methods(plugins), torch.bfloat16
     records = []
     for name in names:
-        spec = specs.resolve(name)
-        shipped = None if spec.local else _read_toml(*_CONFIGS).get(spec.name)
-        if shipped is not None:
-            config = training_memory.config_from_settings(shipped)
-        elif specs.is_gguf(name):
-            config = _gguf_config(spec)
-        else:
-            config = LanguageModel(spec, LoadOptions(device="cpu")).config
+        config, facts = config_and_facts(name)
         reading = training_memory.reading_footprint(config, dtype, READING_TOKENS)
         records.append(_record(name, f"reading, {READING_TOKENS:,} tokens a pass", reading))
         adapters: dict[tuple[int, str], list[str]] = {}
-        facts = facts_of(name)
         for cls in map(methods_by_name.get, methods_by_name.names()):
             n_trained = max(_by_format(cls, facts).values())
             if any(getattr(signal, "adapter", None) is Adapter.OWN for signal in cls().reads().predict):

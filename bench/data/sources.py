@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import DataCard, Source, Split, UserError
-from bench.data.tables import TableRows, first_line, parquet_table, require_columns, require_rows
+from bench.api.errors import first_line
+from bench.data.tables import TableRows, parquet_table, require_columns, require_rows
 from bench.store.disk_cache import digest_file
 
 if TYPE_CHECKING:

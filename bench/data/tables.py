@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, overload
 import msgspec
 
 from bench.api import Row, UserError
-from bench.api.errors import did_you_mean, require_text
+from bench.api.errors import did_you_mean, first_line, require_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -296,11 +296,6 @@ def register_id(first: dict[str, str], key: str, where: str) -> None:
             f"{where}: expected an id of its own, got {key!r}, which {first[key]} has too; change one of the two"
         )
     first[key] = where
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message, or the exception's type if it has no message."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

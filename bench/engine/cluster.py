@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from bench.engine.link import ABSENT, RayConnection, first_line
+from bench.api.errors import first_line
+from bench.engine.link import ABSENT, RayConnection
 from bench.engine.pool import Event, Failed, Lost
 from bench.signals.worker import ShardTask
 
@@ -80,7 +81,7 @@ class Cluster:
                     events.append((number, Failed(str(error), expected=False)))
                 except ray.exceptions.RayError as error:
                     self._drop_worker(number)
-                    events.append((number, Lost(first_line(error))))
+                    events.append((number, Lost(first_line(error)[:200])))
         return events
 
     def stop_workers(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
+from bench.api.errors import first_line
 from bench.signals.worker import WorkerSpec
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class RayConnection:
             except Exception as error:
                 raise UserError(
                     f"--engine ray: expected a Ray cluster {address or 'on this machine'}, none answers"
-                    f" ({first_line(error)}). Start one (ray start --head), or name it with --address."
+                    f" ({first_line(error)[:200]}). Start one (ray start --head), or name it with --address."
                 ) from error
         self._connected = True
         kind = "GPU" if self.on_gpus else "CPU"
@@ -147,11 +148,6 @@ def threads_per_worker(share: int) -> int:
     """Return the CPU threads of a worker: $OMP_NUM_THREADS if it is a positive integer, else `share` but at least 1."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return int(threads) if threads.isdecimal() and int(threads) else max(1, share)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first non-empty line of an error's message, cut at 200 characters; by default the error's type."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def _nodes() -> list[dict[str, float]]:

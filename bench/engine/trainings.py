@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
-from bench.engine.link import ABSENT, RayConnection, first_line
+from bench.api.errors import first_line
+from bench.engine.link import ABSENT, RayConnection
 from bench.engine.pool import Failed
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Trainings:
         except ray.exceptions.RayError as error:
             raise UserError(
                 f"The training of {work.method} was lost {1 + _RETRIES} times, each time with its machine"
-                f" ({first_line(error)}). Its checkpoints are stored: run it again."
+                f" ({first_line(error)[:200]}). Its checkpoints are stored: run it again."
             ) from error
         if isinstance(answer, Failed) and not answer.expected:
             raise RuntimeError(answer.reason)

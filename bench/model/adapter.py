@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from bench.api import AdapterRef, UserError
-from bench.model.folder import first_line
+from bench.api.errors import first_line
 from bench.store.files import write_json
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from bench.api import UserError
+from bench.api.errors import first_line
 from bench.model.specs import ModelSpec, is_path
 from bench.store.disk_cache import digest_file
 
@@ -299,11 +300,3 @@ def _count_tensors(path: Path) -> int:
             return len(file.keys())
     except (OSError, SafetensorError):
         return 0
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error message, followed by the second line if the first ends with a colon."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].endswith(":"):
-        return f"{lines[0]} {lines[1]}"
-    return lines[0] if lines else type(error).__name__

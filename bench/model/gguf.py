@@ -28,6 +28,7 @@ import transformers
 from safetensors.torch import save_model
 
 from bench.api import UserError
+from bench.api.errors import first_line
 from bench.model.folder import LOADING, ModelFolder
 from bench.model.specs import FileStats, file_label, file_metadata, file_sha256, file_stats
 from bench.progress import DECISIONS
@@ -269,9 +270,8 @@ def _one_sentence(name: str) -> Iterator[None]:
     except UserError:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, struct.error) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(
-            f"Model {name!r}: expected a whole GGUF file, its header can't be read ({reason}); it was"
+            f"Model {name!r}: expected a whole GGUF file, its header can't be read ({first_line(error)[:200]}); it was"
             " cut or is damaged, so fetch it again."
         ) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import transformers
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.batch import Norm, has_native_bfloat16
+from bench.api.errors import first_line
 from bench.model import linear_layers
 from bench.model.attention import unrecorded_reason
 from bench.model.devices import device_kind, shard_divisor
@@ -24,7 +25,6 @@ from bench.model.folder import (
     download_texts,
     find_model_folder,
     find_tokenizer_folder,
-    first_line,
 )
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
@@ -32,7 +32,6 @@ from bench.model.memory import is_out_of_memory, release_free_memory
 from bench.model.session import Session, blocks
 from bench.model.specs import ModelSpec, is_gguf, label_of
 from bench.model.speed import Speed, cached_speed
-from bench.model.training_memory import config_from_settings
 from bench.progress import DECISIONS
 from bench.prompts.chat import Chat
 from bench.servers.readings import Ability
@@ -535,8 +534,3 @@ def facts_from_config(name: str, config: Any, *, trust_remote_code: bool = False
     attending = sum("attention" in kind and "linear" not in kind for kind in kinds)
     n_heads = attending * int(getattr(text, "num_attention_heads", None) or 0)
     return ModelFacts(name, int(text.hidden_size), int(text.vocab_size), count, layers, n_heads)
-
-
-def facts_from_settings(name: str, settings: Mapping[str, Any]) -> ModelFacts:
-    """Return a model's sizes and linear layers from the settings of its configuration, which include `model_type`."""
-    return facts_from_config(name, config_from_settings(settings))

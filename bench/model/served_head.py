@@ -11,7 +11,8 @@ import transformers
 from huggingface_hub import snapshot_download
 
 from bench.api import ModelFacts, OutputHead, UserError
-from bench.model.folder import FILES, LOADING, OTHER_COPIES, ModelFolder, find_model_folder, first_line
+from bench.api.errors import first_line
+from bench.model.folder import FILES, LOADING, OTHER_COPIES, ModelFolder, find_model_folder
 from bench.model.language_model import facts_from_config, final_norm, output_head
 from bench.model.specs import resolve
 from bench.model.training_memory import with_n_blocks

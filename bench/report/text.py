@@ -148,6 +148,11 @@ def precise(metric: Metric, value: float) -> str:
     return rounded(number if abs(value) > _ROUNDING else 0.0, decimals, never_zero=True)
 
 
+def precise_difference(metric: Metric, value: float) -> str:
+    """Format a difference of a metric as `precise` does, with a plus sign if it is positive."""
+    return "+" * (value > _ROUNDING) + precise(metric, value)
+
+
 def rounded(number: float, decimals: int, *, never_zero: bool = False) -> str:
     """Format a number with a real minus sign (U+2212); a number that is rounded to 0 has no sign.
 

@@ -216,7 +216,7 @@ def verdict(variants: Variants) -> str:
     if not testable:
         return start + f"It can't be said: there are no intervals of {metric.label}."
     start += _describe_path(variants)
-    decided = [row for row in testable if _is_decided(row)]
+    decided = [row for row in testable if is_decided(row)]
     half = median((e.ends[1] - e.ends[0]) / 2 for row in testable if (e := row.difference) and e.ends)
     width = f"{100 * half:.1f} points" if metric.is_fraction else f"{half:.3f}"
     resolution = (
@@ -224,10 +224,10 @@ def verdict(variants: Variants) -> str:
         f" smaller effects can't be seen with {variants.n:,} questions and {len(variants.seeds)} seeds."
     )
     if not decided:
-        counts = {name: sum(_is_decided(row) for row in variants.of(name)) for name in variants.metrics[:-1]}
+        counts = {name: sum(is_decided(row) for row in variants.of(name)) for name in variants.metrics[:-1]}
         others = ", ".join(f"{count} in {METRICS[name].label}" for name, count in counts.items() if count)
         elsewhere = f" In other metrics some do: {others}." if others else ""
-        is_some_step = any(map(_is_decided, _extra_steps(variants)))
+        is_some_step = any(map(is_decided, _extra_steps(variants)))
         none = "None" if is_some_step or elsewhere else "Nothing shows: none"
         largest = max(testable, key=lambda row: abs(row.difference.value) if row.difference else 0)
         return start + (
@@ -246,7 +246,8 @@ def verdict(variants: Variants) -> str:
     return start + f"In {metric.label}, after Holm's correction: {'; '.join(parts)}{more}.{others}"
 
 
-def _is_decided(row: VariantRow | StepRow) -> bool:
+def is_decided(row: VariantRow | StepRow) -> bool:
+    """Return whether a variant or step differs significantly, with Holm's correction."""
     return row.p_corrected is not None and row.p_corrected < _ALPHA
 
 

@@ -39,6 +39,8 @@ from bench.stats.strata import strata_of
 
 if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
+    from bench.prompts.prompt_settings import PromptSettings
+    from bench.signals.reader import Reader
 
 READ: Mapping[str, Signal] = {
     "letters": ChoiceLogits(), "right answers": TokenScores(Of.GOLD), "answers": TokenScores(), "samples": Samples(),
@@ -53,6 +55,8 @@ question that counts in the sign test of it, and the test's level; share of answ
 log-probabilities agree."""
 CROSSED, RISKS, LEVEL = (0.5, 0.7, 0.9), (0.2, 0.1, 0.05), 0.9
 """Confidences whose crossing is counted; risks of guards, the last of which that has a threshold is taken."""
+_OWN_TEXTS = {"answers", "samples"}
+"""What each side has written itself, so that its tokens are not those of the other side."""
 _REPEATED = 24
 """Number of prompts that a server reads twice, to tell how far it differs from itself."""
 
@@ -107,83 +111,64 @@ def _read(
     work: OpenRun, skipped: Mapping[str, str], signals: Mapping[str, Signal], limit: int | None, progress: Progress
 ) -> Side:
     """Read the questions with one model, whose weights are released then."""
-    from bench.model.server_model import ServerModel
-
     resolved, reader, (where,) = work.resolved, work.resources.reader, work.resolved.test_splits
-    task, lm, logs, moved = work.resources.tasks[where.task], reader.lm, dict[str, list[FloatArray]](), []
+    task, lm = work.resources.tasks[where.task], reader.lm
     methods = {name: method for name, method in resolved.methods.items() if name not in skipped}
     needed = frozenset(signals.values()).union(*(read_from_model(m.reads().predict) for m in methods.values()))
     questions = Loader({where.task: task}, [where], (), resolved.protocol, limit).load(where).questions
     data = work.resources.grader.grade(reader.read(reader.open(where, task, questions), needed))
     predictor = Predictor(resolved, {}, BatchBuilder(reader), progress)
     outcomes = {name: capture(predictor.predict, name, Inputs(data)) for name in methods}
-    for what, signal in signals.items():
-        column: Any = definition(signal).column(reader.stored(data))
-        rows = [column[i] if what == "letters" else column[i]["log_probability"] for i in data.order]
-        logs[what] = [np.asarray(row[np.isfinite(row)], dtype=np.float64) for row in rows]
-    if "letters" in logs:
-        logs["letters"] = [row - np.logaddexp.reduce(row) for row in logs["letters"]]
-    asked, flat = list(data.pairs()), [each for shard in data.shards for each in shard.shown]
-    prompts, answers, shown = zip(*((*asked[i], flat[i]) for i in data.order), strict=True)
-    asked_of = (reader.prompts.prompt(task, *pair) for pair in zip(questions, shown, strict=True))
-    texts = [lm.chat.render(prompt.messages) for prompt in asked_of]
-    if isinstance(lm, ServerModel) and "letters" in logs:
-        again = ServerModel(lm.spec, lm.options, lm.dialect.model, parallel=1).dialect
-        for ids, row in zip(prompts[:_REPEATED], logs["letters"], strict=False):
-            letters = reader.prompt_settings(data).letter_ids[: len(row)]
-            repeated = [again.chosen(ids, letters) for _ in range(2)][1]
-            moved.append(np.abs(repeated - np.logaddexp.reduce(repeated) - row).mean())
+    failed = {name: reason_of(outcome) for name, outcome in outcomes.items() if isinstance(outcome, Exception)}
+    pairs, shown = list(data.pairs()), [exemplars for shard in data.shards for exemplars in shard.shown]
+    prompts, answers = ([pairs[i][k] for i in data.order] for k in range(2))
+    exemplars = [shown[i] for i in data.order]
+    asked = (reader.prompts.prompt(task, *each) for each in zip(questions, exemplars, strict=True))
+    texts = [lm.chat.render(prompt.messages) for prompt in asked]
+    logs = {what: _log_probabilities(what, signal, reader, data) for what, signal in signals.items()}
+    noise = _measure_noise(lm, prompts, logs["letters"], reader.prompt_settings(data)) if "letters" in logs else None
     lm.release()
-    predictions = {name: each for name, each in outcomes.items() if isinstance(each, Prediction)}
-    failed = {name: reason_of(each) for name, each in outcomes.items() if isinstance(each, Exception)}
-    noise, exemplars = float(np.mean(moved)) if moved else None, [[each.id for each in shots] for shots in shown]
-    skipped = {**skipped, **failed}
-    return Side(lm, data, list(prompts), texts, exemplars, list(answers), logs, predictions, skipped, noise)
+    ids = [[exemplar.id for exemplar in each] for each in exemplars]
+    predictions = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Prediction)}
+    return Side(lm, data, prompts, texts, ids, answers, logs, predictions, {**skipped, **failed}, noise)
+
+
+def _log_probabilities(what: str, signal: Signal, reader: Reader, data: SplitData) -> list[FloatArray]:
+    """Return the finite log-probabilities of each question's tokens, or of its letters' shares among the letters."""
+    column: Any = definition(signal).column(reader.stored(data))
+    values = [column[i] if what == "letters" else column[i]["log_probability"] for i in data.order]
+    finite: list[FloatArray] = [np.asarray(row[np.isfinite(row)], dtype=np.float64) for row in values]
+    return [row - np.logaddexp.reduce(row) for row in finite] if what == "letters" else finite
+
+
+def _measure_noise(
+    lm: LanguageModel, prompts: Sequence[Ids], letters: Sequence[FloatArray], settings: PromptSettings
+) -> float | None:
+    """Return how far a server's log-probabilities of letters move on average once it has read a prompt before."""
+    from bench.model.server_model import ServerModel
+
+    if not isinstance(lm, ServerModel):
+        return None
+    server, moved = ServerModel(lm.spec, lm.options, lm.dialect.model, parallel=1).dialect, []
+    for ids, row in zip(prompts[:_REPEATED], letters, strict=False):
+        _, repeated = (server.chosen(ids, settings.letter_ids[: len(row)]) for _ in range(2))
+        moved.append(np.abs(repeated - np.logaddexp.reduce(repeated) - row).mean())
+    return float(np.mean(moved)) if moved else None
 
 
 def compare_sides(a: Side, b: Side) -> dict[str, Any]:
     """Return in JSON's types what differs, step by step, the causes, and the methods' confidences."""
-    sides, n, tokenizers = (a, b), len(a.prompts), [side.lm.chat.tokenizer for side in (a, b)]
-    begins = "|".join({re.escape(text) for t in tokenizers if (text := getattr(t, "bos_token", None))})
-    begin_ids = [t.bos_token_id for t in tokenizers if t.bos_token_id is not None]
-    texts = [[re.sub(f"^(?:{begins})+", "", text) for text in side.texts] for side in sides]
-    counts = [[int(np.argmin([*np.isin(ids, begin_ids), False])) for ids in side.prompts] for side in sides]
-    rest = [[ids[k:] for ids, k in zip(s.prompts, each, strict=True)] for s, each in zip(sides, counts, strict=True)]
-    same_ids, same_answer = _equal(a.prompts, b.prompts), _equal(a.answers, b.answers)
-    shown, rows, causes = _equal(a.exemplars, b.exemplars), np.flatnonzero(same_ids), dict[str, str]()
-    other_text = shown & ~_equal(*texts)
-    other_ids = shown & ~other_text & ~_equal(*rest)
-    if not shown.all():
-        held = f"A's context holds {a.lm.context:,} tokens, B's {b.lm.context:,}"
-        causes["cut context"] = f"{(~shown).sum()} of {n} prompts show other exemplars; {held}"
-    if other_text.any():
-        one, other = (side[np.flatnonzero(other_text)[0]] for side in texts)
-        k = next(k for k, (x, y) in enumerate(zip(f"{one}\0", f"{other}\1", strict=False)) if x != y)
-        where = f"A has {one[max(0, k - 12) : k + 28]!r} where B has {other[max(0, k - 12) : k + 28]!r}"
-        causes["template"] = f"{other_text.sum()} of {n} prompts differ as text: {where}"
-    if counts[0] != counts[1]:
-        causes["BOS"] = f"A's prompts begin with up to {max(counts[0])} begin tokens, B's with up to {max(counts[1])}"
-    if other_ids.any():
-        causes["tokenizer"] = f"{other_ids.sum()} of {n} prompts have other token ids for the same text"
-    exemplars, stops = [sum(map(len, side.exemplars)) for side in sides], [sorted(side.lm.stops) for side in sides]
-    ends = ["not told" if s.lm.spec.is_server else ",".join(map(str, e)) for s, e in zip(sides, stops, strict=True)]
-    steps: dict[str, dict[str, Any]] = {
-        "prompts": {"equal": int((shown & ~other_text).sum()), "exemplars": exemplars},
-        "token ids": {"equal": rows.size, "begin tokens": list(map(max, counts)), "end tokens": ends},
-    }
+    sides, same_answer = (a, b), _equal(a.answers, b.answers)
+    rows = np.flatnonzero(_equal(a.prompts, b.prompts))
+    steps, causes = _compare_prompts(a, b)
     for what in a.logs if rows.size else ():
         pairs = [(a.logs[what][i], b.logs[what][i]) for i in rows]
-        if what in {"answers", "samples"}:  # each side's own texts
-            moved = np.asarray([y.mean() - x.mean() for x, y in pairs if x.size and y.size] or [0.0])
-            far, mean = moved[np.abs(moved) > NEAR], float(moved.mean())
-            steps[what] = {"difference per token, ±": _mean(moved)}
-            least = min((far > 0).sum(), (far < 0).sum())
-            if abs(mean) > SHIFT and 2 * p_value(least, far.size, 0.5) < RARE:
-                causes["sampler"] = f"tokens of B's own {what} are {mean:+.2f} nats likelier than those of A's own"
+        if what in _OWN_TEXTS:
+            steps[what], shift = _compare_own_texts(pairs)
+            if shift is not None:
+                causes["sampler"] = f"tokens of B's own {what} are {shift:+.2f} nats likelier than those of A's own"
             continue
-        d = np.concatenate([y - x for x, y in pairs if x.size == y.size] or [np.zeros(1)])
-        found = {"mean": d.mean(), "sd": d.std(), "mean |d|": np.abs(d).mean(), "worst": np.abs(d).max()}
-        steps[what] = {name: float(number) for name, number in found.items()}
+        steps[what] = _compare_same_texts(pairs)
         if what == "letters":
             margins = [float(x.max() - x[y.argmax()]) for x, y in pairs if x.argmax() != y.argmax()]
             noise = max((side.noise for side in sides if side.noise is not None), default=None)
@@ -194,16 +179,78 @@ def compare_sides(a: Side, b: Side) -> dict[str, Any]:
         causes["sampler"] = f"log-probabilities agree, and {(~same_answer[rows]).sum()} of {rows.size} answers don't"
     steps.setdefault("answers", {})["equal"] = int(same_answer.sum())
     steps["accuracy"] = {"of both": [float(side.data.correct.mean()) for side in sides]}
-    methods = [_method(name, a, b, same_answer) for name in a.predictions if name in b.predictions]
+    methods = [_compare_method(name, a, b, same_answer) for name in a.predictions if name in b.predictions]
     probable = [row["method"] for row in methods if not row["score"]]
     values = {name: [side.predictions[name].confidence.tolist() for side in sides] for name in probable}
     if "letters" in a.logs:
         values["letters"] = [np.exp(np.concatenate(side.logs["letters"])).tolist() for side in sides]
     return {
         **{name: f"{s.lm.label}, {s.lm.dtype_name}" for name, s in zip("ab", sides, strict=True)},
-        "test": str(a.data.where), "questions": n, "steps": steps, "causes": causes, "methods": methods,
+        "test": str(a.data.where), "questions": len(a.prompts), "steps": steps, "causes": causes, "methods": methods,
         "skipped": {**a.skipped, **b.skipped}, "values": values,
     }  # fmt: skip
+
+
+# --- prompts and token ids --------------------------------------------------------------------------------------------
+
+
+def _compare_prompts(a: Side, b: Side) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return in how many prompts texts and token ids are equal, and the causes where they aren't."""
+    sides, n, causes = (a, b), len(a.prompts), dict[str, str]()
+    tokenizers = [side.lm.chat.tokenizer for side in sides]
+    begins = "|".join({re.escape(text) for t in tokenizers if (text := getattr(t, "bos_token", None))})
+    begin_ids = [t.bos_token_id for t in tokenizers if t.bos_token_id is not None]
+    texts = [[re.sub(f"^(?:{begins})+", "", text) for text in side.texts] for side in sides]
+    counts = [[int(np.argmin([*np.isin(ids, begin_ids), False])) for ids in side.prompts] for side in sides]
+    rest = [[ids[k:] for ids, k in zip(s.prompts, each, strict=True)] for s, each in zip(sides, counts, strict=True)]
+    same_exemplars = _equal(a.exemplars, b.exemplars)
+    other_text = same_exemplars & ~_equal(*texts)
+    other_ids = same_exemplars & ~other_text & ~_equal(*rest)
+    if not same_exemplars.all():
+        contexts = f"A's context holds {a.lm.context:,} tokens, B's {b.lm.context:,}"
+        causes["cut context"] = f"{(~same_exemplars).sum()} of {n} prompts show other exemplars; {contexts}"
+    if other_text.any():
+        where = _first_difference(*(side[np.flatnonzero(other_text)[0]] for side in texts))
+        causes["template"] = f"{other_text.sum()} of {n} prompts differ as text: {where}"
+    if counts[0] != counts[1]:
+        causes["BOS"] = f"A's prompts begin with up to {max(counts[0])} begin tokens, B's with up to {max(counts[1])}"
+    if other_ids.any():
+        causes["tokenizer"] = f"{other_ids.sum()} of {n} prompts have other token ids for the same text"
+    equal, exemplars = int((same_exemplars & ~other_text).sum()), [sum(map(len, side.exemplars)) for side in sides]
+    ends = ["not told" if s.lm.spec.is_server else ",".join(map(str, sorted(s.lm.stops))) for s in sides]
+    same_ids = int(_equal(a.prompts, b.prompts).sum())
+    steps = {
+        "prompts": {"equal": equal, "exemplars": exemplars},
+        "token ids": {"equal": same_ids, "begin tokens": list(map(max, counts)), "end tokens": ends},
+    }
+    return steps, causes
+
+
+def _first_difference(a: str, b: str) -> str:
+    """Quote two texts around the first character that differs."""
+    k = next(k for k, (x, y) in enumerate(zip(f"{a}\0", f"{b}\1", strict=False)) if x != y)
+    return f"A has {a[max(0, k - 12) : k + 28]!r} where B has {b[max(0, k - 12) : k + 28]!r}"
+
+
+# --- log-probabilities ------------------------------------------------------------------------------------------------
+
+
+def _compare_own_texts(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[dict[str, Any], float | None]:
+    """Compare tokens of texts that each side has written itself.
+
+    Returns:
+        The step; and the mean difference in nats if it may be the sampler's, else None.
+    """
+    moved = np.asarray([y.mean() - x.mean() for x, y in pairs if x.size and y.size] or [0.0])
+    far, mean = moved[np.abs(moved) > NEAR], float(moved.mean())
+    p = 2 * p_value(min((far > 0).sum(), (far < 0).sum()), far.size, 0.5)
+    return {"difference per token, ±": _mean(moved)}, mean if abs(mean) > SHIFT and p < RARE else None
+
+
+def _compare_same_texts(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> dict[str, Any]:
+    d = np.concatenate([y - x for x, y in pairs if x.size == y.size] or [np.zeros(1)])
+    numbers = {"mean": d.mean(), "sd": d.std(), "mean |d|": np.abs(d).mean(), "worst": np.abs(d).max()}
+    return {name: float(number) for name, number in numbers.items()}
 
 
 def _why_weights(found: Mapping[str, Any], dtypes: Sequence[str]) -> str | None:
@@ -219,39 +266,72 @@ def _why_weights(found: Mapping[str, Any], dtypes: Sequence[str]) -> str | None:
     return f"{what}, {known}; compare SHA-256, or serve a float copy: what then stays is the weights"
 
 
-def _method(name: str, a: Side, b: Side, same_answer: BoolArray) -> dict[str, Any]:
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+
+def _compare_method(name: str, a: Side, b: Side, same_answer: BoolArray) -> dict[str, Any]:
     """Return how a method's confidences differ on equal answers, and its metrics on all, as a user of B meets them."""
     pair, used = [side.predictions[name] for side in (a, b)], a.data.usable & b.data.usable
+    is_score = pair[0].score is not None
     p, q = (each.confidence[used] if each.score is None else each.score[used] for each in pair)
-    labels, same, is_score = [side.data.correct[used] for side in (a, b)], same_answer[used], pair[0].score is not None
+    labels, same = [side.data.correct[used] for side in (a, b)], same_answer[used]
     row: dict[str, Any] = {"method": name, "score": is_score, "n": int(used.sum()), "equal": int(same.sum())}
     if same.any():
-        d, ranks = np.abs(p - q)[same], np.stack([average_ranks(values[same]) for values in (p, q)])
-        ranks -= ranks.mean(axis=1, keepdims=True)
-        row |= {"mean |d|": float(d.mean()), "worst": float(d.max())}
-        if scale := np.sqrt(np.square(ranks).sum(axis=1).prod()):
-            row["rank"] = float(ranks[0] @ ranks[1] / scale)
-        if not is_score:
-            row["crossed"] = [float(((p > at) != (q > at))[same].mean()) for at in CROSSED]
+        row |= _compare_confidences(p[same], q[same], is_score=is_score)
     if not used.any():
         return row
     questions = [question for question, is_used in zip(a.data.questions, used, strict=True) if is_used]
-    strata, orders = strata_of([question.subject for question in questions]), list(map(normalised_ranks, (p, q)))
-    for metric in ("auroc",) if is_score else ("brier", "rmsce", "auroc"):
-        triples = zip(orders if is_score else (p, q), orders, labels, strict=True)
-        found = [influence(metric, values, order, correct, strata, "questions") for values, order, correct in triples]
-        methods, sampling = {"b": found[1], "a": found[0]}, Sampling.of(strata, labels[0], "questions")
-        for tested in compare(metric, methods, sampling, [], Settings()):
-            values = [(signed_root if METRICS[metric].is_root else float)(each.value) for each in found if each]
-            row[metric] = [*values, tested.difference, tested.fixed.half(tested.difference)]
-    held = held_out_mask([question.id for question in questions], share=0.5, seed=0)
-    row["threshold"] = [float(np.median(p)), "median"]
-    for risk in RISKS if held.any() and not held.all() else ():
-        thresholds = grid(p[~held], int(held.sum()), risk=risk, level=LEVEL, floor=None if is_score else 0.0)
-        if (at := guard(thresholds, p[held], labels[0][held], risk=risk, level=LEVEL).threshold) is not None:
-            row["threshold"] = [at, f"guard at {risk:g}"]
+    row |= _compare_metrics((p, q), labels, [question.subject for question in questions], is_score=is_score)
+    row["threshold"] = _threshold([question.id for question in questions], p, labels[0], is_score=is_score)
     above = [values >= row["threshold"][0] for values in (p, q)]
     return row | {"above": [*(float(each.mean()) for each in above), *_mean(above[1] - 1.0 * above[0])]}
+
+
+def _compare_confidences(p: FloatArray, q: FloatArray, *, is_score: bool) -> dict[str, Any]:
+    """Compare the values of equal answers: their distance, their rank correlation, and how many cross a confidence."""
+    d, ranks = np.abs(p - q), np.stack([average_ranks(values) for values in (p, q)])
+    row: dict[str, Any] = {"mean |d|": float(d.mean()), "worst": float(d.max())}
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    if scale := np.sqrt(np.square(ranks).sum(axis=1).prod()):
+        row["rank"] = float(ranks[0] @ ranks[1] / scale)
+    if not is_score:
+        row["crossed"] = [float(((p > at) != (q > at)).mean()) for at in CROSSED]
+    return row
+
+
+def _compare_metrics(
+    values: Sequence[FloatArray], labels: Sequence[BoolArray], subjects: Sequence[str], *, is_score: bool
+) -> dict[str, list[float | None]]:
+    """Return for each metric its values on both sides, if known, their difference, and half the difference's interval.
+
+    Args:
+        values: confidences or scores of A and B.
+        labels: whether their answers are right.
+        subjects: subjects of the questions.
+        is_score: whether the values are no probabilities: only their order counts.
+    """
+    rows, strata, orders = dict[str, list[float | None]](), strata_of(subjects), list(map(normalised_ranks, values))
+    for metric in ("auroc",) if is_score else ("brier", "rmsce", "auroc"):
+        found = [
+            influence(metric, own, order, correct, strata, "questions")
+            for own, order, correct in zip(orders if is_score else values, orders, labels, strict=True)
+        ]
+        scale, sampling = signed_root if METRICS[metric].is_root else float, Sampling.of(strata, labels[0], "questions")
+        for tested in compare(metric, {"b": found[1], "a": found[0]}, sampling, [], Settings()):
+            known = [scale(each.value) for each in found if each]
+            rows[metric] = [*known, tested.difference, tested.fixed.half(tested.difference)]
+    return rows
+
+
+def _threshold(ids: Sequence[str], p: FloatArray, correct: BoolArray, *, is_score: bool) -> tuple[float, str]:
+    """Return the threshold that a user of A would take, and what it is: a guard's, or the median if there is none."""
+    held_out, threshold = held_out_mask(ids, share=0.5, seed=0), (float(np.median(p)), "median")
+    for risk in RISKS if held_out.any() and not held_out.all() else ():
+        thresholds = grid(p[~held_out], int(held_out.sum()), risk=risk, level=LEVEL, floor=None if is_score else 0.0)
+        certified = guard(thresholds, p[held_out], correct[held_out], risk=risk, level=LEVEL).threshold
+        if certified is not None:
+            threshold = certified, f"guard at {risk:g}"
+    return threshold
 
 
 def _equal(one: Sequence[Any], other: Sequence[Any]) -> BoolArray:

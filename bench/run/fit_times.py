@@ -33,8 +33,8 @@ from bench.api import (
     UserError,
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
+from bench.api.errors import first_line
 from bench.model.devices import device_kind
-from bench.model.folder import first_line
 from bench.signals.synthetic import make_batch
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from bench.model.devices import device_kind
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
+from bench.run.plan import trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
@@ -31,7 +32,7 @@ from bench.store.decoding import decode_record
 from bench.store.disk_cache import Entry, Store, key_of
 from bench.store.files import write_json
 from bench.store.sources import plugin_digest
-from bench.training.assignment import KIND as ADAPTERS
+from bench.store.usage import ADAPTERS, FITS
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError, Elsewhere, confidences, load_training_stage
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ Fresh = Callable[[], ConfidenceMethod]
 FEW = 20
 """If a fit used fewer validation labels than this, a large validation loss is not reported. If it used none, a large
 loss is reported."""
-KIND = "fits"
-"""Subfolder of the store that holds the fits."""
 _SAME = 1e-4
 """Largest difference of two confidences that count as equal."""
 _ACCOUNT, _CURVE = "training.json", "curve.safetensors"
@@ -146,7 +145,7 @@ class Fitter:
             validation: validation split for early stopping.
         """
         fields, _ = self._key_fields(name, learned, validation, 0)
-        return fields["source"] is not None and self.store.get(KIND, key_of(fields)) is not None
+        return fields["source"] is not None and self.store.get(FITS, key_of(fields)) is not None
 
     def _key_fields(
         self, name: str, learned: SplitData, validation: SplitData | None, configuration: int
@@ -191,7 +190,7 @@ class Fitter:
         """Return the stored fit with this key; None if it is missing, can't be loaded, or has lost its adapter."""
         from bench.model.adapter import fingerprint
 
-        entry = self.store.get(KIND, key)
+        entry = self.store.get(FITS, key)
         if entry is None:
             return None
         try:
@@ -255,7 +254,7 @@ class Fitter:
         if key is None:
             return fitted
         if key in self._unusable:
-            self.store.remove(KIND, key)
+            self.store.remove(FITS, key)
 
         def write(folder: Path) -> None:
             _save_fit(fitted, folder)
@@ -275,7 +274,7 @@ class Fitter:
         model = label_of(self.lm.spec)
         rows = len(train) + (0 if validation_batch is None else len(validation_batch))
         self.store.put(
-            KIND, key, fields, write, seconds=seconds, rows=rows, selects=validation_batch is not None, model=model,
+            FITS, key, fields, write, seconds=seconds, rows=rows, selects=validation_batch is not None, model=model,
             split=str(learned.where),
         )  # fmt: skip
         return fitted
@@ -310,8 +309,7 @@ def training_history(
     """
     stages, reads = [stopping.stage() for stopping in ctx.trainings], method.reads().predict
     curve = train_confidence = None
-    adapter = method.fitted().get("adapter_")
-    if isinstance(adapter, AdapterRef):
+    if (adapter := trained_adapter(method)) is not None:
         stages.append(load_training_stage(adapter))
         recorded = confidences(adapter)
         curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first rows only

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bench.api import AdapterRef, ModelFacts, RunFacts
 from bench.data.splits import TaskSplit
 from bench.run.fitting import Fitted
-from bench.run.plan import Fit, TrainOn
+from bench.run.plan import Fit, TrainOn, trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
@@ -66,8 +66,8 @@ class Inputs:
             return []
         if self.fitted is None or self.fitted.tuned is None:
             return [self.adapted.adapter]
-        refs = [fit.method.fitted().get("adapter_") for fit in self.fitted.tuned.fits]
-        return list({ref.fingerprint: ref for ref in refs if isinstance(ref, AdapterRef)}.values())
+        refs = filter(None, (trained_adapter(fit.method) for fit in self.fitted.tuned.fits))
+        return list({ref.fingerprint: ref for ref in refs}.values())
 
     @property
     def complaints(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from bench.api import ConfidenceMethod, Signal, Split
+from bench.api import AdapterRef, ConfidenceMethod, Signal, Split
 from bench.data.splits import TaskSplit
 from bench.signals.definition import read_from_model, uses_adapter
 
@@ -142,3 +142,9 @@ class RunPlan:
 def uses_trained_adapter(method: ConfidenceMethod) -> bool:
     """Return whether a method reads signals through an adapter that it trained."""
     return uses_adapter(method.reads().predict)
+
+
+def trained_adapter(method: ConfidenceMethod) -> AdapterRef | None:
+    """Return the adapter that a fitted method has trained; None if it has trained none."""
+    adapter = method.fitted().get("adapter_")
+    return adapter if isinstance(adapter, AdapterRef) else None

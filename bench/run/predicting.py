@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.api import AdapterRef, BoolArray, ContractError, FloatArray
+from bench.api import BoolArray, ContractError, FloatArray
 from bench.api.methods import outputs_of
 from bench.api.protocol import EmptyRule
 from bench.data.splits import TaskSplit
@@ -18,6 +18,7 @@ from bench.model.memory import release_free_memory
 from bench.progress import Progress
 from bench.run.fitting import Fitted
 from bench.run.inputs import AdaptedSplit, Inputs
+from bench.run.plan import trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
@@ -84,17 +85,17 @@ class Predictor:
             return self.confidences(name, inputs)
         held, usable = inputs.selection, inputs.predicted.usable
         predicted, seconds, oddities = self.timed_output(name, inputs)
-        score, confidence = np.full(len(usable), -np.inf), np.full(len(usable), np.nan)
+        score = np.full(len(usable), -np.inf)
         score[usable] = predicted
         correct = np.zeros(0, dtype=np.bool_) if held is None else held.correct[held.usable]
         reason = reason_unscalable(correct)
         if held is None or reason is not None:
             note = f"{reason}, by which its scores could become probabilities: metrics of order alone"
-            return Prediction(confidence, seconds, score, note=note, oddities=oddities)
+            unscaled = np.full(len(usable), np.nan)
+            return Prediction(unscaled, seconds, score, note=note, oddities=oddities)
         labelled, scaling_seconds, _ = self.timed_output(name, replace(inputs, predicted=held, selection=None))
         scale = Scale.fit(labelled, correct)
-        confidence[:] = empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
-        confidence[usable] = scale.apply(predicted)
+        confidence = confidence_in_all(scale.apply(predicted), inputs, self.resolved.protocol.empty_rule)
         note = f"scaled on validation: {len(correct):,} labelled answers of {held.where} made its scores probabilities"
         if not scale.slope:
             note += ", all the same one, since right answers have no higher scores there than wrong ones"
@@ -108,10 +109,7 @@ class Predictor:
             Exception: any exception that the method raises here, or raised in its fit.
         """
         predicted, seconds, oddities = self.timed_output(name, inputs)
-        confidence = np.full(
-            len(inputs.predicted.questions), empty_answer_confidence(inputs, self.resolved.protocol.empty_rule)
-        )
-        confidence[inputs.predicted.usable] = predicted
+        confidence = confidence_in_all(predicted, inputs, self.resolved.protocol.empty_rule)
         return Prediction(confidence, seconds, oddities=oddities)
 
     def timed_output(self, name: str, inputs: Inputs) -> tuple[FloatArray, float, dict[str, int]]:
@@ -160,8 +158,7 @@ class Predictor:
             raise fitted
         if split_data.where.split == "validation" and fitted.curve is not None:
             return None
-        adapter = fitted.method.fitted().get("adapter_")
-        if not isinstance(adapter, AdapterRef):
+        if (adapter := trained_adapter(fitted.method)) is None:
             raise ContractError(f"{name} reads through an adapter of its own, and fit left none in `adapter_`")
         start = time.perf_counter()
         reread = self.batches.reader.read_adapted(split_data, adapter)
@@ -175,6 +172,14 @@ def reason_unscalable(correct: BoolArray) -> str | None:
     if correct.all() or not correct.any():
         return f"all {correct.size:,} labelled validation answers are {'right' if correct.all() else 'wrong'}"
     return None
+
+
+def confidence_in_all(predicted: FloatArray, inputs: Inputs, rule: EmptyRule) -> FloatArray:
+    """Return confidences `(..., n)` in all answers, given those `(..., m)` that were predicted in the usable ones."""
+    usable = inputs.predicted.usable
+    confidence = np.full((*predicted.shape[:-1], len(usable)), empty_answer_confidence(inputs, rule))
+    confidence[..., usable] = predicted
+    return confidence
 
 
 def empty_answer_confidence(inputs: Inputs, rule: EmptyRule) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import FloatArray, Format, IntArray, Of, Related
-from bench.servers.readings import Ability
-from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import decode_samples, sample_sources, sampling_needs
+from bench.api import FloatArray, IntArray, Of, Related
+from bench.signals.samples import FromSamplesDefinition, decode_samples
 from bench.signals.split_data import raise_if_failed
 
 if TYPE_CHECKING:
@@ -17,18 +15,10 @@ if TYPE_CHECKING:
     from bench.signals.synthetic import SyntheticQuestions
 
 
-class RelatedDefinition(SignalDefinition[Related]):
-    """Definition of `Related`, computed from the stored samples when answers are graded."""
+class RelatedDefinition(FromSamplesDefinition[Related]):
+    """Definition of `Related`."""
 
     declares = Related
-
-    def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: samples as texts."""
-        return sampling_needs(fmt)
-
-    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals that have the samples' token ids."""
-        return sample_sources(self.signal.samples, max_new_tokens)
 
     def note(self, split_data: SplitData) -> str:
         """Return a remark that names the model or judge that compared the samples."""

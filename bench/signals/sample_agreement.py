@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.api import BoolArray, Format, SampleAgreement
+from bench.api import BoolArray, SampleAgreement
 from bench.grading.grade import normalise_text
-from bench.servers.readings import Ability
-from bench.signals.definition import PassDefinition, SignalDefinition
-from bench.signals.samples import decode_samples, sample_sources, sampling_needs
+from bench.signals.samples import FromSamplesDefinition, decode_samples
 from bench.signals.split_data import Agreement, raise_if_failed
 
 if TYPE_CHECKING:
@@ -19,18 +17,10 @@ if TYPE_CHECKING:
     from bench.signals.synthetic import SyntheticQuestions
 
 
-class SampleAgreementDefinition(SignalDefinition[SampleAgreement]):
-    """Definition of `SampleAgreement`, computed from the stored samples when answers are graded."""
+class SampleAgreementDefinition(FromSamplesDefinition[SampleAgreement]):
+    """Definition of `SampleAgreement`."""
 
     declares = SampleAgreement
-
-    def needs(self, fmt: Format) -> Ability:
-        """Return what a server has to give: samples as texts."""
-        return sampling_needs(fmt)
-
-    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
-        """Return the definitions of the stored signals that have the samples' token ids."""
-        return sample_sources(self.signal.samples, max_new_tokens)
 
     def agreement(self, split: StoredSplit, compare: CompareSamples) -> Agreement:
         """Return whether each sample agrees with the greedy answer (docs/methods.md §2.14)."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Samples, Task, TokenScores
+from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Related, SampleAgreement, Samples, Task, TokenScores
 from bench.model.continuation_specs import Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability
-from bench.signals.definition import PassDefinition, definition
+from bench.signals.definition import PassDefinition, SignalDefinition, definition
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
-
+S = TypeVar("S", Related, SampleAgreement)
 _CHUNK = 64
 """Number of questions whose logits are in memory at once; in float64 and with a vocabulary of 152,064 they take 80
 MB."""
@@ -110,6 +110,18 @@ class SamplesDefinition(PassDefinition[Samples]):
         lengths = [len(sample) for sampled in ids for sample in sampled]
         records["ended"] = np.repeat([limit is None or length < limit for length in lengths], lengths)
         return Ragged(records, joined.offsets, joined.owner)
+
+
+class FromSamplesDefinition(SignalDefinition[S]):
+    """Base class of definitions of signals that are computed from the stored samples when answers are graded."""
+
+    def needs(self, fmt: Format) -> Ability:
+        """Return what a server has to give: samples as texts."""
+        return sampling_needs(fmt)
+
+    def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
+        """Return the definitions of the stored signals that have the samples' token ids."""
+        return sample_sources(self.signal.samples, max_new_tokens)
 
 
 def sampling_needs(fmt: Format) -> Ability:

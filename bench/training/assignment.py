@@ -21,13 +21,11 @@ from bench.progress import Progress, Silent
 from bench.store.disk_cache import Entry, Store
 from bench.store.locks import adapter_claim, file_lock
 from bench.store.processes import describe_exit
+from bench.store.usage import ADAPTERS
 from bench.training import child
 from bench.training.job import ADAPTER, EXAMPLES, REPORT, VALIDATION, Job, write_examples
 
 Examples = Mapping[str, Ragged | npt.NDArray[Any]]
-
-KIND = "adapters"
-"""Kind of the store entries that hold adapters."""
 _RANK = re.compile(r"^\[rank\d+\]: ")
 """Pattern of the prefix, e.g. `[rank0]: `, that torch puts before each line of a traceback."""
 _LOG = "train.log"
@@ -91,7 +89,7 @@ class Assignment:
             listener.say(f"the adapter of {self.method} is being trained by {holder}; waiting for it")
 
         with file_lock(adapter_claim(store.root, self.key), say_waiting):
-            cached = store.get(KIND, self.key)
+            cached = store.get(ADAPTERS, self.key)
             if cached is not None:
                 return cached
             try:
@@ -108,7 +106,7 @@ class Assignment:
             self._run(config, store, listener)
             fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
             names = {"method": self.method, "model": label_of(ModelSpec(**self.job.model))}
-            entry = store.put(KIND, self.key, self.fields, fill, **names)
+            entry = store.put(ADAPTERS, self.key, self.fields, fill, **names)
             shutil.rmtree(folder, ignore_errors=True)
             return entry
 

@@ -28,7 +28,8 @@ from bench.progress import Progress, Silent
 from bench.store.decoding import decode_record
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 from bench.store.sources import source_digest
-from bench.training.assignment import KIND, Assignment, Examples, way_out
+from bench.store.usage import ADAPTERS
+from bench.training.assignment import Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class AdapterTrainer:
         fields = self._fields(job, examples, val)
         key = key_of(fields)
         begun = self.elsewhere is not None and self.elsewhere.begun(key)
-        entry = None if begun else self.store.get(KIND, key)
+        entry = None if begun else self.store.get(ADAPTERS, key)
         if entry is None:
             self._plan(job.recipe, examples).check()
             work = Assignment(
@@ -134,7 +135,7 @@ class AdapterTrainer:
             raise DeferredTrainingError(f"put off: the adapter of {self.method} is being trained on another machine")
         self.remote_seconds += report[0]
         self.store.notes += report[1]
-        entry = self.store.get(KIND, work.key)
+        entry = self.store.get(ADAPTERS, work.key)
         if entry is None:
             raise UserError(
                 f"The adapter of {self.method} was trained on another machine and is not in the cache folder of this"

@@ -365,12 +365,12 @@ TABLE = [
     *(
         Row(
             "params",
-            {"bench.registry.methods": registered("m"), "bench.model.language_model.facts_from_settings": None,
+            {"bench.registry.methods": registered("m"), "bench.model.language_model.facts_from_config": None,
              "bench.model.training_memory.reading_footprint": Footprint(1, 2, 3)},
             given={"model": "qwen14b", **given}, without=given,
             values={"model": {"llama8b": "llama8b", "llama8b, qwen32b": ("llama8b", "qwen32b")}},
             replaced={"bench.model.training_memory.config_from_settings": lambda _settings: None},
-            changes={"model": {"facts_from_settings.name": same, "stdout": Holding("llama8b")},
+            changes={"model": {"facts_from_config.name": same, "stdout": Holding("llama8b")},
                      "memory": {"reading_footprint": {"config": None, "budget": 1024},
                                 "stdout": Holding("GB of 1e9 bytes")}},
         )

@@ -20,11 +20,11 @@ from bench.report.figures.drawing import (
 )
 from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.grouping import Key
-from bench.report.standings.compute import ROUNDING, Pair
+from bench.report.standings.compute import Pair
 from bench.report.style import MUTED, PANEL_WIDTH, TEXT_WIDTH
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
-from bench.report.text import interval_text, precise, with_arrow
+from bench.report.text import interval_text, precise_difference, with_arrow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,6 +120,5 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
         else:
             ends, is_tie = pair.fixed.ends, pair.winner(alpha) is None
             draw_dot(axes, i, pair.difference, ends, (label, "difference"), style, hollow=is_tie)
-            words = f"{'≈ ' * is_tie}{'+' * (pair.difference > ROUNDING)}{precise(metric, pair.difference)}"
             interval = f" ({interval_text(metric, *ends)})" if ends else ""
-            write_beside(axes, i, words + interval)
+            write_beside(axes, i, "≈ " * is_tie + precise_difference(metric, pair.difference) + interval)

@@ -8,7 +8,7 @@ from bench.metrics import METRICS
 from bench.report.figures.drawing import AXIS, difference_axis, draw_dot, name_rows, new_figure, use_style, write_beside
 from bench.report.style import TEXT_WIDTH, built_in
 from bench.report.text import interval_text, signed, with_arrow
-from bench.report.variants import describe_family, is_long, sorted_rows, title
+from bench.report.variants import describe_family, is_decided, is_long, sorted_rows, title
 from bench.stats.influence import TESTED
 from bench.stats.variants import Variants
 
@@ -19,7 +19,6 @@ ROW = 0.13
 """Height of a variant's row, in inches."""
 _MOST = 66
 """Maximum number of variants on one figure, for which a printed page has room."""
-_ALPHA = 0.05
 
 
 @use_style()
@@ -61,6 +60,5 @@ def differences_of_variants(data: Variants) -> Figure:
                 continue
             ci = f" ({interval_text(metric, *diff.ends)})" if diff.ends else ""
             write_beside(here, i, f"{signed(metric, diff.value)}{ci}")
-            decided = row.p_corrected is not None and row.p_corrected < _ALPHA
-            draw_dot(here, i, diff.value, diff.ends, (row.variant, "difference"), style, hollow=not decided)
+            draw_dot(here, i, diff.value, diff.ends, (row.variant, "difference"), style, hollow=not is_decided(row))
     return figure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bench.report.figures.drawing import (
     AXIS,
@@ -47,11 +48,7 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
             + ", ".join(f"{family.name} {len(multiverse.complete(family.name)):,}" for family, _ in families)
             + ". They are a list of analyses, not a sample."
         )
-        rows = [ROW * len(ranks) + AXIS for _, ranks in families]
-        figure, axes = new_figure(
-            (len(families), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
-            title=f"{multiverse.model} on {multiverse.task}: places of methods under every choice",
-        )  # fmt: skip
+        figure, axes = _panels(multiverse, [len(ranks) for _, ranks in families], "places of methods", note)
         for ax, (family, ranks) in zip(axes.flat, families, strict=True):
             by = f", by {len(family.definitions)} definitions" if len(family.definitions) > 1 else ""
             ax.set_label(family.name)
@@ -78,6 +75,14 @@ def plot_ranks(multiverse: Multiverse) -> Figure | None:
         return figure
 
 
+def _panels(multiverse: Multiverse, sizes: Sequence[int], what: str, note: str) -> tuple[Figure, Any]:
+    """Return a figure with a panel for each family, of this many rows each; `what` is judged under every choice."""
+    heights = [ROW * size + AXIS for size in sizes]
+    title = f"{multiverse.model} on {multiverse.task}: {what} under every choice"
+    shape, size = (len(sizes), 1), (TEXT_WIDTH, sum(heights))
+    return new_figure(shape, size, gridspec_kw={"height_ratios": heights}, note=note, title=title)
+
+
 def plot_claims(multiverse: Multiverse) -> Figure | None:
     """Plot two bars per claim: shares of universes (analyses) in which it holds, and in which it is significant.
 
@@ -94,11 +99,7 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
             f" not survive, as it holds in fewer than {THRESHOLD} (dashed) or its opposite is significant somewhere."
             " Beside: both shares, the choice that turns it most, and the share of its direction that this explains."
         )
-        rows = [ROW * len(claims) + AXIS for _, claims in families]
-        figure, axes = new_figure(
-            (len(families), 1), (TEXT_WIDTH, sum(rows)), gridspec_kw={"height_ratios": rows}, note=note,
-            title=f"{multiverse.model} on {multiverse.task}: claims of the table under every choice",
-        )  # fmt: skip
+        figure, axes = _panels(multiverse, [len(claims) for _, claims in families], "claims of the table", note)
         for ax, (family, claims) in zip(axes.flat, families, strict=True):
             n, more = len(multiverse.of(family.name)), len(multiverse.claims(family.name)) - len(claims)
             hidden = f"; {more} other claims hold at least as often" if more else ""

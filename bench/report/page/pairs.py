@@ -19,9 +19,9 @@ from bench.report.competition import ranked_by
 from bench.report.grouping import Key
 from bench.report.page.elements import el, html
 from bench.report.page.elements import table as table_of
-from bench.report.standings.compute import ROUNDING, Pair
+from bench.report.standings.compute import Pair
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, interval_text, p_text, plain, precise
+from bench.report.text import EN_DASH, interval_text, p_text, plain, precise_difference
 from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
@@ -96,7 +96,7 @@ def _pair_texts(pair: Pair) -> list[str]:
     winner = None if p is None else pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
     return [
-        "+" * (pair.difference > ROUNDING) + precise(metric, pair.difference),
+        precise_difference(metric, pair.difference),
         interval_text(metric, *ends) if ends else EN_DASH,
         EN_DASH if p is None else p_text(p),
         "" if p is None else verdict,

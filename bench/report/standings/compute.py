@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -127,23 +126,19 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
 def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords]]], settings: Settings) -> Standings:
     """Compute the standings of the lines of one table from rows that are ok, with their records sorted by id."""
     records = {key: [run for _, run in runs] for key, runs in results.items()}
-    left_out = {key: _SEEDS_DIFFER for key, r in records.items() if not all(_same_labels(a, b) for a, b in pairwise(r))}
+    left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if len(set(map(_labels, runs))) > 1}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in results.items()}
     default = next((rates for rates in base_rates.values() if rates), [])
     short = {key for key, runs in results.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
-    # group lines with the same labels; the group with most lines first, then that with most questions
-    label_groups: list[list[Key]] = []
+    by_labels: dict[object, list[Key]] = {}
     for key in (key for key in records if key not in left_out):
-        matching = (group for group in label_groups if _same_labels(records[group[0]][0], records[key][0]))
-        if (group := next(matching, None)) is None:
-            label_groups.append([key])
-        else:
-            group.append(key)
-    label_groups.sort(key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
-    for group_index, group in enumerate(label_groups):
+        by_labels.setdefault(_labels(records[key][0]), []).append(key)
+    # the group with most lines first, then that with most questions
+    groups = sorted(by_labels.values(), key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
+    for group_index, group in enumerate(groups):
         first = records[group[0]][0]
         # in `summary` a line's name is its index in the group, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
@@ -251,6 +246,6 @@ def _sort_by_id(records: QuestionRecords, path: Path) -> QuestionRecords:
     return records.take(order)
 
 
-def _same_labels(a: QuestionRecords, b: QuestionRecords) -> bool:
-    """Return whether the records of two results have the same questions, subjects and labels, in the same order."""
-    return a.id == b.id and a.subject == b.subject and bool(np.array_equal(a.correct, b.correct))
+def _labels(records: QuestionRecords) -> tuple[tuple[object, ...], ...]:
+    """Return questions, subjects and labels of a result; equal for results that can be compared row by row."""
+    return tuple(records.id), tuple(records.subject), tuple(records.correct.tolist())

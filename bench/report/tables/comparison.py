@@ -11,11 +11,11 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean, match_name
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
-from bench.report.standings.compute import ROUNDING, Pair
+from bench.report.standings.compute import Pair
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, averaged, interval_text, join, p_text, plain, precise, with_arrow
+from bench.report.text import EN_DASH, averaged, interval_text, join, p_text, plain, precise_difference, with_arrow
 from bench.stats import TESTED
 
 COLUMNS = (
@@ -149,7 +149,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         p = [Cell(EN_DASH if value is None else p_text(value)) for value in (pair.p, pair.p_corrected)]
         cells = [
             *(Cell(key.label) for key in keys), Cell(with_arrow(pair.metric)),
-            Cell("+" * (pair.difference > ROUNDING) + precise(metric, pair.difference)), interval_cell, *p,
+            Cell(precise_difference(metric, pair.difference)), interval_cell, *p,
             Cell(verdict_text, notes=tuple(notes) if verdict_text == _NO_VERDICT else ()),
         ]  # fmt: skip
         rows.append(GridRow(cells, begins_block=previous not in {None, keys}))

@@ -54,34 +54,40 @@ def load_matrices(
         if not path.is_file():
             continue
         try:
-            values = parse_json(path.read_text(encoding="utf-8"))
-            if not isinstance(values, dict) or "cells" not in values:
-                raise UserError(f"{path.name} does not say which results it is made of")
-            description = decode_record(
-                {name: values.get(name) for name in ("about", "cells", "missing")}, _Description
-            )
-        except (OSError, ValueError, RecursionError, UserError) as error:
-            reason = str(error)
-            if isinstance(error, OSError):
-                reason = f"{path.name} can't be read ({error.strerror or error})"
-            elif not isinstance(error, UserError):
-                reason = f"{path.name} is no matrix ({error})"
-            matrices.append(UnreadableMatrix(model, f"{reason}; {HINT}"))
-            continue
-        try:
+            description = _read_description(path)
             if description.about.preset == preset:
-                cells = []
-                for cell in description.cells:
-                    place = PurePosixPath(cell.file)
-                    path = folder / place
-                    if place.is_absolute() or ".." in place.parts or not path.is_file():
-                        raise UserError(f"{cell.file}, a result that it is made of, is not there")
-                    row = read(path)
-                    if row.records_digest != cell.records_digest or path_of(row, folder) != path:
-                        raise UserError(f"{cell.file} is no longer the result that it was made of")
-                    cells.append(TransferCell(cell.method, cell.test, cell.corpus, row, path))
-                missing = [TransferCell(m.method, m.test, m.corpus, missing=m.reason) for m in description.missing]
-                matrices.append(compute_matrix([*cells, *missing], description.about, say))
+                matrices.append(compute_matrix(_cells(description, folder), description.about, say))
         except UserError as error:
             matrices.append(UnreadableMatrix(model, f"{error}; {HINT}"))
     return matrices
+
+
+def _read_description(path: Path) -> _Description:
+    try:
+        values = parse_json(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and "cells" in values:
+            return decode_record({name: values.get(name) for name in ("about", "cells", "missing")}, _Description)
+    except OSError as error:
+        raise UserError(f"{path.name} can't be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path.name} is no matrix ({error})") from error
+    raise UserError(f"{path.name} does not say which results it is made of")
+
+
+def _cells(description: _Description, folder: Path) -> list[TransferCell]:
+    """Return the cells of a matrix, with the results below `folder` of which it was made.
+
+    Raises:
+        UserError: a result is missing, or is another one than then.
+    """
+    cells = []
+    for cell in description.cells:
+        place = PurePosixPath(cell.file)
+        path = folder / place
+        if place.is_absolute() or ".." in place.parts or not path.is_file():
+            raise UserError(f"{cell.file}, a result that it is made of, is not there")
+        row = read(path)
+        if row.records_digest != cell.records_digest or path_of(row, folder) != path:
+            raise UserError(f"{cell.file} is no longer the result that it was made of")
+        cells.append(TransferCell(cell.method, cell.test, cell.corpus, row, path))
+    return cells + [TransferCell(gap.method, gap.test, gap.corpus, missing=gap.reason) for gap in description.missing]

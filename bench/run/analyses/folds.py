@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.api import AdapterRef, FloatArray
+from bench.api import FloatArray
 from bench.api.errors import capture
 from bench.data.splits import TaskSplit
 from bench.results.row import LabelsSeen
 from bench.results.transfer import SUBJECT, Corpus, Share
 from bench.run.fitting import Fitted, Fitter, derived_seed
 from bench.run.inputs import AdaptedSplit, Inputs, StepResults
-from bench.run.plan import Fit, TrainOn, uses_trained_adapter
+from bench.run.plan import Fit, TrainOn, trained_adapter, uses_trained_adapter
 from bench.run.predicting import Prediction, Predictor, Skipped
 from bench.signals.split_data import SplitData
 from bench.training.assignment import Assignment
@@ -218,8 +218,8 @@ class Folds:
             UnreadError: the store lacks these signals, and `with_adapters` is false.
         """
         split_data, reader = self.results.data_by_split[test], self.predictor.batches.reader
-        ref = fitted.method.fitted().get("adapter_") if isinstance(fitted, Fitted) else None
-        if isinstance(ref, AdapterRef) and not (self.with_adapters or reader.has_adapted(split_data, ref)):
+        ref = trained_adapter(fitted.method) if isinstance(fitted, Fitted) else None
+        if ref is not None and not (self.with_adapters or reader.has_adapted(split_data, ref)):
             raise UnreadError(f"not read again: no run has read {test} through this adapter of {name}; {ADVICE}")
         return self.predictor.read_adapted(name, split_data, fitted)
 

@@ -32,7 +32,7 @@ from bench.run.forecast import Forecast
 from bench.run.inputs import StepResults
 from bench.run.pipeline import open_run
 from bench.run.plan import Fit, uses_trained_adapter
-from bench.run.predicting import Prediction, Predictor, Skipped, empty_answer_confidence, reason_unscalable
+from bench.run.predicting import Prediction, Predictor, Skipped, confidence_in_all, reason_unscalable
 from bench.run.preparation import Resources, find_infeasible, prepare
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.split_data import SplitData
@@ -295,7 +295,7 @@ class TaskStudy:
                     if isinstance(outcome, Prediction):
                         confidence[seed] = outcome.confidence[rows]
                     else:
-                        missing[seed] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
+                        missing[seed] = _why_missing(outcome)
                     advance(1)
                 yield size, SeedConfidences(labels, confidence, missing=missing)
 
@@ -310,19 +310,17 @@ class TaskStudy:
         rule = self.results.resolved.protocol.empty_rule
         outcome = capture(self.predictor.predict, name, inputs)
         if not isinstance(outcome, Prediction):
-            self.absent[name] = outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)
+            self.absent[name] = _why_missing(outcome)
             return
         if outcome.score is None:
-            yield from (
-                (size, SeedConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))) for size in self.sizes
-            )
+            confidences = SeedConfidences(0, dict.fromkeys(seeds, outcome.confidence[rows]))
+            yield from ((size, confidences) for size in self.sizes)
             return
         validation = inputs.selection
         labelled = None
         if validation is not None:
             labelled, *_ = self.predictor.timed_output(name, replace(inputs, predicted=validation, selection=None))
         order = dict.fromkeys(seeds, normalised_ranks(outcome.score[rows]))
-        usable = inputs.predicted.usable
         for size in self.sizes:
             labels, confidence, missing = 0, {}, {}
             for seed in seeds:
@@ -335,7 +333,10 @@ class TaskStudy:
                 if reason_unscalable(correct) is not None:
                     missing[seed] = ONE_KIND
                     continue
-                scaled = np.full(len(usable), empty_answer_confidence(inputs, rule))
-                scaled[usable] = Scale.fit(labelled[sampled], correct).apply(outcome.score[usable])
-                confidence[seed] = scaled[rows]
+                scaled = Scale.fit(labelled[sampled], correct).apply(outcome.score[inputs.predicted.usable])
+                confidence[seed] = confidence_in_all(scaled, inputs, rule)[rows]
             yield size, SeedConfidences(labels, confidence, order, missing)
+
+
+def _why_missing(outcome: Skipped | BaseException) -> str:
+    return outcome.reason if isinstance(outcome, Skipped) else reason_of(outcome)

@@ -31,18 +31,18 @@ from bench.api.batch import labels_of
 from bench.api.confidence import check_confidences
 from bench.api.errors import did_you_mean
 from bench.api.methods import refuse_one_class, validation_signals
+from bench.api.protocol import EmptyRule
 from bench.data.splits import TaskSplit
 from bench.model.specs import model_label
 from bench.progress import Progress
 from bench.run.analyses.request import AnalysisRequest, format_command
 from bench.run.fitting import Fitter, derived_seed
-from bench.run.inputs import StepResults
+from bench.run.inputs import Inputs, StepResults
 from bench.run.pipeline import OpenRun, open_run
 from bench.run.plan import Read
-from bench.run.predicting import empty_answer_confidence
+from bench.run.predicting import confidence_in_all
 from bench.run.preparation import find_infeasible, prepare
 from bench.signals.batch_builder import BatchBuilder
-from bench.signals.split_data import SplitData
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from bench.stats.settings import Settings
 from bench.stats.variants import Variants, compare_variants
@@ -184,8 +184,8 @@ def _analyse_test(
     if not isinstance(output, Findings):
         type_name = type(output).__name__
         raise ContractError(f"{method}, analysis {name!r}: expected Findings or Measures, got {type_name}")
-    default = empty_answer_confidence(inputs, resolved.protocol.empty_rule)
-    confidence = dict(_variant_confidences(method, output, inputs.predicted, default, (len(seeds), len(predicted))))
+    rule = resolved.protocol.empty_rule
+    confidence = dict(_variant_confidences(method, output, inputs, rule, (len(seeds), len(predicted))))
     selected = np.flatnonzero(inputs.predicted.included)
     correct = inputs.predicted.correct[selected]
     subjects = [inputs.predicted.questions[row].subject for row in selected]
@@ -202,7 +202,7 @@ def _analyse_test(
 
 
 def _variant_confidences(
-    method: str, findings: Findings, split_data: SplitData, default: float, shape: tuple[int, int]
+    method: str, findings: Findings, inputs: Inputs, rule: EmptyRule, shape: tuple[int, int]
 ) -> Iterator[tuple[str, FloatArray]]:
     """Check the findings of an analysis; yield each variant's name and confidences, `(seeds, questions)`.
 
@@ -212,8 +212,8 @@ def _variant_confidences(
     Args:
         method: name of the method, for error messages.
         findings: what the analysis returned.
-        split_data: test split.
-        default: confidence in an answer without text.
+        inputs: what the analysis is tested on.
+        rule: rule for the confidence in an answer without text.
         shape: expected shape of each variant in `findings`: number of seeds, number of answers with text.
 
     Raises:
@@ -234,8 +234,5 @@ def _variant_confidences(
         values: Any = np.asarray(variant_values)
         if values.shape != shape:
             raise ContractError(f"{method}, variant {name!r}: expected shape {shape}, got {values.shape}")
-        confidences = np.full((shape[0], len(split_data.questions)), default)
-        confidences[:, split_data.usable] = [
-            check_confidences(f"{method}, variant {name!r}", row, shape[1]) for row in values
-        ]
-        yield name, confidences[:, split_data.included]
+        checked = np.stack([check_confidences(f"{method}, variant {name!r}", row, shape[1]) for row in values])
+        yield name, confidence_in_all(checked, inputs, rule)[:, inputs.predicted.included]

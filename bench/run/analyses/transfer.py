@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
@@ -217,34 +217,7 @@ class _Matrix:
             results = StepResults(corpus.resolved, corpus.prepared.selecting, splits)
             folds.append(Folds(corpus.task, results, fitter, predictor, with_adapters))
         shares = tuple(share for fold in folds for share in fold.shares(self.config.leave_out()))
-        fits: list[FitCosts] = []
-        for corpus, fold in zip(self.corpora, folds, strict=True):
-            forecast = Forecast(corpus.prepared, corpus.resolved, resources.grader)
-            steps = {step.method: step for step in corpus.prepared.steps if isinstance(step, Fit)}
-            for name in filter(steps.__contains__, selected):
-                stored = fold.stored(name, self.config.leave_out())
-                fits.append(FitCosts(name, stored, 0.0 if all(stored) else forecast.seconds(steps[name])))
-        for line in describe_fits(fits):
-            self.progress.say(f"  {line}")
-        selected = sort_by_cost(selected, fits)
-        subjects = max(len(subjects_of(*corpus.prepared.data_by_split.values())) for corpus in self.corpora)
-        if adapter_methods and with_adapters:
-            times, seconds = 1 + subjects * len(self.config.leave_out()), []
-            for corpus in self.corpora:
-                forecast = Forecast(corpus.prepared, corpus.resolved, resources.grader)
-                steps_to_train = (step for step in corpus.prepared.steps if isinstance(step, Fit | Adapt))
-                seconds += [forecast.seconds(step) for step in steps_to_train if step.method in adapter_methods]
-            estimates = [value for value in seconds if not isinstance(value, str)]
-            cost = (
-                format_duration(times * sum(estimates), "at most")
-                if estimates == seconds
-                else "a time that can't be said"
-            )
-            self.progress.say(
-                f"--with-adapters: {', '.join(n for n in selected if n in adapter_methods)} are trained"
-                f" {times * len(self.corpora) * len(adapter_methods)} times and read each test through each adapter;"
-                f" from nothing {cost}, less what is stored"
-            )
+        selected = self._say_costs(selected, adapter_methods, folds)
         reader.active_engine.rest()
         scorer_writer = ScorerWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), scorer_writer)
@@ -253,17 +226,41 @@ class _Matrix:
         self.report.about = replace(self.report.about, shares=shares, forward_tokens=reader.forward_tokens)
         notes = [note for corpus in self.corpora for note in corpus.prepared.notes]
         all_notes = [*self.work.resolved.notes, *reader.lm.chat.notes, *notes, *reader.store.notes]
-        for name in absent:
-            reason = f"not trained again: what it learns from is not stored; {ADVICE}"
-            self.report.cells += [
-                TransferCell(name, test.task, corpus, missing=reason)
-                for corpus in self.report.about.corpora
-                for test in self.tests_of(corpus)
-            ]
+        reason = f"not trained again: what it learns from is not stored; {ADVICE}"
+        for name, learned in product(absent, self.report.about.corpora):
+            tests = self.tests_of(learned)
+            self.report.cells += [TransferCell(name, test.task, learned, missing=reason) for test in tests]
         self.report.notes += list(dict.fromkeys(all_notes))
         order = {name: i for i, name in enumerate(self.work.resolved.methods)}  # not the order of the fits
         self.report.cells.sort(key=lambda cell: order[cell.method])
         return self.report
+
+    def _say_costs(self, selected: Sequence[str], adapter_methods: Sequence[str], folds: Sequence[Folds]) -> list[str]:
+        """Say how long fits that are not stored and adapters take; return the selected methods, sorted by cost."""
+        fits, kinds, adapter_times = list[FitCosts](), self.config.leave_out(), list[float | str]()
+        for corpus, fold in zip(self.corpora, folds, strict=True):
+            forecast = Forecast(corpus.prepared, corpus.resolved, self.work.resources.grader)
+            steps = {step.method: step for step in corpus.prepared.steps if isinstance(step, Fit)}
+            for name in filter(steps.__contains__, selected):
+                stored = fold.stored(name, kinds)
+                fits.append(FitCosts(name, stored, 0.0 if all(stored) else forecast.seconds(steps[name])))
+            if self.config.with_adapters:
+                trained = (step for step in corpus.prepared.steps if isinstance(step, Fit | Adapt))
+                adapter_times += [forecast.seconds(step) for step in trained if step.method in adapter_methods]
+        for line in describe_fits(fits):
+            self.progress.say(f"  {line}")
+        selected = sort_by_cost(selected, fits)
+        if adapter_methods and self.config.with_adapters:
+            subjects = max(len(subjects_of(*corpus.prepared.data_by_split.values())) for corpus in self.corpora)
+            times, known = 1 + subjects * len(kinds), [each for each in adapter_times if not isinstance(each, str)]
+            unknown = len(known) < len(adapter_times)
+            cost = "a time that can't be said" if unknown else format_duration(times * sum(known), "at most")
+            self.progress.say(
+                f"--with-adapters: {', '.join(n for n in selected if n in adapter_methods)} are trained"
+                f" {times * len(self.corpora) * len(adapter_methods)} times and read each test through each adapter;"
+                f" from nothing {cost}, less what is stored"
+            )
+        return selected
 
     def _compute_cells(self, kind: str, selected: Sequence[str], folds: Sequence[Folds], writer: CellWriter) -> None:
         """Compute the cells of one kind of fit, for all corpora and tests.

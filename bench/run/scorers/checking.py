@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.api import UserError
+from bench.api import FloatArray, UserError
 from bench.progress import Progress
 from bench.run.scorers import reference_questions
 from bench.run.scorers.card import ModelCard, ServerCheckCard, read_card, write_check
@@ -136,57 +136,56 @@ def check(
             raise UserError(f"--model {lm.spec.name}: {next(iter(scored.too_long.values()))}")
         (split_data,) = scored.data_by_split
         states_now = reference_questions.read_states(split_data, head.reader)
-        drifts = {}
-        for name, states in run.states.items():  # differences (n,) relative to the reference norms
-            lengths = np.linalg.norm(states.astype(np.float64), axis=1)
-            distance = np.linalg.norm(states_now[name].astype(np.float64) - states.astype(np.float64), axis=1)
-            relative = distance / np.where(lengths > 0, lengths, 1.0)
-            drifts[places[name]] = StateDifference(float(relative.mean()), float(relative.max()))
-        confidence, n = scored.confidence, len(run.questions)
-        pairs, order = list(split_data.pairs()), split_data.order
-        prompts = sum(not np.array_equal(pairs[order[i]][0], run.prompts[i]) for i in range(n))
-        answers = sum(not np.array_equal(pairs[order[i]][1], run.answers[i]) for i in range(n))
-        difference = np.abs(confidence - run.confidence)
-        largest = float(difference.max())
-        worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
-        complaints = []
-        if prompts:
-            complaints.append(
-                f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head"
-            )
-        if answers:
-            complaints.append(f"{answers} answers are other tokens")
-        if not largest <= tolerance:
-            complaints.append(f"a confidence differs by {largest:.2g}")
-        if not drifts[worst].mean <= state_tolerance:
-            complaints.append(f"states of the {worst} differ by {drifts[worst].mean:.2g} on average")
-        saved, model = head.card.backbone, ModelCard.of(lm, head.model)
-        notes = []
-        if parts := saved.differences(model):
-            notes.append(
-                f"this is not the head's own model ({saved.model!r} {saved.short}) but {model.model!r} {model.short};"
-                f" other: {', '.join(parts)}. bench score refuses it"
-            )
-        if lm.spec.is_server:
-            check = ServerCheckCard(
-                model=lm.label, passed=not complaints, questions=n, confidence=largest, states=drifts[worst].mean
-            )
-            write_check(folder, check)
-            notes.append(f"the head's card says so of {lm.label}")
-        passes = "each question alone" if lm.options.plain else f"passes of {head.reader.budget:,} tokens"
-        description = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
-        correlation = None  # stays None if all confidences of one side are equal
-        if np.ptp(run.confidence) and np.ptp(confidence):
-            from scipy.stats import rankdata
+    drifts = {places[name]: _compare_states(states, states_now[name]) for name, states in run.states.items()}
+    confidence, n = scored.confidence, len(run.questions)
+    pairs, order = list(split_data.pairs()), split_data.order
+    prompts = sum(not np.array_equal(pairs[order[i]][0], run.prompts[i]) for i in range(n))
+    answers = sum(not np.array_equal(pairs[order[i]][1], run.answers[i]) for i in range(n))
+    difference = np.abs(confidence - run.confidence)
+    largest = float(difference.max())
+    worst = max(drifts, key=lambda place: np.nan_to_num(drifts[place].mean, nan=np.inf))
+    mean = drifts[worst].mean
+    problems = {
+        f"{prompts} prompts are other tokens: tokenizer or chat template are not those of the head": prompts > 0,
+        f"{answers} answers are other tokens": answers > 0,
+        f"a confidence differs by {largest:.2g}": not largest <= tolerance,
+        f"states of the {worst} differ by {mean:.2g} on average": not mean <= state_tolerance,
+    }
+    complaints, notes = tuple(problem for problem, is_met in problems.items() if is_met), []
+    saved, model = head.card.backbone, ModelCard.of(lm, head.model)
+    if parts := saved.differences(model):
+        notes.append(
+            f"this is not the head's own model ({saved.model!r} {saved.short}) but {model.model!r} {model.short};"
+            f" other: {', '.join(parts)}. bench score refuses it"
+        )
+    if lm.spec.is_server:
+        said = ServerCheckCard(model=lm.label, passed=not complaints, questions=n, confidence=largest, states=mean)
+        write_check(folder, said)
+        notes.append(f"the head's card says so of {lm.label}")
+    passes = "each question alone" if lm.options.plain else f"passes of {head.reader.budget:,} tokens"
+    description = f"{lm.device}, {lm.dtype_name}, {lm.attention} attention, {passes}"
+    return ScorerCheck(
+        head=head.name, setting=f"{lm.spec.name} on {description}", questions=n, prompts_differ=prompts,
+        answers_differ=answers, states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
+        rank_correlation=_rank_correlation(run.confidence, confidence),
+        flips=int(((confidence >= _SURE) != (run.confidence >= _SURE)).sum()),
+        tolerance={"confidence": tolerance, "states": state_tolerance}, complaints=complaints, notes=tuple(notes),
+    )  # fmt: skip
 
-            correlation = float(np.corrcoef(rankdata(run.confidence), rankdata(confidence))[0, 1])
-        return ScorerCheck(
-            head=head.name, setting=f"{lm.spec.name} on {description}", questions=n, prompts_differ=prompts,
-            answers_differ=answers, states=drifts, confidence_max=largest, confidence_mean=float(difference.mean()),
-            rank_correlation=correlation, flips=int(((confidence >= _SURE) != (run.confidence >= _SURE)).sum()),
-            tolerance={"confidence": tolerance, "states": state_tolerance}, complaints=tuple(complaints),
-            notes=tuple(notes),
-        )  # fmt: skip
+
+def _compare_states(before: FloatArray, now: FloatArray) -> StateDifference:
+    """Return the differences of hidden states `(n, d)`, relative to the norms of those before."""
+    lengths = np.linalg.norm(before.astype(np.float64), axis=1)
+    distance = np.linalg.norm(now.astype(np.float64) - before.astype(np.float64), axis=1)
+    relative = distance / np.where(lengths > 0, lengths, 1.0)
+    return StateDifference(float(relative.mean()), float(relative.max()))
+
+
+def _rank_correlation(one: FloatArray, other: FloatArray) -> float | None:
+    """Return Spearman's correlation; None if all values on one side are equal."""
+    from scipy.stats import rankdata
+
+    return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1]) if np.ptp(one) and np.ptp(other) else None
 
 
 def as_record(check: ScorerCheck) -> dict[str, object]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.api import AdapterRef, ConfidenceMethod, FloatArray, UserError
+from bench.api import ConfidenceMethod, FloatArray, UserError
 from bench.api.errors import plugin_errors, reason_of
 from bench.metrics.recalibration import Recalibrator, create_recalibrator
 from bench.metrics.scaling import Scale
 from bench.registry import Registry
+from bench.run.plan import trained_adapter
 from bench.run.scorers.card import ADAPTER, METHOD, OUTPUT, Card, MethodCard
 from bench.store.files import write_json
 from bench.store.sources import plugin_digest
@@ -69,8 +70,7 @@ def write_method(method: ConfidenceMethod, folder: Path) -> bool:
         Exception: any exception that the `save` of a plugin raises.
     """
     method.save(folder / METHOD)
-    ref = method.fitted().get("adapter_")
-    if not isinstance(ref, AdapterRef):
+    if (ref := trained_adapter(method)) is None:
         return False
     shutil.copytree(ref.folder, folder / ADAPTER, ignore=lambda _, names: [n for n in names if n == "manifest.json"])
     _replace_adapter_path(folder / METHOD / _FITTED, str(ref.folder), _PLACEHOLDER)

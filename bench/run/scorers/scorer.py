@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.api import AdapterRef, ConfidenceMethod, FloatArray, Format, Question, UserError
+from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
 from bench.api.errors import TooLongError, did_you_mean, plugin_errors, require_text
 from bench.api.methods import outputs_of
 from bench.api.protocol import Protocol, with_fields
@@ -31,6 +31,7 @@ from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
 from bench.run.config import RunConfig
+from bench.run.plan import trained_adapter
 from bench.run.preparation import open_pair_models
 from bench.run.resolve import judge_options
 from bench.run.scorers.card import Card, ModelCard, read_card
@@ -235,37 +236,39 @@ class Scorer:
             UserError: no prompt can be built, or the model can't be loaded.
         """
         task, unknown = build_task(self.card.asked, self.words, self.protocol, questions, dev)
-        signals, ref = self.method.reads().predict, self.method.fitted().get("adapter_")
+        signals = self.method.reads().predict
+        ref = trained_adapter(self.method) if uses_adapter(signals) else None
         groups = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         by_id: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
         data_by_split = []
+
+        def opened(part: list[Question]) -> SplitData:
+            given = {question.id: answers[question.id] for question in part if question.id in answers}
+            return self.reader.open(TaskSplit(task.name, "test"), task, part, given)
+
         for group in filter(None, groups):
-            fixed = {q.id: answers[q.id] for q in group if q.id in answers}
-            split, short = TaskSplit(task.name, "test"), group
             try:
-                split_data = self.reader.open(split, task, short, fixed or None)
+                split_data = opened(group)
             except TooLongError:  # drop the questions that exceed the model's context
                 for question in group:
                     try:
-                        self.reader.open(split, task, [question], {question.id: fixed[question.id]} if fixed else None)
+                        opened([question])
                     except TooLongError as error:
                         too_long[question.id] = str(error)
                 short = [question for question in group if question.id not in too_long]
                 if not short:
                     continue
-                split_data = self.reader.open(split, task, short, {q.id: fixed[q.id] for q in short} if fixed else None)
+                split_data = opened(short)
             split_data = self.grader.parsed(self.reader.read(split_data, read_from_model(signals)))
-            adapted = None
-            if isinstance(ref, AdapterRef) and uses_adapter(signals):
-                adapted = self.reader.read_adapted(split_data, replace(ref, folder=ref.folder.resolve()))
+            adapted = None if ref is None else self.reader.read_adapted(split_data, ref)
             confidence = np.full(len(split_data.questions), self.output.empty)
             for rows, batch in BatchBuilder(self.reader).pieces(split_data, signals, adapted):
                 with plugin_errors(f"method {self.method.name!r}, predict"):
                     confidence[rows] = self.output.confidence(outputs_of(self.method, batch.own()))
             data_by_split.append(split_data)
-            for question, answer, value in zip(short, split_data.answers, confidence.tolist(), strict=True):
-                by_id[question.id] = answer, value
+            answered = zip(split_data.answers, confidence.tolist(), strict=True)
+            by_id |= zip((question.id for question in split_data.questions), answered, strict=True)
         pairs = [by_id.get(q.id, (None, np.nan)) for q in questions]
         return ScoredAnswers(
             questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, unknown, data_by_split

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.api import UserError
-from bench.cli.parameter_counts import facts_of, memory_records, parameter_records
+from bench.cli.parameter_counts import config_and_facts, memory_records, parameter_records
 from tests.kit.command import bench
 
 MODELS = {  # width, vocabulary, parameters of its adapters, attention heads, name in the paper
@@ -58,7 +58,7 @@ def test_parameters_that_differ_from_the_paper_have_a_reason(model: str) -> None
 
 
 def test_parameters_are_told_of_any_named_model() -> None:
-    assert facts_of("tiny").hidden_size > 0
+    assert config_and_facts("tiny")[1].hidden_size > 0
     assert {record["model"] for record in parameter_records(["tiny"])} == {"tiny"}
     with pytest.raises(UserError, match="--model"):
         parameter_records([])

@@ -20,7 +20,7 @@ from gguf import GGUFReader
 from tokenizers import pre_tokenizers
 
 from bench.api import UserError
-from bench.cli.parameter_counts import facts_of
+from bench.cli.parameter_counts import config_and_facts
 from bench.grading.judges import JudgeOptions, open_judge
 from bench.model import gguf, language_model
 from bench.model.language_model import LanguageModel, LoadOptions
@@ -231,7 +231,7 @@ def test_files_beside_a_gguf_file_change_nothing(folder: Path, file: Path, cache
 
 def test_parameters_are_counted_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", folder, pre="viking")
-    assert facts_of(str(file)).projections == facts_of(str(folder)).projections
+    assert config_and_facts(str(file))[1].projections == config_and_facts(str(folder))[1].projections
 
 
 def test_judge_is_converted_into_the_cache_of_the_run(
