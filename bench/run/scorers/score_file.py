@@ -87,8 +87,7 @@ def score(
         scorer.reader.store.reads = reads
         scored = scorer.score_questions(file.questions, checked, file.dev)
     lines = list(_output_lines(scored, scorer, checked))
-    other = scorer.count_other_traces(file.questions, checked)
-    notes += [f"{scorer.traces_note}: {other:,}"] * bool(other)
+    notes += filter(None, [scorer.traces_note(file.questions, checked)])
     changed = sum(answer != provided[key] for key, answer in checked.items())
     notes += [f"given answers that are a letter written otherwise (A for a), scored as it: {changed:,}"] * bool(changed)
     return ScoreReport(

@@ -161,27 +161,23 @@ class Scorer:
         provided = self.check_answers(parsed, provided, strict=True)
         if repeated := with_equal_options(parsed):
             warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
-        if other := self.count_other_traces(parsed, provided):
-            warnings.warn(f"{self.traces_note}: {other:,}", stacklevel=2)
+        if note := self.traces_note(parsed, provided):
+            warnings.warn(note, stacklevel=2)
         scored = self.score_questions(parsed, provided)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
 
-    @property
-    def traces_note(self) -> str:
-        """What is odd about the answers that `count_other_traces` counts, in words."""
-        return f"answers {'without' if self.card.asked.traces else 'after'} a reasoning trace, unlike those of the head"
-
-    def count_other_traces(self, questions: Sequence[Question], answers: Mapping[str, Released]) -> int:
-        """Count questions whose answers follow a reasoning trace where the head's do not, or the reverse.
+    def traces_note(self, questions: Sequence[Question], answers: Mapping[str, Released]) -> str:
+        """Say how many answers follow a reasoning trace where the head's do not, or the reverse; empty if none does.
 
         Args:
             questions: all questions to score.
             answers: question id -> provided answer; the model answers all other questions without a trace.
         """
         traced = sum(q.id in answers and bool(answers[q.id].trace) for q in questions)
-        return len(questions) - traced if self.card.asked.traces else traced
+        other, word = (len(questions) - traced, "without") if self.card.asked.traces else (traced, "after")
+        return f"answers {word} a reasoning trace, unlike those of the head: {other:,}" if other else ""
 
     def check_answers(
         self, questions: Sequence[Question], answers: Mapping[str, Released], *, strict: bool = False
