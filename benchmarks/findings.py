@@ -319,31 +319,6 @@ def labels_table() -> list[str]:
     return lines
 
 
-def transfer_table() -> list[str]:
-    """Return a table of the Brier score by the benchmark learned on, from the file that `bench analyze transfer` wrote.
-
-    A minus marks scores that are significantly worse than with labels of the tested benchmark, a plus better ones. What
-    learns nothing has one score for each benchmark.
-    """
-    brier = pd.read_csv(RESULTS / "analyses" / f"{MODEL}--transfer.csv").query("metric == 'brier' and without.isna()")
-    brier["learned_on"] = brier.learned_on.fillna(brier.tested_on)  # methods that learn nothing
-    scores = {(score.method, score.tested_on, score.learned_on): score for score in brier.itertuples()}
-    places = [(test, corpus) for test in TASKS for corpus in sorted(TASKS, key=lambda corpus: corpus != test)]
-    lines = ["| tested on ← learned on | " + " | ".join(f"{TASKS[t]} ← {TASKS[c]}" for t, c in places) + " |"]
-    lines.append("|:--|" + "--:|" * len(places))
-    for method in brier.groupby("method").value.mean().sort_values().index:
-        texts = []
-        for test, corpus in places:
-            score: Any = scores.get((method, test, corpus))
-            if score is None:
-                texts.append("same")
-                continue
-            mark = "" if not score.p_holm < LEVEL else MINUS if score.price > 0 else "+"  # NaN: nothing to compare with
-            texts.append(f"{100 * score.value:.1f}{mark}")
-        lines.append(f"| {method} | {' | '.join(texts)} |")
-    return lines
-
-
 def _sorted_by(order: FloatArray, correct: Any) -> FloatArray:
     _, groups, sizes = np.unique(-order, return_inverse=True, return_counts=True)
     return np.repeat(np.bincount(groups, correct) / sizes, sizes)
