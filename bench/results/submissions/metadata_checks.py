@@ -26,9 +26,11 @@ from bench.results.transfer import LEAVE_OUT
 
 OPTIONS = frozenset({
     "dtype", "token_budget", "training_budget", "answers", "judge", "judge_model", "judge_url", "nli", "similarity",
-    "parallel", "think_budget", "thinking", "train_on", "train_limit", "tune", LEAVE_OUT,
+    "parallel", "tokenizer", "think_budget", "thinking", "enable_thinking", "train_on", "train_limit", "tune",
+    LEAVE_OUT,
 })  # fmt: skip
-"""Keys of `ResultRow.config` that are options of the run; the other keys are constants that deviate from the preset."""
+"""Keys of `ResultRow.config` that are settings of the run or its model; the other keys are constants that deviate from
+the preset."""
 _ROUNDING = 1e-4
 """Relative tolerance between two fields of a result that both have the loss at the training step that was kept."""
 

@@ -495,6 +495,12 @@ def test_other_bins_are_respected(tmp_path: Path) -> None:
     assert "metrics.ece.mean is" in complaints(tmp_path)[str(path.relative_to(tmp_path))]
 
 
+def test_settings_of_the_model_are_no_deviations(tmp_path: Path) -> None:
+    """Models whose template takes `enable_thinking` and GGUF files with `--tokenizer` record it; neither is refused."""
+    put(tmp_path, "ccps", config={"enable_thinking": False, "tokenizer": "org/model@1a2b3c4d", "dtype": "bfloat16"})
+    assert not complaints(tmp_path)
+
+
 def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
     """By the substring rule an answer without the right letter in it is wrong, and one with it right."""
     put(tmp_path, "ccps", preset="refcode", protocol=PRESETS["refcode"].digest(), training=Training())
