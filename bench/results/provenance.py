@@ -71,7 +71,7 @@ def has_commit(folder: Path, sha: str) -> bool | None:
 
 def tracked_files(folder: Path) -> frozenset[str]:
     """Return the paths, relative to a folder, of files in it that git tracks; empty without git or a repository."""
-    return frozenset((_git(folder, "ls-files", "-z") or "").split("\0"))
+    return frozenset(filter(None, (_git(folder, "ls-files", "-z") or "").split("\0")))
 
 
 @functools.cache
