@@ -62,9 +62,8 @@ class Forecast:
     def lines(self) -> list[str]:
         """Return the lines that describe the plan for the user."""
         steps = self.prepared.steps
-        reads = [step for step in steps if isinstance(step, Read)]
-        lines = []
-        for step in reads:
+        judge, lines, asked = self.grader.judge, [], []
+        for step in (step for step in steps if isinstance(step, Read)):
             split_data = self.prepared.data_by_split[step.where]
             questions, prompted, total = len(split_data.questions), len(split_data.rows), len(split_data.shards)
             missing, time = self._missing[step], self._reading_time(step)
@@ -78,16 +77,15 @@ class Forecast:
             else:
                 remaining = f"{missing} of {total} shards to compute, {time}"
             lines.append(f"read {step.where}: {questions:,} questions; {remaining}")
-        for where in (step.where for step in reads):
-            split_data, judge = self.prepared.data_by_split[where], self.grader.judge
             if (
                 split_data.task.format is Format.OPEN
                 and not split_data.has_external_labels
                 and judge.pairwise_judge() is not None
             ):
-                calls = f"{len(split_data.questions):,} answers of {where}, and samples that differ from them"
-                calls += f", and before that about the options of {MEASURED} questions" * (where.split == "test")
-                lines.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
+                calls = f"{questions:,} answers of {step.where}, and samples that differ from them"
+                calls += f", and before that about the options of {MEASURED} questions" * (step.where.split == "test")
+                asked.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
+        lines += asked
         fits = [step for step in steps if isinstance(step, Fit)]
         for where in dict.fromkeys(step.where for step in fits):
             estimates = []
@@ -120,13 +118,17 @@ class Forecast:
         release_free_memory()  # memory of the synthetic model and signals
         again = f", {count['Adapt']} of them after reading the query again through an adapter" * bool(count["Adapt"])
         sizes = [f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((n_fits, "fit"), (count["Predict"], "prediction"))]
-        return [*lines, f"then {' and '.join(sizes)}{again}", *self._total()]
+        return [*lines, f"then {' and '.join(sizes)}{again}", *self._total(judged=bool(asked))]
 
-    def _total(self) -> list[str]:
-        """Return a line with the seconds and the memory of the whole run, and lines on what takes over an hour."""
+    def _total(self, *, judged: bool) -> list[str]:
+        """Return a line with the seconds and the memory of the whole run, and lines on what takes over an hour.
+
+        Args:
+            judged: whether a judge is asked, for a time that is not known.
+        """
         reader, names = self.grader.reader, {Read: "reading", Fit: "fits", Adapt: "reading through adapters"}
         known, parts = 0.0, []
-        unknown = str in map(type, self.times.values())
+        unknown = judged or str in map(type, self.times.values())
         for kind, name in names.items():
             times = [time for step, time in self.times.items() if type(step) is kind and not isinstance(time, str)]
             known += sum(times)

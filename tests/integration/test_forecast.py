@@ -400,4 +400,6 @@ def test_judge_calls_are_announced(small_model: Path, tmp_path: Path) -> None:
         ("ptrue",), "tiny", tasks=("atlas-oe",), dry_run=True, limit=20, judge="hf", judge_model=str(small_model),
         out=tmp_path / "out", cache=tmp_path / "cache",
     )  # fmt: skip
-    assert any("about up to 20 answers of atlas-oe/test" in line for line in run(asked).plan)
+    plan = "\n".join(run(asked).plan)
+    assert "about up to 20 answers of atlas-oe/test" in plan
+    assert "in all what is not known, and about " in plan  # the judge takes time, too
