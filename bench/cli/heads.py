@@ -140,10 +140,10 @@ def check(
     folder: Folder,
     model: Annotated[
         str | None,
-        typer.Option(help="Model to check: alias, Hub id, folder or GGUF file. Default: the name of the head's run."),
+        typer.Option(help="Alias, Hub id, folder, GGUF file or URL to check. Default: the name of the head's run."),
     ] = None,
     dtype: Dtype = None,
-    attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: the model's.")] = None,
+    attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: sdpa if possible.")] = None,
     device: Device = None,
     tokenizer: Tokenizer = None,
     token_budget: Budget = None,

@@ -69,7 +69,7 @@ class LocalJudge:
 
     @property
     def name(self) -> str:
-        """Name of the judge: the model, its shortened revision (or a digest of its weights), and the prompt."""
+        """Name of the judge: the model, its shortened revision (or a digest of its files), and the prompt."""
         revision = self._tokenizer_only.fingerprint.rpartition("@")[2][:_REVISION_DIGITS]
         return f"hf {model_label(self.spec.name)}@{revision}, {self.wording.id}"
 

@@ -73,7 +73,8 @@ class ModelInput:
     """Token ids of the self-check conversation up to the answer; None if they equal `prompt`, or if no signal needs a
     user turn."""
     uniforms: FloatArray | None = None
-    """`(n, max_new_tokens)` random numbers in [0, 1), one row for each of n samples; None if none are generated."""
+    """`(n, t)` random numbers in [0, 1), one row for each of n samples; None if none are generated. t is
+    `max_new_tokens`, or for traces one more than `TraceDecoder.longest`."""
     samples: Mapping[Samples, Sequence[Ids]] = field(default_factory=dict)
     """Token ids of the stored samples, by sampling settings. For settings without stored samples, samples are
     generated."""

@@ -84,7 +84,7 @@ class GGUFFile(ModelFolder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the file and of all that its conversion depends on."""
+        """Digest of the file's SHA-256, the given tokenizer and `_VERSION`; without the version of transformers."""
         return key_of({"sha256": self.sha256, "tokenizer": self.given_tokenizer, "version": _VERSION})
 
     def description(self, dtype: str) -> str:
@@ -95,7 +95,7 @@ class GGUFFile(ModelFolder):
         )
 
     def file_stats(self) -> tuple[FileStats, ...]:
-        """Return name, bytes and modification time of the file."""
+        """Return path, bytes and modification time of the file."""
         return (file_stats(self.file),)
 
     def check_weights(self) -> None:

@@ -301,7 +301,7 @@ class LanguageModel:
         return shard_divisor(self.device, sum(each.inputs * each.outputs for each in self.facts.projections))
 
     def missing(self, needs: Ability, depths: frozenset[float] = frozenset()) -> str | None:
-        """Return why the model can't give what a signal needs; None if it can: all lack at most attention weights."""
+        """Return why the model can't give what a signal needs; None if it can. It can lack attention weights alone."""
         del depths
         return unrecorded_reason(self.config) if Ability.ATTENTION in needs else None
 

@@ -1,4 +1,4 @@
-"""Model names of the command line: an alias of models.toml, a Hub id, a local folder, or a GGUF file."""
+"""Model names of the command line: an alias of models.toml, a Hub id, a folder, a GGUF file, or a server's URL."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class ModelSpec:
     """A model of the command line: where its files come from, and the defaults of runs with it. Nothing is loaded."""
 
     name: str
-    """Name as requested: an alias or a Hub id; or the last part of a local path."""
+    """Name as requested: an alias or a Hub id; the last part of a local path; or a server's URL without secrets."""
     source: str
-    """Hub id, or path of a local folder or GGUF file."""
+    """Hub id, path of a local folder or GGUF file, or URL of a server."""
     local: bool
     """Whether the source is a folder or file on this machine."""
     revision: str | None = None
     """Commit on the Hub; None for the latest commit of the main branch. A run records the commit that it loaded."""
     dtype: str = "auto"
-    """Default dtype of the weights on an accelerator; on the CPU it is float32."""
+    """Default dtype of the weights on an accelerator; for the CPU see `LoadOptions.dtype`."""
     preset: str = "fixed"
     """Default preset of runs with this model."""
     tasks: tuple[str, ...] = ()

@@ -132,8 +132,9 @@ class ResultRow:
     judge: str | None = None
     """Name of the judge that graded open answers; None for choice tasks."""
     answers_source: str = "generate"
-    """Where the answers come from: `generate` (this run), a release of other authors, or a user's file; followed by the
-    length limit of the reasoning traces before them, if there are any (`answers_after_traces`)."""
+    """Where the answers come from: `generate` (this run), a release of other authors, a user's file (`file:`), another
+    engine's server (`server:`) or an audited file (`audit:`); followed by the length limit of the reasoning traces
+    before them, if there are any (`answers_after_traces`)."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Numbers of labels that were read to fit, scale, recalibrate or tune the method."""
     base_rate: float | None = None
@@ -182,12 +183,13 @@ class ResultRow:
     """Largest peak memory of the run's process or of any process that computed signals for it, in MiB. On CUDA it is
     the GPU memory, summed over the devices of a process."""
     cost: Mapping[str, StageTokens] = field(default_factory=dict)
-    """Stage of the run -> number of token positions fed to the model, summed over all methods of the run."""
+    """Stage -> token positions that the model is fed for this cell's splits from an empty store, once for all methods
+    together; `adapter_training` and `adapter_predictions` are of this method alone."""
     forward_tokens_alone: int | None = None
     """Fewest token positions that must be fed to the model in a run of this method alone, adapter training included."""
     generated_tokens_alone: int | None = None
-    """Number of tokens that a run of this method alone decodes, one per decoding step, for answers, replies and
-    samples. Reading of prompts is not counted. None in older results."""
+    """Number of tokens that a run of this method alone decodes, one per decoding step, for traces, answers, replies
+    and samples. Reading of prompts is not counted. None in older results."""
     test_forward_tokens: int | None = None
     """Of `forward_tokens_alone`, those of the test split: what the tested answers cost once the method is fitted."""
     test_generated_tokens: int | None = None

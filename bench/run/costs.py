@@ -1,7 +1,7 @@
 """Count the token costs of a result: positions fed to the model in each stage, the fewest possible, tokens generated.
 
-Stages are the parts of reading: answers, query, continuations and samples. bench/DESIGN.md, section "Costs belong to
-the request", says why a cost does not depend on what the store has.
+Stages are the parts of reading: traces, answers, query, continuations and samples. bench/DESIGN.md, section "Costs
+belong to the request", says why a cost does not depend on what the store has.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class TokensAlone:
     positions that the training of its adapter fed. `tokens_alone` omits the training; `RowBuilder.tokens_alone` adds
     it."""
     generated: int
-    """Tokens that the model generates: answers, replies to further user turns, and samples, each with its stop token.
+    """Tokens that the model generates: traces, answers, replies to further user turns, and samples, each with its stop
+    token.
 
     Latency and the price of output grow with this number. Each generated token takes a decoding step, while known
     tokens, such as those of a query, take one forward pass together. Texts that came with the questions are not

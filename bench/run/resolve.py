@@ -69,7 +69,8 @@ class ResolvedRun:
     release: Release | AnswerFile | None = None
     """Published answers, or a file of answers; None if the model generates the answers."""
     answers: str = RunConfig.answers
-    """Source of the answers, as results record it."""
+    """Source of the answers, as results record it; but `generate` with `--answers URL`, where results name the server
+    (see `RowBuilder.row`)."""
     think_budget: int | None = None
     """Value of `--think-budget`; None: the model answers at once."""
     training_budget: int | None = None

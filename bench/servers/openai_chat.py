@@ -211,7 +211,7 @@ class OpenAIChat(Dialect):
         return np.asarray([i for i, _ in pairs], dtype=np.int32)
 
     def _by_id(self, token: _Told) -> dict[int, float]:
-        """Return the log-probabilities of the likeliest tokens, the likeliest first; of two with one text its own."""
+        """Return the log-probabilities of the likeliest tokens, the likeliest first; of two with one id the larger."""
         values = {self._id(text): value for text, value in sorted(token.likeliest, key=lambda pair: pair[1])}
         return dict(sorted(values.items(), key=lambda pair: -pair[1]))
 

@@ -1,6 +1,7 @@
 """Grade the answers of a split, and compare samples with the answer and with each other.
 
-Pairs of texts are compared by text-pair models; without one, two texts are related if their normalised texts are equal.
+Pairs of texts are compared by text-pair models or by the judge; without these, two texts are related if their
+normalised texts are equal.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
 
     @property
     def ragged(self) -> bool:
-        """True if a question has one row for each token or step; False for one state, or a mean, per question."""
+        """True if a question has one row per token or step; False for one state, one mean, or one state per sample."""
         return self.signal.at is At.STEP_END or (self.signal.at in _PREDICTED_TEXTS and self.signal.pool is None)
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
@@ -93,7 +93,7 @@ class HiddenDefinition(PassDefinition[Hidden]):
         return (HiddenDefinition(replace(self.signal, at=At.PROMPT_END)) if lettered else self,)
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
-        """Return why there is no self-check query, no trace, or no reading of samples; None if that is not needed."""
+        """Return why there is no self-check query, trace or reading of samples; None if there is or none is needed."""
         if self.signal.at is At.QUERY_END:
             return prompts.query_unsupported_reason(task)
         reasons = {At.STEP_END: prompts.no_traces_reason, At.SAMPLE_END: prompts.no_sample_states_reason}

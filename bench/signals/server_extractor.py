@@ -218,7 +218,10 @@ class QuestionRequests:
 
 
 class Journal:
-    """What a server answered for one shard, in a file that is removed once the shard is stored."""
+    """What a server answered for one shard or one comparison of engines, in a file that a killed run goes on from.
+
+    The file of a shard is removed once the shard is stored, but kept if the server lacks `Ability.GIVEN`.
+    """
 
     def __init__(self, path: Path, check: Callable[[], None]) -> None:
         """Read what an earlier run kept.

@@ -42,7 +42,7 @@ class ShardTask:
     """Work for a `Worker`: the signals of one shard that the store lacks."""
 
     number: int
-    """Index of the shard in its split."""
+    """Index of the shard in its split; of a task for traces, index of its piece (`Reader.trace_pieces`)."""
     split: str
     kind: str
     """Folder of the store with the shard's entries, e.g. `readings/<digest>`."""

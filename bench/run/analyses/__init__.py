@@ -1,1 +1,1 @@
-"""Analyses of stored signals, without forward passes: transfer matrix, label-budget study, those of single methods."""
+"""Analyses of stored signals: transfer matrix, label-budget study, those of single methods."""

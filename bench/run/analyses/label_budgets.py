@@ -1,8 +1,9 @@
 """The label-budget study: fit methods to samples of 20, 50, ... labels, with several seeds, from stored signals.
 
-Every sample is a subset of the same split, so the model runs no forward pass. A method that learns is fitted to each
-sample. A method that outputs scores predicts once, and its scores are scaled for each sample. A method that uses no
-labels predicts once. Methods that train adapters are left out.
+Every sample is a subset of the same split, so none needs a forward pass; the model runs only with `--read`, for
+signals that the store lacks. A method that learns is fitted to each sample. A method that outputs scores predicts once,
+and its scores are scaled for each sample. A method that uses no labels predicts once. Methods that train adapters are
+left out.
 
 The questions of a split are sorted by a hash of seed, split and question ID. The first k are the sample of size k: a
 simple random sample, which the sample of size k + 1 contains. The order depends on neither labels, answers nor methods.

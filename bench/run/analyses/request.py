@@ -43,7 +43,7 @@ class AnalysisRequest:
     """Request of `bench analyze METHOD ANALYSIS`; its fields are the options."""
 
     model: Annotated[str, Heading("What is analysed")] = ""
-    """Model of the run: alias (bench list models), Hub id, or folder."""
+    """Model of the run: alias (bench list models), Hub id, folder or GGUF file."""
     tasks: Names = ()
     """Task; may be repeated. Default: the tasks of the model."""
     task_files: tuple[Path, ...] = ()
@@ -100,7 +100,7 @@ class TransferConfig:
     """Request of `bench analyze transfer`; the docstring of a field is the help of its option."""
 
     model: Annotated[str, Heading("What is compared")]
-    """Alias (bench list models), Hub id, or folder."""
+    """Alias (bench list models), Hub id, folder or GGUF file."""
     methods: Names = ()
     """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all."""
     on: Annotated[Names, OptionName("--on")] = ()
@@ -137,7 +137,8 @@ class TransferConfig:
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
+    and the CPU multiplies it natively."""
     out: Annotated[Path, Heading("Output")] = RUNS / "transfer"
     """Folder of the results, the tables and the figure."""
     cache: Path | None = None
@@ -169,7 +170,7 @@ class LabelsConfig:
     """Request of `bench analyze labels`; the docstring of a field is the help of its option."""
 
     model: Annotated[str, Heading("What is studied")]
-    """Alias (bench list models), Hub id, or folder."""
+    """Alias (bench list models), Hub id, folder or GGUF file."""
     methods: Names = ()
     """Methods and groups, separated by commas; groups are paper, untrained, trained and all. Default: all. Methods that
     train adapters take no part."""
@@ -195,7 +196,8 @@ class LabelsConfig:
     device: Annotated[str | None, Heading("Machine")] = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
-    """float32, bfloat16 or float16. Default: the dtype of the model on an accelerator, float32 on the CPU."""
+    """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
+    and the CPU multiplies it natively."""
     out: Annotated[Path, Heading("Output")] = RUNS / "analyses"
     """Folder of the tables and the figure."""
     cache: Path | None = None

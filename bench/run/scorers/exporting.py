@@ -52,7 +52,7 @@ _RECALIBRATE = '''def recalibrated(p: FloatArray) -> FloatArray:
 
 
 def export(folder: Path, out: Path, setting: HeadSetting) -> dict[str, Any]:
-    """Write a head as `head.json`, arrays and a page of numpy; of the model's weights the final norm alone is read.
+    """Write a head as `head.json`, arrays and a page of numpy, with at most the final norm of the model's weights.
 
     Args:
         folder: folder of the head.

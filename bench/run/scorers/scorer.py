@@ -45,8 +45,8 @@ from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 
 FIELDS = ("question", "choices", "subject", "id")
-"""Keys of a question that is given as a dict. Two more keys are allowed: `given` may hold the answer to score;
-`answer`, the right answer, is ignored."""
+"""Keys of a question that is given as a dict. Two more keys are known: `given` may hold the answer to score; `answer`,
+the right answer, is ignored. So are all other keys, unless one looks misspelt or `question` is missing."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class HeadSetting:
     """The model with which a head is loaded, how the model is run, and the plugin files."""
 
     model: str | None = None
-    """Alias, Hub id, folder or GGUF file. Default: the model of the run that made the head."""
+    """Alias, Hub id, folder, GGUF file, or URL of a server. Default: the model of the run that made the head."""
     device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: that of the run that made the head."""
     attention: str | None = None
-    """sdpa or eager. Default: the model's."""
+    """sdpa or eager. Default: sdpa if possible."""
     token_budget: int | None = None
     """Tokens of one forward pass. Default: the device's."""
     plain: bool = False
