@@ -121,7 +121,7 @@ def corpus_of(row: ResultRow) -> str | None:
     if "train_on" in row.config:
         return setting_text(row.config["train_on"])
     is_untrained = row.status == "ok" and row.train_on is None and row.labels_seen == LabelsSeen()
-    return None if is_untrained else ""
+    return None if is_untrained and not row.is_order_alone else ""
 
 
 def rows_by_line(rows: Sequence[ResultRow], styles: Styles) -> dict[Key, list[ResultRow]]:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from bench.api import UserError
 from bench.metrics import METRICS
+from bench.metrics.summary import MetricSummary
 from bench.report.tables import formats
 from bench.report.tables.build import (
     REASON_LENGTH,
@@ -361,6 +362,20 @@ def test_blocks_begin_with_recalibrations_and_no_group(models: bool) -> None:
 def test_rows_of_different_tables_are_refused(rows: list[ResultRow], options: dict[str, str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         build(rows, preset=options.get("preset"))
+
+
+def test_scores_without_labels_stand_beside_scaled_ones() -> None:
+    """A file's first run has no labels to scale scores by; a later one has those of `--train-on`."""
+    alone = scored(
+        "perplexity",
+        train_on=None,
+        labels_seen=LabelsSeen(),
+        metrics={"auroc": MetricSummary(mean=0.7, std=0.0, n_undefined=0, pooled=0.7)},
+    )
+    there = {"train_on": "ct-choice"}
+    later = scored("perplexity", train_on=None, labels_seen=LabelsSeen(validation=9), config=there)
+    tables = build([alone, later, scored(config=there, train_on="ct-choice:train")])
+    assert sorted([row.method for row in table.rows] for table in tables) == [["ccps", "perplexity"], ["perplexity"]]
 
 
 def test_format_that_is_unknown_names_the_others() -> None:
