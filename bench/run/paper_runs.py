@@ -115,6 +115,7 @@ class PaperRuns:
             and (row.method, row.task) in requested
             and not row.deviations
             and row.config.get("train_limit") == (self.train_limit if row.method in informed else None)
+            and not {"train_on", "think_budget", "answers"} & row.config.keys()
             and row.tuning is None
             and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
         }

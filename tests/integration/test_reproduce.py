@@ -189,7 +189,8 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
 
     assert (work.models[0], work.grid.seeds[0], there()) == ("tiny", 0, 1)
     others = ({"preset": "fixed"}, {"deviations": {"flat.a": 1}}, {"status": "failed"}, {"seed": 1}, {"model": "x"},
-              {"task": "atlas-oe"}, {"tuning": {"n": 4}}, {"config": {"train_limit": "64"}})  # fmt: skip
+              {"task": "atlas-oe"}, {"tuning": {"n": 4}}, {"config": {"train_limit": "64"}},
+              {"config": {"train_on": "far:train"}}, {"config": {"think_budget": 64}})  # fmt: skip
     assert [there(**other) for other in others] == [0] * len(others)
     work = replace(work, train_limit="64")
     limited = {"config": {"train_limit": "64"}}
