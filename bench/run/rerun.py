@@ -101,6 +101,8 @@ def rerun(
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith((SOURCE, SERVER)):
         raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with --answers")
+    if ".served-" in before.row.model:
+        raise UserError(f"--rerun {cell}: its model was behind a server; run it by hand with --model URL")
     if not {"scale_training", "train_limit"}.isdisjoint(before.row.deviations):
         raise UserError(
             f"--rerun {cell}: it learned from the first questions of its splits, which an older version chose by"
