@@ -48,7 +48,7 @@ class Recalibration:
         validated = capture(self._validation_confidence, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
         # also for an untrained method
-        row = replace(row, notes=notes, config={**row.config, **self.resolved.limit_of_training})
+        row = replace(row, notes=notes, config={**row.config, **self.resolved.labels_of(row.task)})
 
         def version(new: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
             recalibrated, usable = confidence.copy(), inputs.predicted.usable

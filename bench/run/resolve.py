@@ -106,10 +106,11 @@ class ResolvedRun:
             for key, value in self.deviations.get(owner, {}).items()
         }
 
-    @property
-    def limit_of_training(self) -> dict[str, object]:
-        """The option `train_limit` -> its value; empty if methods learn from all labels."""
-        return {"train_limit": str(self.train_limit)} if self.train_limit else {}
+    def labels_of(self, task: str) -> dict[str, object]:
+        """Return the options that say which labels are read for a task, `train_on` and `train_limit`; no defaults."""
+        default = TrainOn(self.tasks[task].train_on or task)
+        corpus = {"train_on": str(self.learn_on[task])} if self.learn_on[task] != default else {}
+        return corpus | ({"train_limit": str(self.train_limit)} if self.train_limit else {})
 
     def uses_labels(self, name: str) -> bool:
         """Return whether a method uses labels: to train, or to scale its scores."""
@@ -135,14 +136,11 @@ class ResolvedRun:
             relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in relations}
         thinking = {} if self.think_budget is None else {"think_budget": self.think_budget}
         config = {**self.unusual, **thinking, **judging, **relating, **self.deviations_of(name)}
-        default = TrainOn(self.tasks[task].train_on or task)
         config.update(self.training_of(name))
         if self.tune is not None:
             config["tune"] = self.tune
-        if self.uses_labels(name) and self.learn_on[task] != default:
-            config["train_on"] = str(self.learn_on[task])
         if self.uses_labels(name):
-            config |= self.limit_of_training
+            config |= self.labels_of(task)
         return config
 
 

@@ -127,7 +127,7 @@ class RowBuilder:
             task=test.where.task,
             preset=self.resolved.preset,
             seed=self.config.seed,
-            config=config if name == base else config | self.resolved.limit_of_training,
+            config=config if name == base else config | self.resolved.labels_of(test.where.task),
             protocol=protocol.digest(),
             task_version=test.task.card.version,
             deviations={**self.resolved.deviations_of(base), **unusual},

@@ -119,10 +119,10 @@ class _Check:
         except UserError as error:
             yield str(error)
             return
-        if row.limit is not None:
-            yield f"it is partial (--limit {row.limit}); run the whole task"
-        elif expected != path:
+        if expected != path:
             yield f"it says that it is {expected.relative_to(self.folder)}; don't rename results"
+        if row.limit is not None:
+            yield SkippedCheck(f"it is partial (--limit {row.limit}): only tables with --partial show it")
         yield from metadata_checks.code_findings(row, self.folder)
         yield from metadata_checks.findings(row, self.built_in)
         if records is None:
@@ -142,7 +142,10 @@ class _Check:
         yield from question_checks.findings(cell, self._load_questions(row.task, row.task_version))
         yield from cross_cell_checks.score_findings(cell, self.built_in)
         if cell.recalibration:
-            origin = results.path_of(replace(row, method=cell.base), self.folder)
+            bare = {key: value for key, value in row.config.items() if key not in {"train_on", "train_limit"}}
+            base = replace(row, method=cell.base)  # reads no label, or those that its recalibration reads
+            origins = (results.path_of(base, self.folder), results.path_of(replace(base, config=bare), self.folder))
+            origin = next(filter(Path.is_file, origins), origins[0])
             try:
                 original, original_records = results.read(origin), results.read_records(origin).by_id()
             except UserError:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.api import FloatArray
+from bench.results.files import RECALIBRATED
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
@@ -59,7 +60,9 @@ def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path
     for group in _grouped(varied, lambda c: (c.row.model, c.row.task, c.row.limit, c.confidences)).values():
         for cell in group:
             # the confidences of another method, or of another seed of a method that draws
-            copied = next((other for other in group if other.row.method != cell.row.method), None)
+            # Methods that order answers alike are equal once recalibrated, as eigenvalues and eccentricity may be.
+            others = [other for other in group if RECALIBRATED not in cell.row.method or other.base == other.row.method]
+            copied = next((other for other in others if other.row.method != cell.row.method), None)
             if copied is not None:
                 yield cell.path, f"it has the confidences of {copied.row.method}; two methods never have the same"
             twin = next((c for c in group if c.path != cell.path and _method_key(c) == _method_key(cell)), None)
@@ -105,7 +108,7 @@ def _answer_key(cell: Trace) -> object:
     judged = [str(row.config.get(key)) for key in ("judge", "judge_model", "judge_url")]
     return (
         row.model, row.task, row.task_version, row.protocol, row.answers_source, row.judge, row.limit,
-        str(row.config.get("dtype")), row.config.get("token_budget"), *judged,
+        *(str(row.config.get(key)) for key in ("dtype", "token_budget", "tokenizer", "parallel")), *judged,
     )  # fmt: skip
 
 

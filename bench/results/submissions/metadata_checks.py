@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,9 @@ def _training_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterat
         yield f"its labels_seen has gold {seen.gold}, but its method {'reads' if gold else 'never reads'} right answers"
     if any(stage.losses for stage in row.training.stages) and not seen.validation:
         yield "a step of its training was chosen on validation, but labels_seen has validation 0"
-    chooses = PRESETS[row.preset].kept_step is KeptStep.VALIDATION if row.preset in PRESETS else False
+    chooses = True
+    with suppress(UserError):  # an unknown preset and invalid deviations are other findings
+        chooses = protocol_of(row.preset, row.deviations).kept_step is KeptStep.VALIDATION
     if not chooses and RECALIBRATED not in row.method and any(stage.losses for stage in row.training.stages):
         yield f"preset {row.preset} keeps the last step, but losses on validation chose one"
 

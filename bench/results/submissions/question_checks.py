@@ -76,8 +76,7 @@ class Questions:
             yield self.stored
         elif isinstance(self.official, str):
             yield SkippedCheck(f"questions of {self.task} against the task's own: {self.official}")
-        elif (stored := self.stored) != (official := self.official):
-            differing = [key for key in {**official, **stored} if stored.get(key) != official.get(key)]
+        elif differing := [key for key, text in self.stored.items() if text != self.official.get(key)]:
             yield (
                 f"{len(differing)} of its questions are not those of {self.task}, e.g. {differing[0]}; delete it and"
                 " run the task again"

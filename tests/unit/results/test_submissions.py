@@ -19,7 +19,7 @@ import pytest
 from bench import metrics, registry
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
 from bench.api.early_stopping import TrainingStage
-from bench.api.protocol import FIXED, PRESETS
+from bench.api.protocol import FIXED, PRESETS, KeptStep
 from bench.metrics.recalibration import create_recalibrator
 from bench.model.cost import StageTokens
 from bench.results import files, provenance, question_texts
@@ -501,6 +501,48 @@ def test_settings_of_the_model_are_no_deviations(tmp_path: Path) -> None:
     assert not complaints(tmp_path)
 
 
+def test_kept_step_is_that_of_the_changed_protocol(tmp_path: Path) -> None:
+    changed = {"protocol.kept_step": "validation"}
+    digest = replace(PRESETS["paper"], kept_step=KeptStep.VALIDATION).digest()
+    put(tmp_path, "ccps", preset="paper", config=changed, deviations=changed, protocol=digest)
+    assert "keeps the last step" not in "".join(complaints(tmp_path).values())
+
+
+@pytest.mark.parametrize(
+    "config", [{"tokenizer": "org/model@1a2b3c4d"}, {"parallel": 4}], ids=["tokenizer", "parallel"]
+)
+def test_other_tokenizer_or_parallel_requests_may_answer_otherwise(tmp_path: Path, config: dict[str, Any]) -> None:
+    put(tmp_path, "ptrue")
+    path = put(tmp_path, "ccps", config=config)
+    records = flipped(files.read_records(path))
+    files.write(recompute_row(files.read(path), records), records, tmp_path)
+    assert "other cells of tiny" not in "".join(complaints(tmp_path).values())
+
+
+@pytest.mark.parametrize("config", [{}, {"train_limit": "20+40"}, {"train_on": "far-choice:train"}], ids=str)
+def test_base_of_a_recalibration_needs_no_labels(tmp_path: Path, config: dict[str, Any]) -> None:
+    """A method that reads no label names no corpus; its recalibrated row names the one whose labels that read."""
+    path = put(tmp_path, "ptrue")
+    row, records = files.read(path), files.read_records(path)
+    mended = create_recalibrator("isotonic").fit(records.confidence, records.correct).apply(records.confidence)
+    labels = replace(row.labels_seen, validation=30)
+    row = replace(row, method="ptrue+isotonic", labels_seen=labels, config={**row.config, **config})
+    records = replace(records, confidence=mended)
+    files.write(recompute_row(row, records), records, tmp_path)
+    assert "is not beside it" not in "".join(complaints(tmp_path).values())
+
+
+def test_recalibrations_of_equal_orders_are_no_copies(tmp_path: Path) -> None:
+    """`eigenvalues` and `eccentricity` order answers alike where texts are equal or not; so their maps agree."""
+    confidence = np.round(np.random.default_rng(3).random(N), 3)
+    for method in ("ptrue", "self-consistency"):
+        put_recalibrated(tmp_path, put(tmp_path, method, confidence=confidence))
+    told = complaints(tmp_path)
+    assert all("two methods never have the same" in told[f"tiny/rivers-choice/{m}--demo--s0.json"]
+               for m in ("ptrue", "self-consistency"))  # fmt: skip
+    assert not any("two methods" in text for name, text in told.items() if "isotonic" in name)
+
+
 def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
     """By the substring rule an answer without the right letter in it is wrong, and one with it right."""
     put(tmp_path, "ccps", preset="refcode", protocol=PRESETS["refcode"].digest(), training=Training())
@@ -511,14 +553,21 @@ def test_letters_are_graded_by_the_rule_of_the_preset(tmp_path: Path) -> None:
     assert "9 of its labels" in complaints(tmp_path)[f"{name}.json"]
 
 
-def test_partial_and_missing_results_are_refused(tmp_path: Path) -> None:
+def test_partial_results_are_checked_and_named(tmp_path: Path) -> None:
     for folder, said in ((tmp_path, "expected result files, found none"), (tmp_path / "nowhere", "expected a folder")):
         with pytest.raises(UserError, match=said):
             check_results(folder)
-    put(tmp_path, "ccps", limit=40)
-    assert complaints(tmp_path) == {
-        "partial/tiny/rivers-choice/ccps--demo--s0--n40.json": "it is partial (--limit 40); run the whole task"
-    }
+    path = put(tmp_path, "ccps", limit=40)
+    verdicts = {verdict.file: verdict for verdict in check_results(tmp_path)}
+    partial = verdicts.pop(str(path.relative_to(tmp_path)))
+    assert partial.file == "partial/tiny/rivers-choice/ccps--demo--s0--n40.json"
+    assert not partial.problems
+    assert partial.unchecked == ("it is partial (--limit 40): only tables with --partial show it",)
+    assert not any(verdict.problems for verdict in verdicts.values())
+    texts = [*question_texts.read(tmp_path, Choice.name, Choice.card.version).values()]
+    question_texts.path_of(Choice.name, Choice.card.version, tmp_path).unlink()
+    question_texts.write(Choice.name, Choice.card.version, texts[:20], tmp_path)  # those of a partial run alone
+    assert not complaints(tmp_path)
 
 
 # --- what can't be checked --------------------------------------------------------------------------------------------

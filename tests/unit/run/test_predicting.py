@@ -259,10 +259,11 @@ def test_recalibration_that_fails_has_no_number() -> None:
         raise UserError("rivers has no validation split")
 
     row = result_row("half", task="rivers", metrics={"brier": 0.2}, per_subject={"bells": {"brier": 0.2}})
-    resolved: Any = SimpleNamespace(recalibrate=("platt",), limit_of_training={})
+    resolved: Any = SimpleNamespace(recalibrate=("platt",), labels_of=lambda task: {"train_on": f"beside {task}"})
     failing: Any = SimpleNamespace(inputs=inputs)
     recalibration = Recalibration(resolved, failing, UNUSED, UNUSED, UNUSED)
     scored = ScoredRow(row, confidence=np.full(2, 0.5))
     (version,) = (cell.row for cell in recalibration.versions(scored, Inputs(split_data("x", "y"))))
     assert (version.method, version.status, version.metrics, version.per_subject) == ("half+platt", "failed", {}, {})
+    assert version.config == {"train_on": "beside rivers"}  # whose labels it would have read
     assert "rivers has no validation split" in str(version.reason)

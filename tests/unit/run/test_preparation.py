@@ -164,3 +164,11 @@ def test_scores_scaled_elsewhere_have_settings_that_say_so(tmp_path: Path) -> No
     elsewhere = resolved(tmp_path, "scorer", train_on="atlas-choice")
     assert elsewhere.config_of("scorer", "brooks") == {"train_on": "atlas-choice:train"}
     assert set(elsewhere.tasks) == {"brooks", "atlas-choice"}
+
+
+def test_labels_of_a_recalibration_are_those_asked_for(tmp_path: Path) -> None:
+    """Also where the method itself reads none, so that results of two corpora have two names."""
+    one = resolved(tmp_path, "ptrue", train_on="atlas-choice", train_limit="20", recalibrate=("isotonic",))
+    assert one.config_of("ptrue", "brooks") == {}
+    assert one.labels_of("brooks") == {"train_on": "atlas-choice:train", "train_limit": "20"}
+    assert resolved(tmp_path, "ptrue").labels_of("brooks") == {}
