@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def write_tables(
     """Write the HTML page, and on request the figures, of tables that are already built; return the paths of the files.
 
     Args:
-        tables: tables of the requested results.
+        tables: tables of the requested results. Those without a requested method are left out, as
+            the first table's facts then say.
         request: results to show, and files to write.
         say: receives a message before long work.
         records: returns the values per question of a result; by default those of its Parquet file.
@@ -59,6 +61,10 @@ def write_tables(
 
     _check_out(request.out)
 
+    left_out = [remark for table in tables if not table.lines for remark in table.remarks]
+    tables = [table for table in tables if table.lines]
+    if left_out:
+        tables[0] = replace(tables[0], facts=(*tables[0].facts, f"Tables left out: {'; '.join(left_out)}."))
     records_of = records or partial(files.records_of, results=request.results)
     # transfer matrices of the models of these tables, and the requested methods
     methods = {line.key.method for table in tables for line in table.lines} if request.methods else None

@@ -205,9 +205,9 @@ class Results:
     def figures(self) -> Figures:
         """Figures of the results, e.g. `results.figures.reliability(task="atlas-choice")`.
 
-        `dir(results.figures)` lists the names of the figures.
+        `dir(results.figures)` lists the names of the figures. Tables without a requested method have none.
         """
-        return Figures(self._chosen(self.selection), self._records)
+        return Figures([table for table in self._chosen(self.selection) if table.lines], self._records)
 
     def figure(self, kind: str, **options: Names) -> Figure:
         """Draw a figure by its name, e.g. `figure("reliability", task="atlas-choice")`.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench import load_results
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.figures import differences_to_best
@@ -286,6 +287,17 @@ def test_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_path
     assert "Shown are 2 of 6 methods" in html
     assert '"litcab"' not in html
     assert "qwen14b" not in html
+
+
+def test_tables_without_requested_methods_are_left_out(out: Path, cache: Path, tmp_path: Path) -> None:
+    wanted = ReportRequest(results=out, methods=("mine",), out=tmp_path / "r.html", figures=tmp_path / "figures")
+    page, *figures = write(wanted, cache)
+    assert figures
+    lacking = "; ".join(f"mine was not run with qwen14b on {task}" for task in ("medmcqa-choice", "mmlu-choice"))
+    assert f"Tables left out: {lacking}." in page.read_text(encoding="utf-8")
+    found = load_results(out, methods="mine", cache=cache, quiet=True)
+    assert found.figures.reliability()
+    assert len(found.verdict()) == 3
 
 
 def test_equal_means_keep_the_order_of_figures() -> None:
