@@ -171,20 +171,23 @@ class Results:
 
         Args:
             options: `methods` and `metrics` to show, and `sort`, the metric to sort and rank by. `stats=True` adds
-                intervals, spreads and training, and `against="paper"` the published numbers. `layout="models"` shows
-                two models side by side, and `compare="ccps,lts"` paired differences. By default options are as given
-                when results were loaded.
+                intervals, spreads and training, and `against="paper"` the published numbers (means over subjects).
+                `layout="models"` shows two models side by side, and `compare="ccps,lts"` paired differences. By default
+                options are as given when results were loaded.
 
         Raises:
-            UserError: an unknown option or name, or options that exclude each other.
+            UserError: an unknown option or name, options that exclude each other or are chosen when results are loaded,
+                or `against` for results that were loaded without `average`.
         """
         field_names = {"sort": "headline", "method": "methods"}  # option of the command line -> field
         replaced = {field_names.get(name, name) for name in options}
         loaded = {name: value for name, value in vars(self.selection).items() if name not in replaced}
         view = from_keywords(View, {**loaded, **options}, "table()")
-        for name in ("results", "models", "tasks", "preset", "partial", "deviations"):
+        for name in ("results", "models", "tasks", "preset", "partial", "deviations", "average", "train_on"):
             if getattr(view, name) != getattr(self.selection, name):
                 raise UserError(f"table(): {name} is chosen when results are loaded: load_results(..., {name}=...)")
+        if view.against and view.average is None:
+            raise UserError("table(): the paper's means are over subjects; load results with average='subjects'")
         refuse_unknown_metrics(view)
         return ShownTable(views_of(self._chosen(view if view.compare is None else replace(view, methods=())), view))
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bench import Results, load_results, report
 from bench.api import UserError
-from bench.report.selection import View
+from bench.report.selection import Against, AverageOver, View
 from bench.report.tables import formats
 from bench.report.tables.request import build_views
 from bench.results import files, question_texts
@@ -193,6 +193,13 @@ def test_table_is_that_of_the_command(results: Results, folder: Path, cache: Pat
     assert results.table()._repr_markdown_() == results.table().render("md")
 
 
+def test_paper_is_compared_as_by_the_command(folder: Path, cache: Path) -> None:
+    for average in AverageOver:
+        view = View(folder, average=average, against=Against.PAPER)
+        table = load_results(folder, average=average, cache=cache, quiet=True).table(against="paper")
+        assert table.render("csv") == formats.render(build_views(view, cache), "csv")
+
+
 def test_html_has_every_cell_and_no_markup(results: Results) -> None:
     html = results.table()._repr_html_()
     assert "&lt;b&gt;room&lt;/b&gt;" in html
@@ -246,6 +253,9 @@ def test_results_refuse(results: Results, folder: Path, tmp_path: Path) -> None:
         (lambda: load_results(folder, modles="x"), "load_results() has no option 'modles'. Did you mean 'models'?"),
         (lambda: results.table(stat=True), "table() has no option 'stat'. Did you mean 'stats'?"),
         (lambda: results.table(partial=True), "table(): partial is chosen when results are loaded"),
+        (lambda: results.table(average="subjects"), "table(): average is chosen when results are loaded"),
+        (lambda: results.table(train_on="own"), "table(): train_on is chosen when results are loaded"),
+        (lambda: results.table(against="paper"), "load results with average='subjects'"),
         (lambda: results.table(metrics="breir"), "Did you mean 'brier'"),
         (lambda: results.compare("ccps"), "at least two different methods"),
         (lambda: results.table(layout="sideways"), "expected one of methods, models, got 'sideways'"),
