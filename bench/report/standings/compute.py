@@ -46,8 +46,8 @@ class LineStanding:
     constant: float = 0.25
     """Brier score of giving every answer the same confidence, `constant_confidence`."""
     constant_confidence: float = 0.5
-    """Share of right answers in the training data. A line without training data takes the share of the first line that
-    has some; if no line has, it is the share of the answers that are judged."""
+    """Share of right answers in the training data. A line without training data takes the share of the first line of
+    its group that has some; if no line has, it is the share of the answers that are judged."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -129,7 +129,6 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
     left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if len(set(map(_labels, runs))) > 1}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in results.items()}
-    default = next((rates for rates in base_rates.values() if rates), [])
     short = {key for key, runs in results.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
     lines: dict[Key, LineStanding] = {}
     pairs: list[Pair] = []
@@ -139,7 +138,7 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
     # the group with most lines first, then that with most questions
     groups = sorted(by_labels.values(), key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
     for group_index, group in enumerate(groups):
-        first = records[group[0]][0]
+        first, default = records[group[0]][0], next((base_rates[key] for key in group if base_rates[key]), None)
         # in `summary` a line's name is its index in the group, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
         score = {

@@ -256,11 +256,14 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
     text = f"{best.key.label} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):
         return f"{text}, the share of right answers."
-    plain = next((line for line in block.known if line.method == PLAIN and not line.variant), None)
+    plains = [line for line in block.known if line.method == PLAIN]
+    tested = [line for line in plains if line.standing and line.standing.labels == best.standing.labels]
+    plain = min(tested, key=lambda line: line.variant != best.variant, default=None)
     if plain is best:
         return f"{text}; it is the plain probability of the answer."
     if plain is None:
-        return f"{text}; {PLAIN}, the plain probability, was not run."
+        why = f"was not ranked ({block.excluded[plains[0].key]})" if plains else "was not run"
+        return f"{text}; {PLAIN}, the plain probability, {why}."
     wins = plain.key in block.standings.beaten.get((block.metric, best.key), ())
     link = " and " if wins and beats == "beats" else ", " + ("beats " if wins else "is not shown to beat ")
     named = with_value(plain, block.metric).replace(" (", ", ").removeprefix(f"{PLAIN}, " * (plain is free))

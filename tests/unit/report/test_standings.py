@@ -140,6 +140,13 @@ def test_ranks_ignore_recalibrated_and_cut_short_methods(out: Path) -> None:
         assert any(pair.p_corrected is not None for pair in own)
 
 
+def test_constant_of_other_grades_is_not_taken(out: Path) -> None:
+    """A method judged by other grades learned on training answers that another share of was right."""
+    put(out, "it", confidences(0.7), correct=~CORRECT, base_rate=0.1)
+    constants = {line.constant_confidence for key, line in read(out).lines.items() if key != IT}
+    assert constants == {CORRECT.mean()}
+
+
 def test_constant_is_the_share_right_in_training(out: Path) -> None:
     untrained = read(out).lines.values()
     share = np.mean(CORRECT)
