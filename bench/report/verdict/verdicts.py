@@ -256,7 +256,7 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
     text = f"{best.key.label} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):
         return f"{text}, the share of right answers."
-    plains = [line for line in block.known if line.method == PLAIN]
+    plains = [line for line in (*block.known, *block.unknown) if line.method == PLAIN]
     tested = [line for line in plains if line.standing and line.standing.labels == best.standing.labels]
     plain = min(tested, key=lambda line: line.variant != best.variant, default=None)
     if plain is best:

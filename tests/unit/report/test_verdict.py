@@ -99,6 +99,8 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     yield "the plain probability not shown to be beaten", plain, None
     means = {"ccps": 0.15, "pik": 0.2, "sequence-probability": 0.12}
     yield "the plain probability of other grades", judged(means, labels={"sequence-probability": 1}), None
+    means = {"ccps": 0.15, "pik": 0.2, "sequence-probability": {}}
+    yield "the plain probability skipped", judged(means, rows={"sequence-probability": SKIPPED}), None
     free = judged({"ccps": 0.15, "ptrue": 0.26}, rows={"ptrue": {"labels_seen": LabelsSeen()}})
     yield "a constant beats all without labels", free, None
     seeds = [scored("a", seed=k, brier=0.1, **USUAL) for k in range(2)] + [scored("a", seed=2, status="failed")]
