@@ -10,7 +10,7 @@ from bench.report.grouping import Group, common_corpus, common_settings, tuning_
 from bench.report.tables.origins import Origins
 from bench.report.text import count, join, percent, plain, range_text
 from bench.results.files import base_of
-from bench.results.row import AFTER_TRACES, ResultRow
+from bench.results.row import AFTER_TRACES, LabelsSeen, ResultRow
 
 MANY = 100
 """Number of questions below which the caption warns."""
@@ -165,7 +165,9 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     yield from counts_of(rows)
     yield origins.judge_sentence
     train_sets = join(row.train_on for row in rows if row.train_on is not None)
-    yield f"Methods learned from {train_sets}." if train_sets else "No method learned from labels."
+    told = any(row.labels_seen != LabelsSeen() for row in rows)
+    how = "was trained; some read validation labels, e.g. to scale scores" if told else "learned from labels"
+    yield f"Methods learned from {train_sets}." if train_sets else f"No method {how}."
     shown_elsewhere = {
         "train_on", "tune", "judge", "judge_model", "judge_url", "answers", "dtype", *first_row.deviations
     }  # fmt: skip

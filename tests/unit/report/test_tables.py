@@ -322,6 +322,15 @@ def test_few_answers_are_said_in_every_format(n: int, accuracy: float, field: st
         assert said or "Too few" not in text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_untrained_methods_are_said(kind: str) -> None:
+    rows = [scored("ptrue", train_on=None, labels_seen=LabelsSeen(validation=320)), scored("lexical", train_on=None)]
+    for some, is_told in ((rows, True), (rows[1:], False)):
+        text = " ".join(render(build(some), kind, width=10_000).split())
+        assert ("No method was trained; some read validation labels, e.g. to scale scores." in text) == is_told
+        assert ("No method learned from labels." in text) != is_told
+
+
 def test_few_answers_are_the_fewest_known() -> None:
     """Another judge finds more answers wrong; a run that failed knows of no answers."""
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
