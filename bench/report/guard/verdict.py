@@ -138,6 +138,7 @@ def footnotes(line: GuardedLine) -> Iterator[str]:
     if line.reason:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:
-        yield "its thresholds are of scores without a scale"
+        is_audit = line.seeds[0].row.is_audit
+        yield f"its thresholds are of {'minus the uncertainty' if is_audit else 'scores without a scale'}"
     if line.seeds and line.line.not_ok_rows:
         yield "; ".join(line.line.reasons)

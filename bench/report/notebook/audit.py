@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bench.data.confidence_files import Sheet
 from bench.report.analysis import Analysis, file_stem
@@ -18,6 +20,8 @@ from bench.report.notebook.shown import Sentences, ShownTable
 from bench.report.selection import AuditRequest, GuardRequest, Selection
 from bench.report.tables.choice import refuse_unknown_metrics
 from bench.report.text import join
+from bench.results.question_records import QuestionRecords
+from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,6 +75,8 @@ class Audit(Results):
     def guard(self, risk: float = GuardRequest.risk, level: float = GuardRequest.level) -> ShownTable:
         """Return from which confidence on at most a share `risk` of answers is wrong, as `bench guard` does.
 
+        Thresholds of uncertainties are of scores, minus the uncertainty; recalibrated confidences have none.
+
         Raises:
             UserError: a share is out of range, or no question is left on one side.
         """
@@ -97,5 +103,17 @@ class Audit(Results):
         return diagrams
 
     def _guard(self, risk: float, level: float = GuardRequest.level) -> Analysis:
-        request = GuardRequest(risk=risk, level=level)
-        return build_analysis(guards_of(self.tables, request, records=self._records))
+        def of_file(row: ResultRow) -> QuestionRecords:
+            """Return the file's own numbers: probabilities that the audit learned have seen all labels."""
+            run = self._records(row)
+            return run if run.score is None else replace(run, confidence=np.full(len(run.id), np.nan))
+
+        left_out = ("Recalibrated confidences have no threshold: only the audit has them.",)
+        tables = [
+            replace(
+                table.with_lines({line.key for line in table.lines if not line.key.recalibration}),
+                remarks=(*table.remarks, *left_out * bool(self.found.request.recalibrate)),
+            )
+            for table in self.tables
+        ]
+        return build_analysis(guards_of(tables, GuardRequest(risk=risk, level=level), records=of_file))

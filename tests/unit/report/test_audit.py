@@ -306,6 +306,19 @@ def test_audit_limit_fails_above_the_lower_end() -> None:
     assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
 
 
+def test_audit_thresholds_are_of_the_file(tmp_path: Path) -> None:
+    """They could not be used if they were of probabilities that only the audit has, learned from all labels."""
+    table = frame(1200).assign(doubt=lambda rows: 3 * (1 - rows.logprob))
+    audit = bench.audit(table, confidences="logprob", uncertainties="doubt", recalibrate="platt")
+    (data,) = json.loads(audit.guard(0.3).render("json"))
+    found = {cell["method"]: (cell["threshold_of"], cell["threshold"]) for cell in data["cells"]}
+    assert found.keys() == {"logprob", "doubt"}
+    assert found["doubt"] == ("score", pytest.approx(-3 * (1 - found["logprob"][1])))
+    text = " ".join(audit.guard(0.3).render("md").split())
+    assert "its thresholds are of minus the uncertainty" in text
+    assert "Recalibrated confidences have no threshold" in text
+
+
 def test_audit_guards_and_files(tmp_path: Path) -> None:
     audit = bench.audit(surer(frame(1200)), out=tmp_path / "out", risk=0.3, recalibrate="platt")
     names = {path.name for path in audit.paths}
