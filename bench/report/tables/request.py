@@ -44,21 +44,20 @@ def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lam
         )
     if view.stats and view.layout == Layout.MODELS:
         raise UserError("--layout models has no room for --stats; leave out one of them")
-    tables = tables_of(view, cache, say)
-    views = views_of(tables, view)
-    if view.compare is not None:
-        return views
-    paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
-    return replace(views, grids=[*views.grids, *paired])
+    return views_of(tables_of(view, cache, say), view)
 
 
 def views_of(tables: Sequence[Table], view: View) -> TableViews:
-    """Lay out tables as a request says: compared by pairs, beside the paper's numbers, by method or by model."""
+    """Lay out tables as a request says: compared by pairs, beside the paper's numbers, by method or by model.
+
+    For people, answers with traces are compared with those without; CSV and JSON have the tables alone.
+    """
     if view.compare is not None:
         return comparison.build(tables, view.compare)
-    if view.against:
-        tables = build.add_published(tables, published.read(view.results))
-    return build.table_views(tables, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+    shown = build.add_published(tables, published.read(view.results)) if view.against else tables
+    views = build.table_views(shown, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+    paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
+    return replace(views, grids=[*views.grids, *paired])
 
 
 def tables_of(

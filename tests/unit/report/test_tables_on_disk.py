@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from bench import load_results
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import displayed_value
@@ -420,6 +421,7 @@ def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
     assert rows["ptrue (with)", "AUROC ↑"][-1].text == "ptrue (with) is better"
     assert {name for name, _ in rows} == {"answers (with)", "ptrue (with)", "sequence-probability (with)"}
     assert "after traces of at most 320 tokens" in formats.render(views, "md")
+    assert load_results(traces, quiet=True).table().render("md") == formats.render(views, "md")
 
 
 def test_traces_without_a_twin_are_not_paired(traces: Path, tmp_path: Path) -> None:
