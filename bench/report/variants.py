@@ -213,12 +213,12 @@ def verdict(variants: Variants) -> str:
         return (
             start + f"It can't be said: {metric.label} is undefined, as where all answers are right or all are wrong."
         )
-    if not testable:
+    halves = [(e.ends[1] - e.ends[0]) / 2 for row in testable if (e := row.difference) and e.ends]
+    if not halves:
         return start + f"It can't be said: there are no intervals of {metric.label}."
     start += _describe_path(variants)
     decided = [row for row in testable if is_decided(row)]
-    half = median((e.ends[1] - e.ends[0]) / 2 for row in testable if (e := row.difference) and e.ends)
-    width = f"{100 * half:.1f} points" if metric.is_fraction else f"{half:.3f}"
+    width = f"{100 * median(halves):.1f} points" if metric.is_fraction else f"{median(halves):.3f}"
     resolution = (
         f"Without correction an interval reaches {width} to each side (median), so that"
         f" smaller effects can't be seen with {variants.n:,} questions and {len(variants.seeds)} seeds."

@@ -66,11 +66,14 @@ def calibration_sentences(table: Table) -> Iterator[str]:
 def order_sentences(table: Table) -> Iterator[str]:
     """Yield the sentences on the order of answers: of a confidence alone, and of those that order them in reverse."""
     lines = [(line, line.estimate("auroc")) for line in table.lines if not line.key.recalibration]
-    known = [(line, auroc.mean, auroc.ends) for line, auroc in lines if auroc.mean is not None and auroc.ends]
-    for line, mean, ends in known if len(lines) < SEVERAL else ():
+    known = [
+        (line, auroc.mean, auroc.standing.fixed) for line, auroc in lines if auroc.mean is not None and auroc.standing
+    ]
+    for line, mean, fixed in known if len(lines) < SEVERAL else ():
         orders = "Right answers have the higher confidences" if line.orders_answers else "No order of answers is shown"
-        yield f"{orders}: AUROC {percent(mean)} ({interval_text(METRICS['auroc'], *ends)})."
-    if reverse := [line.key.label for line, _, ends in known if ends[1] < CHANCE]:
+        inside = interval_text(METRICS["auroc"], *fixed.ends) if fixed.ends else fixed.reason
+        yield f"{orders}: AUROC {percent(mean)} ({inside})."
+    if reverse := [line.key.label for line, _, fixed in known if fixed.ends and fixed.ends[1] < CHANCE]:
         yield f"Wrong answers are the surer ones: {name_first_few(reverse)}. Is it the other way round (--uncertainty)?"
 
 

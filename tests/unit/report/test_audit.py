@@ -306,6 +306,13 @@ def test_audit_limit_fails_above_the_lower_end() -> None:
     assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
 
 
+def test_audit_of_a_constant_has_a_page(tmp_path: Path) -> None:
+    audit = bench.audit(frame(200).assign(doubt=1.5), uncertainties="doubt", headline="auroc", out=tmp_path / "out")
+    said = "No order of answers is shown: AUROC 50.0 (nothing varies between these questions)."
+    assert audit.verdict()[0].endswith(said)
+    assert said in (tmp_path / "out/audit.html").read_text(encoding="utf-8")
+
+
 def test_audit_thresholds_are_of_the_file(tmp_path: Path) -> None:
     """They could not be used if they were of probabilities that only the audit has, learned from all labels."""
     table = frame(1200).assign(doubt=lambda rows: 3 * (1 - rows.logprob))

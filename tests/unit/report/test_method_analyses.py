@@ -167,6 +167,8 @@ def worlds() -> Iterator[tuple[str, Variants, Path | None]]:
     yield "undecided, one variant", compared(0.2, count=1), None
     bare = tuple(replace(row, p=None, p_corrected=None) for row in found.rows)
     yield "no intervals", replace(found, rows=bare), None
+    same = tuple(replace(row, difference=row.difference and SeedMean(0.0, None, None, None)) for row in found.rows)
+    yield "nothing varies", replace(found, rows=same), None
     undefined = tuple(VariantRow(row.variant, "auroc", None) for row in found.rows)
     yield "undefined", replace(found, rows=undefined, accuracy=1.0), None
     of_brier = tuple(replace(row, metric="brier", p_corrected=0.01) for row in compared(0.01).rows)
