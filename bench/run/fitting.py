@@ -177,9 +177,10 @@ class Fitter:
             validation: labelled validation answers for early stopping.
             seed: seed of this fit.
         """
-        no, yes = self.batches.reader.prompt_settings(learned).verdict_ids.tolist()
+        # no ids where this model can't be asked; methods that read the query are refused there
+        verdict_ids = tuple(self.batches.reader.prompt_settings(learned).verdict_ids.tolist())
         trainer = AdapterTrainer(
-            self.lm, self.store, name, (no, yes), token_budget=self.resolved.training_budget,
+            self.lm, self.store, name, verdict_ids, token_budget=self.resolved.training_budget,
             progress=self.progress, elsewhere=self.elsewhere, waits=not self.puts_off,
         )  # fmt: skip
         return Context(

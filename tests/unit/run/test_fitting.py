@@ -150,14 +150,16 @@ def labelled(seed: int, n: int = 80) -> Batch:
 TRAIN, HELD = labelled(len("train")), labelled(len("validation"))
 
 
-def fitter(method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu") -> Fitter:
+def fitter(
+    method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu", verdicts: tuple[int, ...] = (1, 2)
+) -> Fitter:
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(
         new_method=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
         training_of=lambda _name: {},
     )  # fmt: skip
     lm: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=specs.resolve("tiny"))
-    asking = SimpleNamespace(verdict_ids=np.array([1, 2]))
+    asking = SimpleNamespace(verdict_ids=np.array(verdicts, dtype=np.int32))
     batches: Any = SimpleNamespace(
         batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
         reader=SimpleNamespace(prompt_settings=lambda _reading: asking),
@@ -281,6 +283,12 @@ def test_fit_is_not_served_for_edited_questions(tmp_path: Path, edited: dict[str
     for asked in (question, question, replace(question, **edited)):
         fitter(Slope, tmp_path).fit("m", replace(split("train"), questions=[asked]), None)
     assert Slope.fits == 2
+
+
+def test_fit_without_query_needs_no_verdicts(tmp_path: Path) -> None:
+    """As of a model whose chat template opens a trace, which can't be asked."""
+    fitter(Slope, tmp_path, verdicts=()).fit("m", split("train"), split("validation"))
+    assert Slope.fits == 1
 
 
 def test_fit_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> None:
