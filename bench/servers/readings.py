@@ -80,10 +80,11 @@ class Scored:
     def from_json(cls, fields: Mapping[str, Any]) -> Scored:
         """Return the object whose `to_json` gave these values."""
         ids = np.asarray(fields["ids"], dtype=np.int32)
-        tops = np.asarray(fields["top_ids"], dtype=np.int64).reshape(len(fields["top_ids"]), -1)
+        shape = len(fields["top_ids"]), max(map(len, fields["top_ids"]), default=0)  # an empty reply may have no rows
+        tops = np.asarray(fields["top_ids"], dtype=np.int64).reshape(shape)
         names = ("log_probability", "entropy", "divergence")
         floats = {n: None if fields[n] is None else np.asarray(fields[n], dtype=np.float32) for n in names}
-        values = np.asarray(fields["top_log_probabilities"], dtype=np.float32).reshape(tops.shape)
+        values = np.asarray(fields["top_log_probabilities"], dtype=np.float32).reshape(shape)
         first = fields["first"] and np.frombuffer(b64decode(fields["first"]), dtype=np.float32)
         return cls(ids, top_ids=tops, top_log_probabilities=values, first=first, **floats)  # type: ignore[arg-type]
 

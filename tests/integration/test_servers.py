@@ -830,6 +830,26 @@ def test_chat_server_scores_its_own_answers_and_bounds_words(
         assert sum(rows) > len(rows) / 2
 
 
+@pytest.mark.parametrize("given", [None, 0], ids=["told", "untold"])
+def test_chat_server_may_reply_with_nothing(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int | None
+) -> None:
+    server = start(ChatServer)
+    server.given = given
+    lm = served(server)
+    monkeypatch.setattr(server, "complete", lambda body: {
+        "model": server.alias, "usage": {}, "choices": [{"message": {"content": ""}, "logprobs": {"content": []}}],
+    })  # fmt: skip
+    signals: set[Signal] = {
+        TokenIds(Of.ANSWER),
+        Text(Of.SAMPLES),
+        *({Samples(3), TokenScores()} if given is None else ()),
+    }
+    found = columns(lm, tmp_path, splits.FiveOpenRivers, signals)
+    assert found[TokenIds(Of.ANSWER)].lengths.tolist() == [0] * 5
+    assert {text for texts in found[Text(Of.SAMPLES)].tolist() for text in texts} == {""}
+
+
 def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_path: Path) -> None:
     server = start(ChatServer)
     columns(served(server), tmp_path, splits.FiveOpenRivers, {Samples(3)})
