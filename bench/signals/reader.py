@@ -468,7 +468,7 @@ class Reader:
         """Return for each shard: signal -> its name in store keys.
 
         A name ends with digests of what the signal depends on besides the prompts: right options, wrong options and,
-        for samples, the question ids, from which the random numbers are derived.
+        for samples, the question ids, from which the random numbers are derived, and beside given answers their limit.
         """
         definitions = pass_definitions(signals)
         base_names = {signal: spec.name(settings, self.seed) for signal, spec in definitions.items()}
@@ -486,7 +486,9 @@ class Reader:
             counts = np.asarray([len(texts) for texts in wrong], dtype=np.int64)
             digests = {"gold": gold, "wrong": digest_arrays([counts, *(ids for texts in wrong for ids in texts)])}
             if shard.samples is None:  # the samples' random generator depends on the question ids
-                digests["drawn by"] = key_of({"ids": [question.id for question in questions]})
+                # the shard's key has the samples' length limit only where the model answers, too
+                limit = {} if shard.given is None else {"max_new_tokens": settings.max_new_tokens}
+                digests["drawn by"] = key_of({"ids": [question.id for question in questions], **limit})
             shard_names = {}
             for signal, name in base_names.items():
                 spec = definitions[signal].continuations

@@ -25,9 +25,9 @@ from bench.api import (
     Task,
     TokenScores,
 )
-from bench.signals.definition import pass_definitions
+from bench.signals.definition import definition, pass_definitions
 from tests.fixtures.rivers import NAMES
-from tests.kit.splits import FewRivers, OpenRivers, batch_of, read
+from tests.kit.splits import SAID, FewRivers, OpenRivers, batch_of, opened, read
 
 ALONG: frozenset[Signal] = frozenset({
     TokenScores(Of.GOLD), TokenScores(Of.WRONG), TokenScores(Of.OPTIONS), Hidden(0.5, At.GOLD_PREDICTING),
@@ -152,3 +152,20 @@ def test_samples_of_renamed_questions_are_drawn_anew(small_model: Path, tmp_path
     assert after > 0
     assert again[DRAWN].values["id"].tolist() == fresh[DRAWN].values["id"].tolist()
     assert_same(again, fresh, OF_SAMPLES)
+
+
+def test_samples_beside_given_answers_have_own_limits(small_model: Path, tmp_path: Path) -> None:
+    """Where the model answers, the limit is in the shard's key already, and names are those of older versions."""
+    reader, short = read(small_model, tmp_path, OpenRivers, set(OF_SAMPLES), SAID)
+    other = replace(reader, protocol=replace(reader.protocol, max_new_tokens_open=6))
+    long = other.read(opened(other, OpenRivers, SAID), OF_SAMPLES)
+    lengths = []
+    for each, split_data in ((reader, short), (other, long)):
+        records: Any = definition(DRAWN).column(each.stored(split_data))
+        lengths.append(
+            max(int((ids == k).sum()) for ids in np.split(records.owner, records.offsets[1:-1]) for k in ids)
+        )
+    assert lengths == [4, 6]
+    settings = reader.prompt_settings(short)
+    names = reader._names(opened(reader, OpenRivers), OF_SAMPLES, settings)
+    assert names == reader._names(opened(reader, OpenRivers), OF_SAMPLES, replace(settings, max_new_tokens=6))
