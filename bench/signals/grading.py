@@ -29,7 +29,7 @@ from bench.grading.grade import (
 )
 from bench.prompts.templates import context
 from bench.prompts.traces import has_marker
-from bench.signals.definition import continuations_of, definition
+from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store, key_of
@@ -192,7 +192,7 @@ class Grader:
             relations=relations,
             related_by={signal: self._related_by(graded, signal) for signal in relations},
             agreements=agreements,
-            compared_by=self.judge.name if agreements and continuations_of(graded.signals).samples else "",
+            compared_by=self.judge.name if agreements and graded.task.format is Format.OPEN else "",
         )
 
     def _texts(self, split_data: SplitData) -> list[str]:

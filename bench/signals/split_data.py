@@ -90,8 +90,8 @@ class SplitData:
     n_undecided: int = 0
     """Number of open answers on which the judge has no verdict."""
     compared_by: str = ""
-    """Name of the judge that compared samples with the answers; empty without agreements, and for samples of one token,
-    whose letters are compared."""
+    """Name of the judge that compared samples with the answers; empty without agreements, and where letters are
+    compared."""
     agreements: Mapping[Signal, Agreement | BaseException] = field(default_factory=dict)
     """Signal -> agreement of its samples with the answers, or the exception that computing it raised."""
     relations: Mapping[Signal, FloatArray | BaseException] = field(default_factory=dict)
@@ -177,7 +177,13 @@ class SplitData:
         judge: dict[str, object] = {"samples compared by": self.compared_by} if self.compared_by else {}
         if self.related_by:
             judge["samples related by"] = sorted((repr(signal), name) for signal, name in self.related_by.items())
-        return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge})
+        given = [  # which no stored file may have
+            [*map(digest_arrays, (answers, *(shard.samples or ())))]
+            for shard, answers in zip(self.shards, self.answer_ids, strict=True)
+            if shard.given is not None
+        ]
+        texts = {"given": given} if given else {}
+        return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge, **texts})
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,6 +201,25 @@ def test_answers_elsewhere_that_change_are_read_anew(small_model: Path, tmp_path
         assert read(small_model, tmp_path, OpenRivers, signals, other)[0].forward_tokens > 0
 
 
+@pytest.mark.parametrize(
+    ("task", "signal", "changed"),
+    [
+        (OpenRivers, Text(), {"text": "c"}),
+        (FewRivers, Text(), {"text": "c"}),
+        (FewRivers, TEXTS, {"samples": ("a", "a")}),
+    ],
+)
+def test_answers_elsewhere_have_own_fits(
+    small_model: Path, tmp_path: Path, task: type[Task], signal: Signal, changed: dict[str, Any]
+) -> None:
+    """Even where no stored file has them, and all labels are the same."""
+    said = Released(None, "b", True, samples=("a", "b"))
+    told = [read(small_model, tmp_path, task, {signal}, [each])[1] for each in (said, replace(said, **changed), said)]
+    assert told[0].correct.tolist() == told[1].correct.tolist()
+    first, second, again = (each.digest() for each in told)
+    assert first == again != second
+
+
 def test_long_answers_are_read_in_passes_of_few(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

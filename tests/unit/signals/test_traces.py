@@ -205,6 +205,19 @@ def test_traces_of_a_file_are_read_and_missing_ones_counted(small_model: Path, t
     assert min(set(lengths[TokenIds(Of.TRACE)].lengths.tolist())) == 0
 
 
+@FIVE
+def test_samples_after_traces_are_in_fits_keys(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
+    """Both the samples of a file and the judge that compared them."""
+    said = Released(None, "It is b.\nAnswer: b", None, samples=("So.\nAnswer: a", "b"))
+    reader, signals = reader_of(small_model, tmp_path), {SampleAgreement(2)}
+    one, other = (
+        graded(reader, task, signals, [replace(said, samples=(text, "b"))]) for text in ("Answer: a", "Answer: c")
+    )
+    assert one.digest() != other.digest()
+    generated = graded(reader, task, signals)
+    assert {one.compared_by, generated.compared_by} == {"match" if task.format is Format.OPEN else ""}
+
+
 def test_outputs_of_a_file_are_closed_alike(small_model: Path, tmp_path: Path) -> None:
     said = [
         Released(None, "It is b.\nAnswer: b", None, samples=("So.\nAnswer: a", "b")),
