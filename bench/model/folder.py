@@ -83,7 +83,11 @@ class ModelFolder:
     @cached_property
     def fingerprint(self) -> str:
         """Identity of all that answers depend on: weights, tokenizer, chat template, stop tokens and model code."""
-        return self.weights if self.commit is not None else self._digest_texts(self.weights)
+        if self.commit is None:
+            return self._digest_texts(self.weights)
+        # a commit has the repository's code, but not whether that runs instead of the code in transformers
+        codes = self.trust_remote_code and any(b"auto_map" in f.read_bytes() for f in self.path.glob("*config.json"))
+        return f"{self.weights}+code" if codes else self.weights
 
     def tokenizer_digest(self) -> str:
         """Return the identity of the files besides the weights: the Hub commit, or a digest of tokenizer and texts."""

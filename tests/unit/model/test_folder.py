@@ -121,6 +121,18 @@ def test_fingerprint_of_the_hub_is_its_commit(model: Path) -> None:
     assert found.weights == found.fingerprint == f"org/m@{'0' * 40}"
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_fingerprint_of_the_hub_says_if_code_runs(model: Path, name: str) -> None:
+    def identities() -> list[str]:
+        return [ModelFolder("org/m", model, "0" * 40, "org/m", trusted).fingerprint for trusted in (False, True)]
+
+    plain, trusted = identities()
+    assert plain == trusted  # as in older versions
+    path = model / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoModel": "own.M"}}), encoding="utf-8")
+    assert identities() == [plain, f"{plain}+code"]
+
+
 # --- files of the Hub -------------------------------------------------------------------------------------------------
 
 MAIN = "c" * 40
