@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, method
+from bench.api import At, Batch, Context, FloatArray, Hidden, Needs, RunFacts, UntrainableError, method
 from methods._shared.logistic import Arrays, PenalisedMethod, log_odds, logistic_path, probability
 
 _STATE = frozenset({Hidden(1.0, At.STEP_END)})
@@ -37,10 +37,16 @@ class TraceProbe(PenalisedMethod):
         """Fit the regression, each line with the label of its answer.
 
         Raises:
+            UntrainableError: only right or only wrong answers have traces with lines, or none has.
             UserError: hidden states are not finite.
         """
         states = train[Hidden(self.depth, At.STEP_END)]
         labels = np.repeat(train.correct, states.lengths)
+        if labels.all() or not labels.any():
+            raise UntrainableError(
+                f"{self.name}: expected lines of traces before right and before wrong training answers, got"
+                f" {labels.sum()} and {(~labels).sum()}"
+            )
         return self.select_penalty(ctx, logistic_path(self.name, states.values, labels))
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:

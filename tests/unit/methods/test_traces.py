@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import At, Batch, ChoiceLogits, Context, Hidden, Of, Ragged, TokenIds, TokenScores
+from bench.api import At, Batch, ChoiceLogits, Context, Hidden, Of, Ragged, TokenIds, TokenScores, UntrainableError
 from bench.signals.synthetic import planted
 from methods.answer_stability import AnswerStability
 from methods.deepconf import TOKENS, DeepConfLowest, DeepConfMean, DeepConfTail
@@ -79,3 +79,11 @@ def test_trace_probe_averages_its_lines() -> None:
     odds = [np.log(p / (1 - p)) for p in alone]
     assert found[0] == pytest.approx(1 / (1 + np.exp(-np.mean(odds))))
     assert probe.predict(Batch(["q"], {signal: Ragged.of([states[0][:0]])})).tolist() == [0.5]
+
+
+@pytest.mark.parametrize(("lines", "got"), [((0, 0), "0 and 0"), ((2, 0), "2 and 0"), ((0, 3), "0 and 3")])
+def test_trace_probe_needs_lines_of_both_kinds(lines: tuple[int, int], got: str) -> None:
+    states = Ragged.of([np.ones((n, 4), dtype=np.float32) for n in lines])
+    train = Batch(["right", "wrong"], {Hidden(1.0, At.STEP_END): states}, np.array([True, False]))
+    with pytest.raises(UntrainableError, match=f"before right and before wrong training answers, got {got}"):
+        TraceProbe().fit(train, Context(0))
