@@ -285,6 +285,27 @@ class PromptTokeniser:
         except UserError:
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
 
+    def continues(self, task: Task) -> bool:
+        """Return whether conversations with a user turn after the answer begin with the prompt's own token ids."""
+        return self.chat.query(self.placeholder_prompt(task), self.protocol).continues
+
+    def query_prompts(
+        self, task: Task, questions: Sequence[Question], shard: Shard, released: Mapping[str, Released]
+    ) -> list[Ids] | None:
+        """Return how the conversations with a user turn begin, up to the answers of a shard's `questions`.
+
+        None means that they begin with the shard's prompts, as in most templates.
+        """
+        # a turn after an answer with a trace is appended to the stored ids, since templates drop earlier traces
+        if shard.ends is not None or any(map(len, shard.traces or ())) or self.continues(task):
+            return None
+        records = [released.get(question.id) for question in questions]
+        prompts = [
+            (record and record.prompt) or self.prompt(task, question, shots)
+            for question, shots, record in zip(questions, shard.shown, records, strict=True)
+        ]
+        return self.chat.before_answers(prompts, self.protocol)
+
     def query_unsupported_reason(self, task: Task) -> str | None:
         """Return the reason why the self-check can't be asked of this model; None if it can be."""
         prompt = self.placeholder_prompt(task)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray
+from bench.api import AdapterRef, Batch, ConfidenceMethod, Context, ContractError, FloatArray, Of, TokenIds
 from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
@@ -154,8 +154,11 @@ class Fitter:
         fresh = partial(self.resolved.new_method, name, configuration)
         method = fresh()
         seed = derived_seed(self.seed, name, self.lm.files.weights, str(learned.where))
+        own = TokenIds(Of.QUERY) in method.reads().fit and not self.batches.reader.prompts.continues(learned.task)
         fields = {
             "method": name,
+            # former fits read the answer's prompt in the query conversation
+            **({"query prompts": "of the query"} if own else {}),
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
             "source": self.sources[name] if name in self.sources else plugin_digest(type(method)),
             "params": {k: repr(v) for k, v in method.params().items()},

@@ -175,16 +175,9 @@ class Reader:
     ) -> list[ModelInput]:
         """Return the model's input for each question of a shard; without `answers` the model generates the answers."""
         task, questions = split_data.task, [split_data.questions[row] for row in shard.rows]
-        query_prompts = None  # None: the query conversation begins with the answered prompt, as in most templates
-        # a turn after an answer with a trace is appended to the stored ids, since templates drop earlier traces
-        traced = shard.ends is not None or any(map(len, shard.traces or ()))
-        if continuations.turns and not traced and not self._continues(task):
-            released = [split_data.released.get(question.id) for question in questions]
-            prompts = [
-                (record and record.prompt) or self.prompts.prompt(task, question, shots)
-                for question, shots, record in zip(questions, shard.shown, released, strict=True)
-            ]
-            query_prompts = self.lm.chat.before_answers(prompts, self.protocol)
+        query_prompts = None
+        if continuations.turns:
+            query_prompts = self.prompts.query_prompts(task, questions, shard, split_data.released)
         is_choice = task.format is Format.CHOICE
         reads_options = (continuations.gold or continuations.wrong) and not is_choice
         options_of = self.prompts.options(task, questions) if reads_options else [[] for _ in questions]
@@ -532,10 +525,6 @@ class Reader:
             number, str(split_data.where), kind, keys, self.items(split_data, shard, continuations, answers), settings,
             dict(names), self.seed,
         )  # fmt: skip
-
-    def _continues(self, task: Task) -> bool:
-        """Return whether conversations with a user turn after the answer begin with the prompt's own token ids."""
-        return self.lm.chat.query(self.prompts.placeholder_prompt(task), self.protocol).continues
 
     def _kind(self, shard: Shard, settings: PromptSettings) -> str:
         """Return the name of the store's folder for a shard's entries, which contains a digest.

@@ -220,6 +220,16 @@ class StoredSplit:
         for i, k in self._places():
             yield self.split_data.shards[i].prompts[k], self.split_data.answer_ids[i][k]
 
+    def query_prompts(self) -> Iterator[Ids]:
+        """Yield the token ids up to the answer with which every selected question's self-check conversation begins."""
+        data = self.split_data
+        begins = [
+            self.prompts.query_prompts(data.task, [data.questions[row] for row in shard.rows], shard, data.released)
+            for shard in data.shards
+        ]
+        for i, k in self._places():
+            yield (begins[i] or data.shards[i].prompts)[k]
+
     def traces(self) -> Iterator[Ids]:
         """Yield the token ids of every selected question's reasoning trace, which may be empty."""
         for i, k in self._places():

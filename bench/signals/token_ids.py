@@ -49,8 +49,9 @@ class TokenIdsDefinition(SignalDefinition[TokenIds]):
         if self.signal.of is Of.TRACE:
             return Ragged.of([trace.astype(np.int64) for trace in split.traces()])
         if self.signal.of not in OPTIONS:
-            for prompt, answer in split.pairs():
-                parts = {Of.ANSWER: [answer], Of.PROMPT: [prompt], Of.QUERY: [prompt, answer, split.settings.suffix]}
+            begins = split.query_prompts() if self.signal.of is Of.QUERY else (prompt for prompt, _ in split.pairs())
+            for begin, (_, answer) in zip(begins, split.pairs(), strict=True):
+                parts = {Of.ANSWER: [answer], Of.PROMPT: [begin], Of.QUERY: [begin, answer, split.settings.suffix]}
                 id_rows.append(np.concatenate(parts[self.signal.of]).astype(np.int64))
             return Ragged.of(id_rows)
         if self.signal.of is Of.OPTIONS:

@@ -40,6 +40,7 @@ from bench.model.devices import BatchLimits
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import ModelSpec
 from bench.progress import Silent
+from bench.prompts.shards import PromptTokeniser
 from bench.run.config import RunConfig
 from bench.run.costs import compute_costs, count_tokens, tokens_alone
 from bench.run.pipeline import run
@@ -216,7 +217,7 @@ def test_costs_where_packs_are_followed_side_by_side(
 def test_costs_where_the_query_does_not_continue_the_prompt(
     model: Model, plain_model: Model, monkeypatch: pytest.MonkeyPatch, task: type[Task], said: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(Reader, "_continues", lambda *_: False)
+    monkeypatch.setattr(PromptTokeniser, "continues", lambda *_: False)
     for one in (model, plain_model) if said != LONG else [model]:  # where nothing is packed, nothing is too long for it
         counted(one, task, EVERYTHING, said)
 

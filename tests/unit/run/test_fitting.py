@@ -291,6 +291,18 @@ def test_fit_without_query_needs_no_verdicts(tmp_path: Path) -> None:
     assert Slope.fits == 1
 
 
+@pytest.mark.parametrize("signal", [TokenIds(Of.QUERY), TokenIds()], ids=repr)
+def test_fit_on_former_query_prompts_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: Any) -> None:
+    monkeypatch.setattr(Slope, "needs", Needs(fit=frozenset({STATE, signal}), predict=frozenset({STATE})))
+    keys = []
+    for continues in (True, False):
+        made = fitter(Slope, tmp_path)
+        made.batches.reader.prompts = SimpleNamespace(continues=lambda _task, own=continues: own)  # type: ignore[misc]
+        keys.append(made._key_fields("m", split("train"), None, 0)[0])
+    assert "query prompts" not in keys[0]
+    assert (keys[0] != keys[1]) is (signal == TokenIds(Of.QUERY))
+
+
 def test_fit_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> None:
     for _ in range(2):
         fits = fitter(Forgetful, tmp_path)

@@ -243,5 +243,22 @@ def test_a_query_after_a_trace_is_appended_where_templates_drop_it(small_model: 
     split_data = splits.opened(replace(reader, file_has_traces=True), FewRivers, said)
     (shard,) = split_data.shards
     items = reader.items(split_data, shard, continuations_of([QueryLogits()]), shard.given)
-    assert not reader._continues(split_data.task)
+    assert not reader.prompts.continues(split_data.task)
     assert all(item.query_prompt is None for item in items)
+
+
+@pytest.mark.parametrize("said", [(), splits.SAID], ids=["generated", "given"])
+def test_query_tokens_are_those_that_are_read(small_model: Path, tmp_path: Path, said: Sequence[Any]) -> None:
+    """Qwen's template shows earlier answers without the empty trace at which they were generated."""
+    reader = reader_of(small_model, tmp_path, None)
+    reader.lm.chat.tokenizer.chat_template = thinking.QWEN3
+    reader.lm.chat = Chat(reader.lm.chat.tokenizer)
+    signals = {QueryLogits(), TokenIds(Of.QUERY), TokenIds(Of.PROMPT)}
+    split_data = graded(reader, FiveRivers, signals, said)
+    batch = BatchBuilder(reader).batch(split_data, frozenset(signals), labels=False)
+    verdicts = reader.prompt_settings(split_data).verdict_ids.tolist()
+    assert len(batch) > 2
+    for i, query in enumerate(batch[TokenIds(Of.QUERY)]):
+        prompt = batch[TokenIds(Of.PROMPT)][i].tolist()
+        assert query.tolist()[: len(prompt)] != prompt
+        passes.assert_close(batch[QueryLogits()][i], passes.plain(reader.lm, query.tolist())[0][-1][verdicts], "query")
