@@ -45,9 +45,10 @@ positions that are read back go through the model in one pass.
 2. Copy the two files of each cell (JSON and Parquet) to the same place below `results/`, and the files of `questions/`.
 3. `bench check --results results` must pass. It computes every number again from the Parquet file. It compares labels
    with right answers, questions with the task's own, answers with those of other cells, and settings, versions and
-   labels seen with what is registered. It refuses renamed results, uncommitted or unknown code, copies under other names
-   or seeds, and files that belong to nothing; of partial results (`--limit`) it says so. It lists what it can't check: data that are not at hand
-   (`--data-dir DIR`), and methods and tasks that are not built in, which it never imports.
+   labels seen with what is registered. It refuses renamed results, uncommitted or unknown code, copies under other
+   names or seeds, and files that belong to nothing. It lists what it can't check: data that are not at hand
+   (`--data-dir DIR`), and methods and tasks that are not built in, which it never imports. Partial results (`--limit`)
+   are checked alike, and listed.
 4. Run `python -m bench.report.leaderboard results`, which refuses what the check refuses, and open a pull request with
    the files and this page.
 
