@@ -29,6 +29,7 @@ from bench.grading.grade import (
 )
 from bench.prompts.templates import context
 from bench.prompts.traces import has_marker
+from bench.results.row import ACCEPTED, REFUSED
 from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
@@ -157,7 +158,7 @@ class Grader:
         ]
         verdicts = self.judge.verdicts(cases, f"measure the judge on {split_data.where}", self.reader.progress)
         counts = {}
-        for words, right in (("right options that the judge accepts", True), ("wrong options that it refuses", False)):
+        for words, right in ((ACCEPTED, True), (REFUSED, False)):
             of = [
                 verdict
                 for verdict, (_, k), question in zip(verdicts, options, questions, strict=True)

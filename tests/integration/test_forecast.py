@@ -402,4 +402,4 @@ def test_judge_calls_are_announced(small_model: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     plan = "\n".join(run(asked).plan)
     assert "about up to 20 answers of atlas-oe/test" in plan
-    assert "in all what is not known, and about " in plan  # the judge takes time, too
+    assert "in all what is not known, and " in plan  # the judge takes time, too

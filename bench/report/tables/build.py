@@ -22,7 +22,7 @@ from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, formats, layout, side_by_side
-from bench.report.tables.caption import at_chance, build_facts, too_few, unjudgeable
+from bench.report.tables.caption import at_chance, build_facts, too_few, unfit_judge, unjudgeable
 from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
@@ -107,7 +107,7 @@ def build(
             task_version=first.task_version, facts=(*build_facts(group, origins), *facts), lines=tuple(lines),
             standings=standings,
             average=average, too_few=too_few(group.rows), unjudgeable=unjudgeable(group.rows),
-            at_chance=at_chance(group.rows),
+            at_chance=at_chance(group.rows), unfit_judge=unfit_judge(group.rows),
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables

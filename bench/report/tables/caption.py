@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +11,7 @@ from bench.report.grouping import Group, common_corpus, common_settings, tuning_
 from bench.report.tables.origins import Origins
 from bench.report.text import count, join, percent, plain, range_text
 from bench.results.files import base_of
-from bench.results.row import AFTER_TRACES, LabelsSeen, ResultRow
+from bench.results.row import ACCEPTED, AFTER_TRACES, REFUSED, LabelsSeen, ResultRow
 
 MANY = 100
 """Number of questions below which the caption warns."""
@@ -18,6 +19,9 @@ ENOUGH = 20
 """Number of right answers, and of wrong answers, below which the caption warns."""
 _Z = 1.96
 """Standard errors by which a model's accuracy must exceed that of guessing."""
+_ERRS = 0.1
+"""Share of the options that measured a judge, of right or of wrong ones, from which on its errors are a warning."""
+_MEASURED = re.compile(rf"({ACCEPTED}|{REFUSED}), of (\d+)$")
 _GENERATED = "generate"
 """Value of `answers_source` for answers that the run itself generated."""
 
@@ -81,6 +85,16 @@ def at_chance(rows: Sequence[ResultRow]) -> str:
         f"The model is not shown to be better than guessing ({percent(right)} % right, {percent(chance)} % by"
         f" chance{_unread(known[0])}): take another model or easier questions."
     )
+
+
+def unfit_judge(rows: Sequence[ResultRow]) -> str:
+    """Return a warning if the judge errs on a tenth of the right or wrong options that measured it; else empty."""
+    counts = {what: n for row in rows for what, n in row.counts.items()}
+    measured = {m[1]: (n, int(m[2])) for what, n in counts.items() if (m := _MEASURED.search(what))}
+    if all(of - n < _ERRS * of for n, of in measured.values()):
+        return ""
+    found = join(f"{n:,} of {of:,} {what}" for what, (n, of) in measured.items())
+    return f"These grades say little of the answers ({found}): take another judge (--judge-model)."
 
 
 def _unread(row: ResultRow) -> str:

@@ -70,6 +70,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
         "too_few": table.too_few,
         "unjudgeable": table.unjudgeable,
         "at_chance": table.at_chance,
+        "unfit_judge": table.unfit_judge,
         "caption": table.caption,
     }
 
@@ -101,7 +102,7 @@ def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
             table.head
             | {
                 "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
-                "unjudgeable": table.unjudgeable, "at_chance": table.at_chance,
+                "unjudgeable": table.unjudgeable, "at_chance": table.at_chance, "unfit_judge": table.unfit_judge,
                 "sorted_by": table.headline, "verdict": verdict,
                 "lines": [_json_line(table, line) for line in table.lines], "comparisons": pairs,
             }

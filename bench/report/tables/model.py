@@ -285,6 +285,8 @@ class Table:
     """Reason why these answers judge no method, as all are right, or all wrong; else empty."""
     at_chance: str = ""
     """Warning that the model is not shown to answer better than by guessing; else empty."""
+    unfit_judge: str = ""
+    """Warning that the judge often errs on options, some right and some wrong; else empty."""
     figure: str = ""
     """Which of several figures shows it, e.g. `Figure 2 of 3.`, the last sentence of the figure's note; else empty."""
     overconfidence: Mapping[Key, Overconfidence] = field(default_factory=dict)

@@ -115,9 +115,9 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     averaged = " averaged over subjects" * (table.average == "subjects")
     free = _best_without_labels(main)
     advice = [
-        table.too_few, table.at_chance, _leader_sentence(main, averaged, free), _seeds_sentence(main),
-        _better_sentence(main), _free_sentence(main, free), _recalibrated_sentence(main, recalibrated),
-        _baseline_sentence(main, free), _cost_sentence(main, free), second,
+        table.unfit_judge, table.too_few, table.at_chance, _leader_sentence(main, averaged, free),
+        _seeds_sentence(main), _better_sentence(main), _free_sentence(main, free),
+        _recalibrated_sentence(main, recalibrated), _baseline_sentence(main, free), _cost_sentence(main, free), second,
     ]  # fmt: skip
     if table.is_audit:
         several = len(main.known) >= SEVERAL

@@ -68,6 +68,10 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     }), "ece"  # fmt: skip
     yield "a model above chance", judged({"a": 0.1, "b": 0.2}, every={**chance, "llm_accuracy": 0.28}), None
     yield "few questions", judged({"a": 0.1, "b": 0.2}, every=FEW), None
+    for name, (right, wrong) in {"a judge that errs": (50, 61), "a judge that errs seldom": (46, 138)}.items():
+        measured = {"q/test: right options that the judge accepts, of 50": right,
+                    "q/test: wrong options that it refuses, of 150": wrong}  # fmt: skip
+        yield name, judged({"a": 0.1, "b": 0.2}, every={"counts": measured}), None
     low = judged({"a": {"brier": 0.1, "auroc": 0.52}, "b": {"brier": 0.2, "auroc": 0.45}})
     yield "no AUROC above chance", low, None
     constants = {"worse than a constant": (0.21, 0.25), "second worse": (0.2, 0.21), "both worse": (0.205, 0.21)}
