@@ -108,9 +108,10 @@ class ResolvedRun:
 
     def labels_of(self, task: str) -> dict[str, object]:
         """Return the options that say which labels are read for a task, `train_on` and `train_limit`; no defaults."""
-        default = TrainOn(self.tasks[task].train_on or task)
-        corpus = {"train_on": str(self.learn_on[task])} if self.learn_on[task] != default else {}
-        return corpus | ({"train_limit": str(self.train_limit)} if self.train_limit else {})
+        labels: dict[str, object] = {}
+        if self.learn_on[task] != TrainOn(self.tasks[task].train_on or task):
+            labels["train_on"] = str(self.learn_on[task])
+        return labels | ({"train_limit": str(self.train_limit)} if self.train_limit else {})
 
     def uses_labels(self, name: str) -> bool:
         """Return whether a method uses labels: to train, or to scale its scores."""
