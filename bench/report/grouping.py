@@ -117,7 +117,7 @@ def common_corpus(rows: Sequence[ResultRow]) -> str:
 
 
 def corpus_of(row: ResultRow) -> str | None:
-    """Return the `--train-on` of a row's run; empty if it had none, None if the method has read no label."""
+    """Return the `--train-on` of a row's run; empty if it had none, None if the row's probabilities needed no label."""
     if "train_on" in row.config:
         return setting_text(row.config["train_on"])
     is_untrained = row.status == "ok" and row.train_on is None and row.labels_seen == LabelsSeen()

@@ -11,6 +11,7 @@ from bench.progress import visible
 from bench.report.selection import View
 from bench.report.tables import formats
 from bench.report.tables.request import build_views
+from bench.results.cells import list_result_files
 from bench.results.submissions import check_results
 from bench.store.disk_cache import cache_folder
 from bench.store.files import write_atomic
@@ -89,6 +90,8 @@ def write(folder: Path, cache: Path | None = None) -> Path:
             f"{len(refused)} of {len(verdicts)} files can't stand on the leaderboard, e.g. {refused[0].file}:"
             f" {refused[0].problems[0]}; see them all: bench check --results {folder}"
         )
+    if not list_result_files(folder).cells:
+        raise UserError(f"--results {folder}: expected results of whole tasks for the leaderboard, found partial ones")
     tables = formats.render(build_views(View(folder), cache), "md")
     path = folder / NAME
     write_atomic(path, (_ABOUT + tables).encode())

@@ -84,9 +84,9 @@ class Tuning:
     """Reason why nothing was tuned; None if something was."""
 
 
-AFTER_TRACES = " after traces of at most "
 ACCEPTED, REFUSED = "right options that the judge accepts", "wrong options that it refuses"
 """What `ResultRow.counts` has of a judge that was measured on options: each followed by `, of N`."""
+AFTER_TRACES = " after traces of at most "
 """Text in `answers_source` between where the answers come from and the length limit of the traces before them."""
 
 

@@ -157,6 +157,7 @@ class Fitter:
         own = TokenIds(Of.QUERY) in method.reads().fit and not self.batches.reader.prompts.continues(learned.task)
         fields = {
             "method": name,
+            **({"model": self.lm.fingerprint} if self.lm.fingerprint.endswith("+code") else {}),
             # former fits read the answer's prompt in the query conversation
             **({"query prompts": "of the query"} if own else {}),
             "code": f"{type(method).__module__}:{type(method).__qualname__}",

@@ -139,6 +139,6 @@ def footnotes(line: GuardedLine) -> Iterator[str]:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:
         is_audit = line.seeds[0].row.is_audit
-        yield f"its thresholds are of {'minus the uncertainty' if is_audit else 'scores without a scale'}"
+        yield f"its thresholds are of {'scores, minus the uncertainty' if is_audit else 'scores without a scale'}"
     if line.seeds and line.line.not_ok_rows:
         yield "; ".join(line.line.reasons)

@@ -21,7 +21,7 @@ _Z = 1.96
 """Standard errors by which a model's accuracy must exceed that of guessing."""
 _ERRS = 0.1
 """Share of the options that measured a judge, of right or of wrong ones, from which on its errors are a warning."""
-_MEASURED = re.compile(rf"({ACCEPTED}|{REFUSED}), of (\d+)$")
+_MEASURED = re.compile(rf"({ACCEPTED}|{REFUSED}), of (\d{{1,9}})$")
 _GENERATED = "generate"
 """Value of `answers_source` for answers that the run itself generated."""
 
@@ -89,11 +89,11 @@ def at_chance(rows: Sequence[ResultRow]) -> str:
 
 def unfit_judge(rows: Sequence[ResultRow]) -> str:
     """Return a warning if the judge errs on a tenth of the right or wrong options that measured it; else empty."""
-    counts = {what: n for row in rows for what, n in row.counts.items()}
-    measured = {m[1]: (n, int(m[2])) for what, n in counts.items() if (m := _MEASURED.search(what))}
-    if all(of - n < _ERRS * of for n, of in measured.values()):
+    counts = {(row.judge, what): n for row in rows for what, n in row.counts.items()}
+    measured = [(m[1], n, int(m[2])) for (_, what), n in counts.items() if (m := _MEASURED.search(what))]
+    if all(of - n < _ERRS * of for _, n, of in measured):
         return ""
-    found = join(f"{n:,} of {of:,} {what}" for what, (n, of) in measured.items())
+    found = join(f"{what}: {n:,} of {of:,}" for what, n, of in measured)
     return f"These grades say little of the answers ({found}): take another judge (--judge-model)."
 
 

@@ -142,10 +142,10 @@ class _Check:
         yield from question_checks.findings(cell, self._load_questions(row.task, row.task_version))
         yield from cross_cell_checks.score_findings(cell, self.built_in)
         if cell.recalibration:
-            bare = {key: value for key, value in row.config.items() if key not in {"train_on", "train_limit"}}
-            base = replace(row, method=cell.base)  # reads no label, or those that its recalibration reads
-            origins = (results.path_of(base, self.folder), results.path_of(replace(base, config=bare), self.folder))
-            origin = next(filter(Path.is_file, origins), origins[0])
+            method, config = self.built_in.method(cell.base), row.config
+            if method is not None and not method.trains() and method.output != "score":  # its own cell read no label
+                config = {key: value for key, value in config.items() if key not in {"train_on", "train_limit"}}
+            origin = results.path_of(replace(row, method=cell.base, config=config), self.folder)
             try:
                 original, original_records = results.read(origin), results.read_records(origin).by_id()
             except UserError:

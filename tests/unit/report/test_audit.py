@@ -322,7 +322,7 @@ def test_audit_thresholds_are_of_the_file(tmp_path: Path) -> None:
     assert found.keys() == {"logprob", "doubt"}
     assert found["doubt"] == ("score", pytest.approx(-3 * (1 - found["logprob"][1])))
     text = " ".join(audit.guard(0.3).render("md").split())
-    assert "its thresholds are of minus the uncertainty" in text
+    assert "its thresholds are of scores, minus the uncertainty" in text
     assert "Recalibrated confidences have no threshold" in text
 
 

@@ -55,6 +55,15 @@ def test_leaderboard_has_nothing_that_the_check_refuses(cell: Path, tmp_path: Pa
     assert not (tmp_path / leaderboard.NAME).exists()
 
 
+def test_leaderboard_of_partial_results_alone_is_refused(cell: Path, tmp_path: Path) -> None:
+    row, records = files.read(cell), files.read_records(cell)
+    for file in cell.parent.iterdir():
+        file.unlink()
+    files.write(replace(row, limit=len(records.id)), records, tmp_path)
+    with pytest.raises(UserError, match="expected results of whole tasks"):
+        leaderboard.write(tmp_path)
+
+
 @pytest.mark.usefixtures("cell")
 def test_committed_answers_give_committed_intervals(tmp_path: Path) -> None:
     assert leaderboard.main([str(tmp_path)]) == 0

@@ -373,6 +373,18 @@ def test_rows_of_different_tables_are_refused(rows: list[ResultRow], options: di
         build(rows, preset=options.get("preset"))
 
 
+def test_judge_that_errs_is_named_beside_a_good_one() -> None:
+    words = ("q/test: right options that the judge accepts, of 50", "q/test: wrong options that it refuses, of 150")
+    rows = [
+        scored(name, judge=name, counts=dict(zip(words, right, strict=True)))
+        for name, right in (("ccps", (50, 61)), ("ptrue", (50, 150)))
+    ]
+    assert "wrong options that it refuses: 61 of 150" in build(rows)[0].unfit_judge
+    assert not build(rows[1:])[0].unfit_judge
+    huge = {f"{words[0]}{'0' * 400}": 1}
+    assert not build([scored(counts=huge)])[0].unfit_judge
+
+
 def test_scores_without_labels_stand_beside_scaled_ones() -> None:
     """A file's first run has no labels to scale scores by; a later one has those of `--train-on`."""
     alone = scored(
