@@ -26,8 +26,9 @@ from bench.report.competition import displayed_value
 from bench.report.figures.drawing import new_figure, save, use_style
 from bench.report.figures.overview import reliability_overview
 from bench.report.figures.risk import risk_coverage
-from bench.report.selection import Selection
-from bench.report.tables.request import tables_of
+from bench.report.selection import Selection, View
+from bench.report.tables import formats
+from bench.report.tables.request import build_views, tables_of
 from bench.report.text import MINUS
 from bench.results import cells, files
 from bench.results.row import ResultRow
@@ -47,6 +48,12 @@ TASKS = {"mmlu-1k-choice": "MMLU", "mmlu-pro-1k-choice": "MMLU-Pro", "medmcqa-1k
 SOURCES = {"home": "labels from home", "elsewhere": "labels from elsewhere"}
 TOY = "tiny"
 TOY_TASKS = {"atlas-choice": "with options", "atlas-oe": "without"}
+SMALL = {
+    "smollm2-135m-instruct-q4_1.gguf-b179c952": "SmolLM2-135M-Instruct Q4_1",
+    "gemma-3-270m-q4_k_m.gguf-a5fd3b62": "Gemma 3 270M Q4_K_M",
+}
+SMALL_METHODS = ("sequence-probability", "self-consistency", "ptrue", "verbalised")
+OPEN = "mmlu-1k-oe"
 ELSEWHERE = "ct-local-choice"
 PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
@@ -234,7 +241,8 @@ def value(cell: Cells, method: str, metric: str) -> float:
 def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str]:
     """Return a table of one metric: methods by Brier score, a column for each task and source of labels.
 
-    A plus or a minus marks methods that are significantly better or worse than the column's plain probability.
+    A plus or a minus marks methods that are significantly better or worse than the column's plain probability. Scores
+    that labels of home made probabilities are left out elsewhere, unless the metric looks at their order alone.
     """
     places = [(task, source) for task in TASKS for source in SOURCES if (task, source) in data]
     lines = ["| method | " + " | ".join(f"{TASKS[task]}, {source}" for task, source in places) + " |",
@@ -243,6 +251,8 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
         texts = []
         for place in places:
             number, mark = value(data[place], method, metric), ""
+            if place[1] == "elsewhere" and method in data[place].scaled and metric != "auroc":
+                number = float("nan")
             for pair in data[place].summary.comparisons[metric]:
                 if {pair.first, pair.second} == {method, PLAIN}:
                     winner = pair.winner(LEVEL)
@@ -263,12 +273,12 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
 def surest_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
     """Return a table of the methods of CURVED, learned at home: shares of right answers among the most confident ones.
 
-    Equally confident answers count with their mean. The last columns are mean confidence and share of right answers
-    where the confidence is above one half.
+    Equally confident answers count with their mean. The last columns are mean confidence, share of right answers and
+    number of answers of a seed, where the confidence is above one half.
     """
     lines = [
-        "| benchmark | method | surest 10 % | 20 % | 50 % | above ½: says | right |",
-        "|:--|:--|--:|--:|--:|--:|--:|",
+        "| benchmark | method | surest 10 % | 20 % | 50 % | above ½: says | right | answers |",
+        "|:--|:--|--:|--:|--:|--:|--:|--:|",
     ]
     for task, cell in ((task, data[task, "home"]) for task in TASKS if (task, "home") in data):
         for method in CURVED:
@@ -278,18 +288,25 @@ def surest_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
             above = confidence > 0.5
             numbers += [confidence[above].mean(), np.broadcast_to(cell.correct, above.shape)[above].mean()]
             texts = " | ".join(f"{100 * number:.0f}" for number in numbers)
-            lines.append(f"| {TASKS[task]} | {method} | {texts} |")
+            lines.append(f"| {TASKS[task]} | {method} | {texts} | {above.sum() / len(above):.0f} |")
     return lines
 
 
-def toy_table(data: Mapping[tuple[str, str], Cells]) -> list[str]:
-    """Return a table of the methods of CURVED on the model that comes along, with labels from home."""
-    heads = [f"{METRICS[metric].label}, {asked}" for asked in TOY_TASKS.values() for metric in DRAWN]
-    lines = [f"| `{TOY}` | " + " | ".join(heads) + " |", "|:--|" + "--:|" * len(heads)]
-    for method in CURVED:
-        values = [value(data[task, "home"], method, metric) for task in TOY_TASKS for metric in DRAWN]
+def few_table(corner: str, columns: Mapping[str, Cells], methods: Iterable[str] = CURVED) -> list[str]:
+    """Return a table of some methods, with labels from home: Brier score and AUROC for each column, and a constant."""
+    heads = [f"{METRICS[metric].label}, {name}" for name in columns for metric in DRAWN]
+    lines = [f"| {corner} | " + " | ".join(heads) + " |", "|:--|" + "--:|" * len(heads)]
+    for method in methods:
+        values = [value(cell, method, metric) for cell in columns.values() for metric in DRAWN]
         lines.append(f"| {method} | " + " | ".join(f"{100 * number:.1f}" for number in values) + " |")
-    return lines
+    constants = [text for cell in columns.values() for text in (f"{100 * cell.constant:.1f}", "50.0")]
+    return [*lines, f"| *a constant: the share of these that is right* | {' | '.join(constants)} |"]
+
+
+def partial_tables(**chosen: Any) -> list[str]:
+    """Return the tables that `bench table --partial` prints of the model, as Markdown without the legend."""
+    view = View(RESULTS, models=(MODEL,), partial=True, deviations=True, **chosen)
+    return formats.render(build_views(view, None), "md").strip().rpartition("\n\n")[0].splitlines()
 
 
 def labels_table() -> list[str]:
@@ -428,7 +445,12 @@ def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
 
 def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
-    tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")} | {"toy": toy_table(read(TOY))}
+    tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
+    toy, rows = read(TOY), [row for row in cells.read_all(RESULTS) if row.model in SMALL and row.status == "ok"]
+    small = {name: Cells(row for row in rows if row.model == model) for model, name in SMALL.items()}
+    tables["toy"] = few_table(f"`{TOY}`", {name: toy[task, "home"] for task, name in TOY_TASKS.items()})
+    tables["small"] = few_table("MMLU", small, SMALL_METHODS)
+    tables["open"] = partial_tables(tasks=(OPEN,))
     blocks = {
         PAGE: {"claims": claims_table(data), "surest": surest_table(data), "labels": labels_table(), **tables},
         README: {"families": families_table(data)},

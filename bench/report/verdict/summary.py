@@ -51,10 +51,13 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         corpus = f"learned on {common_corpus(table.rows)}" if common_corpus(table.rows) else ""
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
     rows, several = list[SummaryRow](), len({table.model for table in tables}) > 1
-    for (task, *facts), group in by_task.items():
+    for (task, *facts), everything in by_task.items():
+        # a model that guesses, or whose judge errs, says nothing of methods, unless there is no other
+        group = [table for table in everything if not (table.at_chance or table.unfit_judge)] or everything
+        left_out = f"{len(everything) - len(group)} at chance or badly judged left out" * (len(group) < len(everything))
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
-        named = [*([group[0].model] if several and len(group) == 1 else []), *differing]
+        named = [*([group[0].model] if several and len(group) == 1 else []), *differing, *filter(None, [left_out])]
         title = f"{task} ({', '.join(named)})" if named else task
         if len(group) == 1:
             rows.append(SummaryRow(task=title, models=1, **vars(verdict_of(group[0], metric).brief)))

@@ -171,6 +171,16 @@ def test_summary_counts_leaders_over_models() -> None:
     assert summary_of(few)[0].sure == "2 of 2, 1 on few questions"
 
 
+def test_summary_leaves_out_models_at_chance() -> None:
+    """They have tables and first sentences of their own, and no say in who leads."""
+    weak = replace(judged({"a": 0.2, "b": 0.1}), model="weak", at_chance="It guesses.")
+    (row,) = summary_of([judged({"a": 0.1, "b": 0.2}), weak])
+    assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
+    assert row.task == "atlas-choice (tiny, 1 at chance or badly judged left out)"
+    (row,) = summary_of([weak])  # there is no other
+    assert (row.leads, row.task) == ("b", "atlas-choice")
+
+
 def test_verdicts_on_parts_and_other_answers_are_named(tmp_path: Path) -> None:
     """All questions, a part of them, and answers from elsewhere: who leads is another one each time."""
     answers = Answers.drawn(300, noise=0.5)
