@@ -289,6 +289,7 @@ def test_page_and_its_figures_follow_the_choice(out: Path, cache: Path, tmp_path
     assert "qwen14b" not in html
 
 
+@pytest.mark.slow
 def test_tables_without_requested_methods_are_left_out(out: Path, cache: Path, tmp_path: Path) -> None:
     wanted = ReportRequest(results=out, methods=("mine",), out=tmp_path / "r.html", figures=tmp_path / "figures")
     page, *figures = write(wanted, cache)

@@ -158,7 +158,9 @@ def fitter(
         new_method=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
         training_of=lambda _name: {},
     )  # fmt: skip
-    lm: Any = SimpleNamespace(files=SimpleNamespace(weights="f"), device=device, spec=specs.resolve("tiny"))
+    lm: Any = SimpleNamespace(
+        files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny")
+    )
     asking = SimpleNamespace(verdict_ids=np.array(verdicts, dtype=np.int32))
     batches: Any = SimpleNamespace(
         batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
