@@ -205,6 +205,7 @@ class CountingTraceDecoder(TraceDecoder):
                     read = np.concatenate([text.trace, *closing])[: text.fed].astype(np.int32)
                     self.sequences.append(np.concatenate([item.prompt, read]))
                     once = digest_arrays([item.prompt]) if greedy else (item.id, j)
-                    answer = 0 if greedy else min(len(text.answer) + 1, limit)
-                    self.written[self.traces, once] = min(len(text.trace) + 1, budget) + answer
+                    # greedily, all tokens but the last one are fed, also those of the line that ends a trace
+                    drawn = min(len(text.trace) + 1, budget) + min(len(text.answer) + 1, limit)
+                    self.written[self.traces, once] = text.fed + 1 if greedy else drawn
         return [NOTHING] * len(items), {self.traces: [[{"values": torch.zeros(0)}] * len(group) for group in items]}

@@ -218,8 +218,8 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
         place = table_id(table)
         if place in by_place:
             raise UserError(
-                f"results of {plain(place[0])} on {plain(place[1])} have different --limit, --train-on or protocol,"
-                " which don't belong in one figure; draw one of them"
+                f"results of {plain(place[0])} on {plain(place[1])} have different --limit, --train-on, --answers,"
+                " --think-budget or protocol, which don't belong in one figure; draw them from folders of their own"
             )
         by_place[place] = table
     methods = {line.key: line.not_run() for line in lines}

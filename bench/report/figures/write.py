@@ -31,7 +31,7 @@ from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
 from bench.results.question_records import QuestionRecords
-from bench.results.row import ResultRow
+from bench.results.row import AFTER_TRACES, ResultRow
 from bench.store.files import named_errors
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def write_figures(
     """Write all figures for which the tables have numbers; if writing fails, no partial file is left.
 
     Methods with different recalibrations (e.g. `ccps+isotonic`) are drawn on different figures. So are results with
-    different tuning budgets (numbers of configurations tried), and methods that learned on different corpora. If the
-    methods or tasks don't fit on one figure, several are written.
+    different tuning budgets (numbers of configurations tried), methods that learned on different corpora, and answers
+    with and without traces. If the methods or tasks don't fit on one figure, several are written.
 
     Args:
-        tables: one table for each model, task, tuning budget and training corpus.
+        tables: one table for each model, task, tuning budget, training corpus and limit of traces.
         records_of: returns the answers and confidences of a result; called once for each result.
         out: folder of the files; created if it does not exist.
         formats: members of `FORMATS`.
@@ -71,12 +71,13 @@ def write_figures(
         Paths of the files, in the order in which they were written.
 
     Raises:
-        UserError: no table has a number, two tables are of one model, task, budget and training corpus, or the
-            folder can't be written.
+        UserError: no table has a number, two tables agree in all of that, or the folder can't be written.
     """
-    by_setting: dict[tuple[int, str], list[Table]] = {}
+    by_setting: dict[tuple[int, str, str], list[Table]] = {}
     for table in tables:
-        by_setting.setdefault((tuning_budget(table.rows[0]), common_corpus(table.rows)), []).append(table)
+        traces = table.answers_source.partition(AFTER_TRACES)[2].partition(" ")[0]
+        setting = tuning_budget(table.rows[0]), common_corpus(table.rows), traces
+        by_setting.setdefault(setting, []).append(table)
     for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_setting)
     ensure_writable(out)
@@ -94,10 +95,10 @@ def write_figures(
 
     paths: list[Path] = []
     stems: set[str] = set()
-    for (budget, corpus), same_setting in sorted(by_setting.items()):
-        ending = (f"{SEPARATOR}tuned{budget}" if budget else "") + (
-            f"{SEPARATOR}on-{safe_name(corpus)}" if corpus else ""
-        )
+    for (budget, corpus, traces), same_setting in sorted(by_setting.items()):
+        ending = f"{SEPARATOR}tuned{budget}" if budget else ""
+        ending += f"{SEPARATOR}on-{safe_name(corpus)}" if corpus else ""
+        ending += f"{SEPARATOR}traces{traces}" if traces else ""
         for stem, draw in _figures(same_setting, remembered, ending):
             name = stem
             if name.casefold() in stems:  # model `a/b` on all tasks and model `a` on task `b` would share a name

@@ -28,9 +28,10 @@ _LEGEND = (
     "Of an RMSCE, less than 0 counts as 0.",
     "The 95 % interval is for other questions of these subjects.",
     "The interval and p alone hold for a pair that was chosen beforehand.",
-    "p corrected is corrected for all pairs of the block, or of the table if the blocks differ.",
+    "{correction}",
     "By the verdict a method is better where p corrected is below 0.05.",
 )
+_CORRECTION = "p corrected is corrected for all pairs of the block, or of the table if the blocks differ."
 _UNDECIDED = "can't be distinguished"
 _NO_VERDICT = "no verdict"
 """Verdict on a pair if the better method has no rank by this metric, because its AUROC is not above chance."""
@@ -63,11 +64,17 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     return views_of(tables, names)
 
 
-def views_of(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
-    """Lay out the paired differences between all pairs of methods whose names are known; see `build`."""
+def views_of(tables: Sequence[Table], names: Sequence[str], correction: str = _CORRECTION) -> TableViews:
+    """Lay out the paired differences between all pairs of methods whose names are known; see `build`.
+
+    Args:
+        tables: as for `build`.
+        names: as for `build`.
+        correction: sentence of the legend that says for which pairs p values are corrected.
+    """
     selected = [(table, _select_pairs(table, names)) for table in tables]
     return TableViews(
-        [_grid(table, pairs, names) for table, pairs in selected],
+        [_grid(table, pairs, names, correction) for table, pairs in selected],
         lambda: [
             table.head
             | {
@@ -135,7 +142,7 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
     return reasons
 
 
-def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
+def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction: str) -> Grid:
     rows: list[GridRow] = []
     previous = None
     for pair in pairs:
@@ -155,7 +162,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str]) -> Grid:
         rows.append(GridRow(cells, begins_block=previous not in {None, keys}))
         previous = keys
     title, *facts = table.facts
-    legend = tuple(sentence.format(of=averaged(table.average)) for sentence in _LEGEND)
+    legend = tuple(sentence.format(of=averaged(table.average), correction=correction) for sentence in _LEGEND)
     return Grid(
         (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing_reasons(table, names)),
         label=f"{table.model}-{table.task}-differences", is_folded=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from bench import stats
-from bench.report.grouping import Key, common_corpus
+from bench.report.competition import NEEDS_ORDER
+from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.standings.compute import Standings, compare_on_shared
 from bench.report.tables import comparison
 from bench.report.tables.grid import TableViews
@@ -20,8 +22,11 @@ from bench.results.question_records import QuestionRecords
 from bench.results.row import AFTER_TRACES
 from bench.stats.holm import with_holm
 
-_METRICS = ("brier", "rmsce", "auroc")
-_WITH, _WITHOUT = "with", "without"
+_METRICS = ("acc", "rmsce", "auroc")
+"""Metrics that are compared, the accuracy of answers alone. Brier scores move with the share of right answers."""
+_SIDES = ("with", "without")
+_SETTINGS = {"think_budget", "thinking", "enable_thinking"}
+"""Settings in which the two runs of a pair differ."""
 
 
 def paired_views(tables: Sequence[Table], results: Path) -> Iterator[TableViews]:
@@ -35,15 +40,25 @@ def paired_views(tables: Sequence[Table], results: Path) -> Iterator[TableViews]
     for table in (table for table in tables if table.rows):
         row = table.rows[0]
         judges = frozenset(row.judge for row in table.rows)  # grades of different ones can't be compared
-        group = row.model, row.task, row.preset, row.limit, row.protocol, common_corpus(table.rows), judges
-        by_group[*group, table.answers_source] = table
+        run = row.model, row.task, row.preset, row.limit, row.protocol, tuning_budget(row)
+        by_group[*run, common_corpus(table.rows), judges, table.answers_source] = table
     for (*same, source), table in by_group.items():
         plain, traced, _ = str(source).partition(AFTER_TRACES)
         twin = by_group.get((*same, plain)) if traced else None
-        lines = {Key(line.key.label, _WITH): line for line in table.ordered_lines if line.standing}
-        others = {Key(line.key.label, _WITHOUT): line for line in twin.ordered_lines if line.standing} if twin else {}
-        if methods := [key.method for key in lines if Key(key.method, _WITHOUT) in others]:
-            yield _paired(table, {k: line for k, line in (lines | others).items() if k.method in methods}, results)
+        others = {_run(line): line for line in twin.ordered_lines if line.standing} if twin else {}
+        lines = [line for line in table.ordered_lines if line.standing and _run(line) in others]
+        if lines:
+            pairs = {line.key.label: (line, others[_run(line)]) for line in lines}
+            yield _paired(
+                table, {Key(k, side): pair[i] for k, pair in pairs.items() for i, side in enumerate(_SIDES)}, results
+            )
+
+
+def _run(line: Line) -> tuple[str, str]:
+    """Return method and settings of a line, all of them: its label leaves out those that its table shares."""
+    row = line.rows[0]
+    settings = {k: v for k, v in {**row.config, **row.deviations}.items() if k not in _SETTINGS}
+    return row.method, json.dumps(settings, sort_keys=True)
 
 
 def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
@@ -52,31 +67,39 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
     runs: dict[Key, list[QuestionRecords]] = {
         key: [records_of(row, results).by_id() for row in line.ok_rows] for key, line in lines.items()
     }
-    for name in (_WITH, _WITHOUT):  # sure of every answer, so that the accuracy is the share of right ones
-        first, key = Key(methods[0], name), Key("answers", name)
+    rows = [[row for key, line in lines.items() if key.variant == side for row in line.ok_rows] for side in _SIDES]
+    for side in _SIDES:  # sure of every answer, so that the accuracy is the share of right ones
+        first, key = Key(methods[0], side), Key("answers", side)
         lines[key] = lines[first]
         runs[key] = [replace(run, confidence=np.ones(len(run.id)), score=None) for run in runs[first]]
-    limit = table.answers_source.partition(AFTER_TRACES)[2]
-    settings, metrics = stats.Settings(), ("acc", *_METRICS)
-    both = {method: [Key(method, _WITH), Key(method, _WITHOUT)] for method in ("answers", *methods)}
-    tests = [(metric, both[name]) for metric in metrics for name in (["answers"] if metric == "acc" else methods)]
+    settings = stats.Settings()
+    both = {method: [Key(method, side) for side in _SIDES] for method in ("answers", *methods)}
+    tests = [(metric, both[name]) for metric in _METRICS for name in (["answers"] if metric == "acc" else methods)]
     n, compared = compare_on_shared(runs, tests, settings)
-    pairs = [p for metric in metrics for p in with_holm([c for c in compared if c.metric == metric], "p_corrected")]
-    written = [
-        min(
-            row.test_generated_tokens or 0 for key, line in lines.items() if key.variant == name for row in line.ok_rows
-        )
-        for name in (_WITH, _WITHOUT)
-    ]
-    costs = " written tokens with traces, ".join(f"{tokens / n:,.0f}" for tokens in written)
+    pairs = [p for metric in _METRICS for p in with_holm([c for c in compared if c.metric == metric], "p_corrected")]
+    for i, pair in enumerate(pairs):  # as in tables, confidences that don't order answers aren't better calibrated
+        winner = pair.winner(1 - settings.level)
+        if pair.metric in NEEDS_ORDER and winner and not lines[winner].orders_answers:
+            pairs[i] = replace(pair, p_corrected=None)
+    written = [min(row.test_generated_tokens or 0 for row in of) / n for of in rows]
+    unread = [count(max(row.n_unparsed or 0 for row in of)) for of in rows]
+    constants = [f"{100 * runs[key][0].correct.var():.1f}" for key in both["answers"]]
+    counts = rows[0][0].counts.items()
+    odd = [f"{what.partition(': ')[2]}: {count(k)}" for what, k in counts if "traces" in what and "/test: " in what]
+    limit = table.answers_source.partition(AFTER_TRACES)[2]
+    unreadable = f"answers that could not be read: {unread[0]} with, {unread[1]} without"
     facts = (
         f"{table.model} on {table.task}, with traces of at most {limit} against without",
-        f"n = {count(n)} questions that both have.", f"An answer takes {costs} without.",
-    )  # fmt: skip
+        f"n = {count(n)} questions that both have.",
+        f"An answer takes {written[0]:,.0f} written tokens with traces, {written[1]:,.0f} without.",
+        f"{'; '.join((*odd, unreadable)).capitalize()}.",
+        "ACC of `answers` is the share of right ones.",
+        f"Brier scores move with it: a constant has {constants[0]} with traces, {constants[1]} without.",
+    )
     standing = {key: line.standing for key, line in lines.items() if line.standing}
     shown = tuple(replace(line, key=key) for key, line in lines.items())
     paired = replace(
-        table, facts=facts, metrics=metrics, lines=shown, others=(), average=settings.average,
+        table, facts=facts, metrics=_METRICS, lines=shown, others=(), average=settings.average,
         standings=Standings(settings.level, standing, tuple(pairs), {}),
     )  # fmt: skip
-    return comparison.views_of([paired], ["answers", *methods])
+    return comparison.views_of([paired], ["answers", *methods], "p corrected is corrected for all methods of a metric.")

@@ -17,11 +17,15 @@ _TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 
 
 def with_value(line: Line, metric: str) -> str:
-    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`, and with failed seeds `2 of 3`."""
+    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`."""
+    return f"{line.key.label} ({value_phrase(line, metric)})"
+
+
+def value_phrase(line: Line, metric: str) -> str:
+    """Return a method's mean of a metric, and how many seeds it has where some failed, e.g. `14.1, 2 of 3 seeds`."""
     mean = line.estimate(metric).mean
     text = "unknown" if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))
-    seeds = f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
-    return f"{line.key.label} ({text}{seeds})"
+    return text + f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
 
 
 def join_with_and(texts: Sequence[str]) -> str:

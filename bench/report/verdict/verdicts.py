@@ -23,6 +23,7 @@ from bench.report.verdict.phrases import (
     distance_phrase,
     n_labels,
     name_first_few,
+    value_phrase,
     with_value,
 )
 
@@ -266,8 +267,8 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
         return f"{text}; {PLAIN}, the plain probability, {why}."
     wins = plain.key in block.standings.beaten.get((block.metric, best.key), ())
     link = " and " if wins and beats == "beats" else ", " + ("beats " if wins else "is not shown to beat ")
-    named = with_value(plain, block.metric).replace(" (", ", ").removeprefix(f"{PLAIN}, " * (plain is free))
-    return f"{text}{link}the plain probability ({named}."
+    name = f"{plain.key.label}, " * (plain is not free)
+    return f"{text}{link}the plain probability ({name}{value_phrase(plain, block.metric)})."
 
 
 def _cost_sentence(block: Judgement, free: Line | None) -> str:

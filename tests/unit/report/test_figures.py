@@ -27,7 +27,7 @@ from bench.report.figures.variants import differences_of_variants
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
-from bench.results.row import Tuning
+from bench.results.row import Tuning, answers_after_traces
 from bench.stats import Estimate, Interval
 from tests.fixtures.readable import artist, artists, check_readable, drawn, labels, note, words
 from tests.kit.world import question_records, result_row
@@ -741,13 +741,17 @@ def test_figures_are_written_in_every_format(tmp_path, monkeypatch):
     assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
 
 
-def test_tuned_results_and_other_corpora_have_figures_of_their_own(tmp_path, monkeypatch):
+def test_tuned_results_corpora_and_traces_have_own_figures(tmp_path, monkeypatch):
     made = Simulated().add(size=10, subjects=2, train_on="atlas-oe/train")
     tuned = Simulated().add(size=10, subjects=2, config={"tune": 4}, tuning=Tuning(4, reason="it learns nothing"))
     elsewhere = Simulated().add(size=10, subjects=2, config={"train_on": "ct-oe"})
-    stems = without_drawing(monkeypatch)
-    figures.write_figures(tables([*made.rows, *tuned.rows, *elsewhere.rows]), made.records_of, tmp_path, ["svg"])
-    assert {f"tiny--atlas-oe--reliability{end}" for end in ("", "--tuned4", "--on-ct-oe")} <= set(stems)
+    traced = Simulated().add(
+        size=10, subjects=2, config={"think_budget": 320}, answers_source=answers_after_traces("generate", 320)
+    )
+    stems, rows = without_drawing(monkeypatch), [row for of in (made, tuned, elsewhere, traced) for row in of.rows]
+    figures.write_figures(tables(rows), made.records_of, tmp_path, ["svg"])
+    endings = ("", "--tuned4", "--on-ct-oe", "--traces320")
+    assert {f"tiny--atlas-oe--reliability{end}" for end in endings} <= set(stems)
 
 
 def files_of(figure, folder):

@@ -376,7 +376,8 @@ def test_presets_of_models_side_by_side_are_alike(tmp_path: Path, cache: Path) -
 
 
 TRACED: dict[str, Any] = {
-    "answers_source": answers_after_traces("generate", 320), "config": {"think_budget": 320, "thinking": "template"}
+    "answers_source": answers_after_traces("generate", 320), "config": {"think_budget": 320, "thinking": "template"},
+    "counts": {"atlas-choice/test: empty traces": 3, "atlas-choice/train: empty traces": 9},
 }  # fmt: skip
 
 
@@ -408,20 +409,51 @@ def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
     assert len(views.grids) == 3
     title, *facts = views.grids[2].facts
     assert title == "tiny on atlas-choice, with traces of at most 320 tokens against without: paired differences"
-    assert facts == ["n = 400 questions that both have.", "An answer takes 225 written tokens with traces, 1 without."]
     rows = {(row.cells[0].text, row.cells[2].text): row.cells for row in views.grids[2].rows}
     shares = {
         name: read.correct.mean()
         for name, read in ((path.stem, files.read_records(path)) for path in traces.rglob("ptrue*.parquet"))
     }
     gain = 100 * abs(np.subtract(*shares.values()))
+    more, fewer = (f"{100 * share * (1 - share):.1f}" for share in sorted(shares.values(), reverse=True))
+    assert facts == [
+        "n = 400 questions that both have.",
+        "An answer takes 225 written tokens with traces, 1 without.",
+        "Empty traces: 3; answers that could not be read: 0 with, 0 without.",
+        "ACC of `answers` is the share of right ones.",
+        f"Brier scores move with it: a constant has {more} with traces, {fewer} without.",
+    ]
     accuracy = rows["answers (with)", "ACC ↑"]
     assert float(accuracy[3].text) == pytest.approx(gain, abs=0.06)
     assert accuracy[-1].text == "answers (with) is better"
     assert rows["ptrue (with)", "AUROC ↑"][-1].text == "ptrue (with) is better"
     assert {name for name, _ in rows} == {"answers (with)", "ptrue (with)", "sequence-probability (with)"}
+    assert {metric for _, metric in rows} == {"ACC ↑", "RMSCE ↓", "AUROC ↑"}
     assert "after traces of at most 320 tokens" in formats.render(views, "md")
     assert load_results(traces, quiet=True).table().render("md") == formats.render(views, "md")
+
+
+def test_traces_pair_runs_of_the_same_settings(tmp_path: Path) -> None:
+    """Labels of lines leave out what a table shares, so `ccps` with traces has the label of the other `ccps`."""
+    answers = Answers.drawn(400, seed=1)
+    learned = {"train_on": "atlas-choice/train", "labels_seen": LabelsSeen(160, 40), "n": 400}
+    few, traced = {"train_limit": "160+40"}, {**TRACED["config"], "train_limit": "160+40"}
+    for skill, fields in ((2.0, {}), (0.5, {"config": few}), (0.5, {**TRACED, "config": traced})):
+        write_result(tmp_path, "ccps", answers.confidences(skill, 9), answers.correct, **learned, **fields)
+    pair = build_views(View(tmp_path), None).grids[-1]
+    (auroc,) = (row.cells for row in pair.rows if row.cells[2].text == "AUROC ↑")
+    assert auroc[3].text == "0.0"
+
+
+def test_traces_are_not_better_calibrated_where_nothing_is_ordered(tmp_path: Path) -> None:
+    answers = Answers.drawn(400, seed=1)
+    rate = answers.correct.mean()
+    flat = np.full(400, rate) + np.random.default_rng(0).normal(0, 1e-4, 400)
+    for confidence, fields in ((np.full(400, 0.99), {}), (flat, TRACED)):
+        write_result(tmp_path, "ptrue", confidence, answers.correct, n=400, **fields)
+    pair = build_views(View(tmp_path), None).grids[-1]
+    (rmsce,) = (row.cells for row in pair.rows if row.cells[2].text == "RMSCE ↓")
+    assert rmsce[-1].text == "no verdict"
 
 
 def test_traces_without_a_twin_are_not_paired(traces: Path, tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def worlds() -> Iterator[tuple[str, Table, str | None]]:
     yield "the plain probability wins", plain, None
     plain = judged({"ccps": 0.15, "sequence-probability": 0.155}, error=0.01)
     yield "the plain probability not shown to be beaten", plain, None
+    variants = [scored("ccps", brier=0.15, **USUAL)]
+    variants += [
+        scored("sequence-probability", brier=b, **USUAL, config={"dtype": d}) for d, b in (("a", 0.2), ("b", 0.3))
+    ]
+    yield "the plain probability in two dtypes", build(variants, standings_of=Tests())[0], None
     means = {"ccps": 0.15, "pik": 0.2, "sequence-probability": 0.12}
     yield "the plain probability of other grades", judged(means, labels={"sequence-probability": 1}), None
     means = {"ccps": 0.15, "pik": 0.2, "sequence-probability": {}}
