@@ -72,13 +72,13 @@ def run(
         for line in report.plan:
             print_line(line)
     if report.rows and not as_json:
-        from bench.report.tables import build
+        from bench.report.tables import build, formats
         from bench.report.tables.request import tables_of
         from bench.store.disk_cache import cache_folder
 
         view = View(configs[0].out, partial=True, deviations=True)
         tables = tables_of(view, cache_folder(), announcer(), report.rows)
-        build.print_terminal(tables, console())
+        formats.print_terminal(build.table_views(tables).grids, console())
         print_written([*report.paths, *report.heads])
         print_notes(report.notes)
         if not report.any_failed:

@@ -217,7 +217,6 @@ RUN = {
     "bench.report.style.read": None,
     "bench.report.tables.request.tables_of": [],
 }
-PRINTED = {"bench.report.tables.build.print_terminal": lambda _tables, console: console.print("as terminal")}
 ENDED = dict.fromkeys(("run", "read", "tables_of"), ABSENT)
 CHECKED = [CheckResult("a rule", ok=True, message="")]
 OF_RERUN = ("rerun", "model", "tokenizer")
@@ -226,7 +225,7 @@ TABLE = [
     Row("", USED, more=["cache"], changes={"version": {"list_usage": ABSENT, "stdout": Holding("confbench ")}},
         environment={"CONFBENCH_CACHE": ["list_usage.root", "stdout"]}),
     Row(
-        "run", RUN, given={"methods": "ptrue", "model": "tiny"}, replaced=PRINTED, files={"a.toml": "tune = 7\n"},
+        "run", RUN, given={"methods": "ptrue", "model": "tiny"}, replaced=TABLES, files={"a.toml": "tune = 7\n"},
         values={"file": {"a.toml": None}, "dump_config": {"b.toml": None}, "train_limit": {"64+16": "64+16"}},
         changes={
             "file": {"run.config.tune": 7},
@@ -241,7 +240,7 @@ TABLE = [
         },
         environment={"CONFBENCH_CACHE": ["tables_of.cache"]},
     ),
-    Row("run", RUN, given={"methods": "ptrue", "model": "tiny", "dry_run": True}, replaced=PRINTED, only=["quiet"],
+    Row("run", RUN, given={"methods": "ptrue", "model": "tiny", "dry_run": True}, replaced=TABLES, only=["quiet"],
         changes={"quiet": {"stdout": Holding("read it")}}, environment={"CONFBENCH_CACHE": ["tables_of.cache"]}),
     Row(
         "doctor", {"bench.cli.doctor.check_torch": []}, changes={"out": {"stdout": Holding("a-out")}},

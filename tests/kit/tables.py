@@ -14,7 +14,8 @@ from bench.metrics.summary import MetricSummary
 from bench.report.competition import NEEDS_ORDER, displayed_value
 from bench.report.grouping import Key
 from bench.report.standings.compute import LineStanding, Pair, Standings
-from bench.report.tables.build import build
+from bench.report.tables import formats
+from bench.report.tables.build import build, table_views
 from bench.report.tables.model import Table
 from bench.results.row import ResultRow, Training
 from bench.stats import TESTED, Estimate, Interval
@@ -26,6 +27,10 @@ ERROR, CRITICAL = 0.005, 3.0
 """Standard error of planted differences, and the critical value of their test."""
 _MEANS = {"ece": 0.08, "rmsce": 0.06, "brier": 0.15, "acc": 0.77, "aucpr": 0.88, "auroc": 0.85, "ece_floor": 0.02}
 _NO_INTERVAL = Interval("clustered", reason="20 subjects are needed")
+
+
+def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
+    return formats.render(table_views(tables), kind, width=width)
 
 
 def scored(method: str = "ccps", /, **given: Any) -> ResultRow:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
@@ -84,20 +83,6 @@ class Figures:
     def wins(self, *, model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Draw a matrix that shows which method is significantly better than which, for one model and task."""
         return self._draw(figures.win_matrix, model, task, methods, one=_MODEL_AND_TASK, most=MOST_COMPARED)
-
-    def __call__(self, kind: str, **options: Any) -> Figure:
-        """Draw the figure with the name `kind`.
-
-        Raises:
-            UserError: there is no such figure, or the figure has no such option.
-        """
-        kinds = [name for name in vars(Figures) if not name.startswith("_")]
-        name = kind.replace("-", "_")
-        _require_known("figure", name, kinds)
-        draw = getattr(self, name)
-        for option in options:
-            _require_known(f"figure {name!r}, option", option, inspect.signature(draw).parameters)
-        return draw(**options)  # type: ignore[no-any-return]
 
     def _draw(
         self, draw: Callable[[Sequence[Table]], Figure], model: Names, task: Names, methods: Names,

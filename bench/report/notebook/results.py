@@ -15,7 +15,7 @@ from bench.api.options import from_keywords
 from bench.report import recomputed, write
 from bench.report.figures.figure_data import RecordsOf
 from bench.report.notebook import frames
-from bench.report.notebook.figures import Figures, Names
+from bench.report.notebook.figures import Figures
 from bench.report.notebook.shown import Page, Sentences, ShownTable
 from bench.report.selection import ReportRequest, Selection, View
 from bench.report.tables import comparison
@@ -29,7 +29,6 @@ from bench.results import cells, files, question_texts
 from bench.results.row import ResultRow
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 Say = Callable[[str], None]
@@ -211,14 +210,6 @@ class Results:
         `dir(results.figures)` lists the names of the figures. Tables without a requested method have none.
         """
         return Figures([table for table in self._chosen(self.selection) if table.lines], self._records)
-
-    def figure(self, kind: str, **options: Names) -> Figure:
-        """Draw a figure by its name, e.g. `figure("reliability", task="atlas-choice")`.
-
-        Raises:
-            UserError: no such figure or option, or nothing to draw.
-        """
-        return self.figures(kind, **options)
 
     def write_page(self, out: Path, figures: Path | None, say: Say) -> Page:
         """Write the HTML page to `out`, and the figures to the folder `figures` unless it is None."""

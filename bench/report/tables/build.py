@@ -2,7 +2,7 @@
 
 A line of the table is a method. Its cells have the metrics with half the width of their intervals, or "skipped" or
 "failed" with a footnote. Lines are sorted by the mean of the headline metric. Example:
-`print(render(build(read_all(Path("results"))), "md"))`.
+`print(formats.render(table_views(build(read_all(Path("results")))), "md"))`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bench import registry
 from bench.metrics import METRICS
@@ -21,24 +20,16 @@ from bench.report.competition import NEEDS_ORDER, displayed_value, find_best
 from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, formats, layout, side_by_side
+from bench.report.tables import export, layout, side_by_side
 from bench.report.tables.caption import at_chance, build_facts, too_few, unfit_judge, unjudgeable
 from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
 from bench.report.tables.origins import Origins
 from bench.report.tables.published import Published
-from bench.report.text import REASON_LENGTH, join, mean_of, omitted_subjects, plain
+from bench.report.text import join, mean_of, omitted_subjects, plain
 from bench.results.files import base_of
 from bench.results.row import ResultRow
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = [
-    "COLUMNS", "REASON_LENGTH", "StandingsOf", "add_published", "build", "mark_plugins", "plain", "print_terminal",
-    "render", "table_views",
-]  # fmt: skip
 
 StandingsOf = Callable[[Mapping[Key, Sequence[ResultRow]]], Standings]
 """Function that computes intervals, tests and ranks of a table from the result rows of each line (method)."""
@@ -163,25 +154,6 @@ def table_views(
     if not legend and (not stats or any(grid.hides_spreads for grid in grids)):
         grids = [replace(grid, brief=brief(tables)) for grid in grids]
     return TableViews(grids, partial(export.csv_records, tables, stats=stats), partial(export.json_records, tables))
-
-
-def render(tables: Sequence[Table], kind: str, *, width: int | None = None) -> str:
-    """Render tables as text.
-
-    Args:
-        tables: from `build`.
-        kind: output format: `terminal`, `md`, `csv`, `tex` or `json`.
-        width: width of the terminal, in columns; by default the width of the real terminal.
-
-    Raises:
-        UserError: unknown format.
-    """
-    return formats.render(table_views(tables), kind, width=width)
-
-
-def print_terminal(tables: Sequence[Table], console: Console) -> None:
-    """Print the tables on a rich console."""
-    formats.print_terminal(table_views(tables).grids, console)
 
 
 # --- one line ---------------------------------------------------------------------------------------------------------

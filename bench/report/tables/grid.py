@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from bench.report.text import Footnotes
@@ -104,12 +105,13 @@ class Grid:
     @property
     def footnotes(self) -> tuple[str, ...]:
         """Distinct footnotes of all cells; footnote number k is at index k - 1."""
-        return tuple(self._footnotes().texts)
+        return tuple(self._footnotes.texts)
 
     def numbers(self, cell: Cell) -> str:
         """Return the numbers of a cell's footnotes, joined by commas."""
-        return ",".join(map(str, dict.fromkeys(map(self._footnotes().number, cell.notes))))
+        return ",".join(map(str, dict.fromkeys(map(self._footnotes.number, cell.notes))))
 
+    @cached_property
     def _footnotes(self) -> Footnotes:
         return Footnotes(note for row in self.rows for cell in row.cells for note in cell.notes)
 

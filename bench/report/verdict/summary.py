@@ -44,7 +44,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
     by_task: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in tables:  # key: task, and in words whatever else tells tables of one model apart
         row = table.rows[0]
-        limit = "" if row.limit is None else f"first {row.limit}"
+        limit = "" if row.limit is None else f"--limit {row.limit}"
         source = "" if row.answers_source == "generate" else f"answers from {row.answers_source}"
         source = source.replace("answers from generate ", "")
         tuned = f"tuned, {tuning_budget(row)} configurations" if tuning_budget(row) else ""

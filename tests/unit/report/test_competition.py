@@ -227,7 +227,7 @@ def test_order_that_is_unknown_is_said(tmp_path: Path) -> None:
     assert any("AUROC not above 50 %" in note for note in line["lts"].estimate("rmsce").notes)
     (note,) = line["ccps"].estimate("rmsce").notes
     assert note.startswith("whether answers are ordered can't be told, as 20 wrong answers are needed")
-    (exported,) = json.loads(build.render([table], "json"))
+    (exported,) = json.loads(formats.render(build.table_views([table]), "json"))
     told = {each["method"]: each["standing"]["orders_answers"] for each in exported["lines"]}
     assert told == {"lts": False, "ccps": None, "pik": None}
 

@@ -220,16 +220,16 @@ def test_table_is_printed_at_its_width(results: Results) -> None:
 
 
 def test_figures_say_what_to_choose(results: Results) -> None:
-    for kind in ("reliability", "overview", "risk-coverage", "confidence", "metrics"):
-        figure = results.figure(kind)
+    for kind in ("reliability", "overview", "risk_coverage", "confidence", "metrics"):
+        figure = getattr(results.figures, kind)()
         assert isinstance(figure, Figure)
         data, size = figure._repr_png_()  # type: ignore[attr-defined]
         assert data.startswith(b"\x89PNG")
         assert size["width"] > 300
     for kind in ("subjects", "cost", "forest", "wins"):
-        assert isinstance(results.figure(kind, task=TASKS[0]), Figure)
+        assert isinstance(getattr(results.figures, kind)(task=TASKS[0]), Figure)
         with pytest.raises(UserError, match=f"shows one task, and there are .*; choose one: task='{TASKS[1]}'"):
-            results.figure(kind)
+            getattr(results.figures, kind)()
     assert "pik" in words(results.figures.reliability(task=TASKS[0]))
     assert "pik" not in words(results.figures.reliability(task=TASKS[0], methods="ccps,ptrue"))
 
@@ -260,10 +260,8 @@ def test_results_refuse(results: Results, folder: Path, tmp_path: Path) -> None:
         (lambda: results.compare("ccps"), "at least two different methods"),
         (lambda: results.table(layout="sideways"), "expected one of methods, models, got 'sideways'"),
         (lambda: report(results, out=tmp_path), "expected the name of a file, got a folder"),
-        (lambda: results.figure("wins", task=TASKS[0], methods="ccps"), "no two of these methods were tested"),
-        (lambda: results.figure("reliabilty"), "got 'reliabilty'. Did you mean 'reliability'"),
+        (lambda: results.figures.wins(task=TASKS[0], methods="ccps"), "no two of these methods were tested"),
         (lambda: results.figures.reliability(methods="ccpss"), "got 'ccpss'. Did you mean 'ccps'"),
-        (lambda: results.figure("cost", taks=TASKS[0]), "got 'taks'"),
     ):
         with pytest.raises(UserError) as told:
             call()

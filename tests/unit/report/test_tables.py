@@ -19,20 +19,13 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.tables import formats
-from bench.report.tables.build import (
-    REASON_LENGTH,
-    build,
-    mark_plugins,
-    plain,
-    print_terminal,
-    render,
-    table_views,
-)
+from bench.report.tables.build import build, mark_plugins, table_views
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
+from bench.report.text import REASON_LENGTH, plain
 from bench.results.row import LabelsSeen, ResultRow, Training
 from tests.kit.golden import check_golden
-from tests.kit.tables import CUT_SHORT, Tests, scored
+from tests.kit.tables import CUT_SHORT, Tests, render, scored
 
 KINDS = ("terminal", "md", "csv", "tex", "json")
 PTRUE = {"ece": 0.21, "rmsce": 0.19, "brier": 0.15, "acc": 0.7049, "aucpr": 0.9312, "auroc": 0.81, "train_on": None}
@@ -408,7 +401,8 @@ def test_terminal_gets_bold_and_no_sequence_from_outside() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, color_system="truecolor", width=100)
     hostile_row = scored("x\x1b[31m", status="failed", reason="\x1b]0;title\x07")
-    print_terminal(build([scored("ptrue", brier=0.3), scored(), hostile_row], standings_of=Tests()), console)
+    tables = build([scored("ptrue", brier=0.3), scored(), hostile_row], standings_of=Tests())
+    formats.print_terminal(table_views(tables).grids, console)
     assert "\x1b[1m15.0±3.0\x1b[0m*" in file.getvalue()
     assert "\x1b[31m" not in file.getvalue()
     assert "\x1b]0" not in file.getvalue()

@@ -318,7 +318,7 @@ def test_spread_that_is_rounding_is_0() -> None:
 
 def test_labels_of_latex_are_safe_and_differ() -> None:
     rows = [scored(model="org/x_1%", task="a&b"), scored(model="org/x_1%", task="a&b", limit=3)]
-    drawn = build.render(build.build(rows, partial=True), "tex")
+    drawn = formats.render(build.table_views(build.build(rows, partial=True)), "tex")
     assert re.findall(r"\\label\{(.*?)\}", drawn) == ["tab:org-x-1-a-b-1", "tab:org-x-1-a-b-2"]
     assert drawn.startswith(r"% Needs \usepackage{booktabs,graphicx} and \usepackage[table]{xcolor}.")
     assert "& labels" not in drawn

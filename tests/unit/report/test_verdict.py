@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bench import load_results
 from bench.report.page.verdict import verdict_data
 from bench.report.selection import Selection
-from bench.report.tables.build import build, render, table_views
+from bench.report.tables.build import build, table_views
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.text import two_digits
@@ -27,7 +27,7 @@ from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
 from bench.results.row import LabelsSeen
 from bench.stats import Comparison, Influence, Sampling, Settings, compare, strata_of
 from tests.kit.golden import check_golden
-from tests.kit.tables import CUT_SHORT, Tests, planted, scored
+from tests.kit.tables import CUT_SHORT, Tests, planted, render, scored
 from tests.kit.world import Answers, write_result
 
 USUAL = {"labels_seen": LabelsSeen(1280, 320), "n_parameters": 258, "forward_tokens_alone": 25_400,
@@ -203,7 +203,7 @@ def test_verdicts_on_parts_and_other_answers_are_named(tmp_path: Path) -> None:
     }
     tables = tables_of(Selection(tmp_path, partial=True), tmp_path / "cache")
     rows = verdict_data(tables[:2], ["one", "two"])["rows"]
-    assert [row["texts"][:2] for row in rows] == [["atlas-choice (first 60)", "pik"], ["atlas-choice", "ccps"]]
+    assert [row["texts"][:2] for row in rows] == [["atlas-choice (--limit 60)", "pik"], ["atlas-choice", "ccps"]]
     assert verdict_data(tables[:1], ["one"])["rows"][0]["texts"][0] == "atlas-choice"
 
 
