@@ -1,6 +1,6 @@
 """`make bench-real REAL=FILE.gguf`: speed on this processor with a real model, on MMLU's questions.
 
-Reading choice questions ÷ bare passes over as many tokens; reading open answers ÷ prompts at that rate and decoding in
+Reading choice questions ÷ bare passes over as many tokens, also behind reasoning traces; reading open answers ÷ prompts at that rate and decoding in
 batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
 lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
 as it takes minutes, with nothing else running. For 1.5 billion weights on two cores some 25 to 40 minutes without the
@@ -23,12 +23,14 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
 
-from bench.api import Format, Question, SampleAgreement, Signal
+from bench import registry
+from bench.api import Format, Of, Question, SampleAgreement, Signal, TokenIds
 from bench.data.splits import TaskSplit
 from bench.model import specs
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.memory import peak_memory_mb
 from bench.progress import Silent
+from bench.signals.definition import read_from_model
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
@@ -46,6 +48,8 @@ CHOICE = ((57, 10), (4, 50))
 BESIDE = 50
 """Questions that the other tools get of them, at least."""
 OPEN, SAMPLED = 57, 16
+TRACED, TRACE = 32, 320
+"""Questions with a trace, and its most tokens."""
 LITCAB, LETTERS = 32, 4
 """Questions of a training step, and letters of each."""
 
@@ -57,17 +61,22 @@ class Real:
         assert self.lm.uses_packs  # checked once, before anything is timed
         self.weights = sum(p.numel() * p.itemsize for p in {id(p): p for p in self.model.parameters()}.values())
 
-    def read(self, fmt: Format, chosen: list[Question], signals: frozenset[Signal]) -> tuple[float, int, SplitData]:
-        """Seconds, tokens that the model read, and what was read."""
+    def read(
+        self, fmt: Format, chosen: list[Question], signals: frozenset[Signal], before: frozenset[Signal] | None = None
+    ) -> tuple[float, int, SplitData]:
+        """Seconds, tokens that the model read, and what was read; `before` is read and stored before the clock starts."""
         with sample.temporary() as folder:
             store = Store(folder)
             store.prepare()
+            if before is not None:
+                reader = Reader(self.lm, store, sample.PROTOCOL, BUDGET, Silent())
+                reader.read(reader.open(TaskSplit("mmlu", "test"), sample.mmlu(fmt), chosen), before)
             reader = Reader(self.lm, store, sample.PROTOCOL, BUDGET, Silent())
             split_data = reader.open(TaskSplit("mmlu", "test"), sample.mmlu(fmt), chosen)
             self.lm.session.reset()
-            before, found = self.lm.session.tokens, []
+            start, found = self.lm.session.tokens, []
             seconds = seconds_of(lambda: found.append(reader.read(split_data, signals)))
-        return seconds, self.lm.session.tokens - before, found[0]
+        return seconds, self.lm.session.tokens - start, found[0]
 
     @torch.inference_mode()
     def bare_rate(self) -> float:
@@ -151,6 +160,20 @@ class Real:
         note = f"{sampled:.1f} s ÷ {alone:.1f} s for {SAMPLED} questions, prompts read in both"
         yield Line("answer and ten samples ÷ answer", sampled / alone, "<= 3", note)
 
+    def traces(self) -> Iterator[Line]:
+        """Letters behind traces, which are generated and stored before: for all methods that generate nothing."""
+        rate, signals = self.bare_rate(), set(sample.frozen_signals(Format.CHOICE))
+        for name in ("deepconf-mean", "trace-length", "trace-probe"):
+            signals |= read_from_model(registry.methods().get(name).needs.predict)
+        chosen = sample.questions(Format.CHOICE, TRACED, 1)
+        self.lm.chat.think(TRACE, self.lm.context)
+        try:
+            seconds, tokens, _ = self.read(Format.CHOICE, chosen, frozenset(signals), frozenset({TokenIds(Of.TRACE)}))
+        finally:
+            self.lm.chat.thinking = None
+        note = f"{seconds:.1f} s, {tokens:,} tokens read"
+        yield Line(f"reading traces ÷ bare passes, {TRACED} questions", seconds / (tokens / rate), "<= 1.3", note)
+
     def memory(self) -> Iterator[Line]:
         beyond = peak_memory_mb("cpu") * 2**20 - self.weights
         yield Line("peak memory beyond the weights, GB", beyond / 1e9, "<= 1.6", f"weights {self.weights / 1e9:.2f} GB")
@@ -176,7 +199,7 @@ class Real:
 
 
 PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {
-    "choice": Real.choice, "open": Real.open, "memory": Real.memory, "litcab": Real.litcab, "tools": Real.tools,
+    "choice": Real.choice, "open": Real.open, "traces": Real.traces, "memory": Real.memory, "litcab": Real.litcab, "tools": Real.tools,
 }  # fmt: skip
 
 
