@@ -31,7 +31,6 @@ from bench.signals.split_data import SplitData
 from bench.store.decoding import decode_record
 from bench.store.disk_cache import Entry, Store, key_of
 from bench.store.files import write_json
-from bench.store.sources import plugin_digest
 from bench.store.usage import ADAPTERS, FITS
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError, Elsewhere, confidences, load_training_stage
 
@@ -109,9 +108,6 @@ class Fitter:
     puts_off: bool = False
     """Whether `fit` raises `DeferredTrainingError` while the method's adapter is trained elsewhere, instead of
     waiting."""
-    sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Method -> digest of its source code when the run began. Later edits of the file don't change the code that runs.
-    None for a class without a file: its fits are not stored."""
     _unusable: set[str] = field(default_factory=set)
     """Store keys of fits that could not be loaded; new fits replace them."""
 
@@ -161,7 +157,7 @@ class Fitter:
             # former fits read the answer's prompt in the query conversation
             **({"query prompts": "of the query"} if own else {}),
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
-            "source": self.sources[name] if name in self.sources else plugin_digest(type(method)),
+            "source": self.resolved.sources[name],  # None: the fit is not stored
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),

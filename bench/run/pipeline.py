@@ -46,7 +46,6 @@ from bench.run.tuning import fit_tuned
 from bench.signals.batch_builder import BatchBuilder
 from bench.store.disk_cache import cache_folder
 from bench.store.locks import mark_in_use
-from bench.store.sources import plugin_digest
 from bench.training.trainer import DeferredTrainingError
 
 _JUDGED = 30.0
@@ -165,8 +164,6 @@ def open_run(
 def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[int]) -> RunReport:
     resolved, resources = work.resolved, work.resources
     reader, methods = resources.reader, resolved.methods
-    # digests now, before the files of the imported code can change
-    sources = {name: plugin_digest(type(method)) for name, method in methods.items() if method.trains()}
     reasons = find_infeasible(resolved, resources)
     check_training_memory(resolved.methods, resolved.test_splits, reasons, reader.lm, resolved.training_budget)
     prepared = prepare(resolved, resources, reasons, config.limit)
@@ -201,9 +198,7 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
         files.refuse_tracked(cells, config.out)
 
     batches = BatchBuilder(reader)
-    fitter = Fitter(
-        resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings, sources=sources
-    )
+    fitter = Fitter(resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings)
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     done = StepResults(resolved, prepared.selecting, prepared.data_by_split)
     recalibration = Recalibration(resolved, done, fitter, predictor, rows)

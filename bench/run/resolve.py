@@ -38,6 +38,7 @@ from bench.run.method_factory import (
 )
 from bench.run.plan import TrainOn, uses_trained_adapter
 from bench.store.disk_cache import cache_folder
+from bench.store.sources import plugin_digest
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class ResolvedRun:
     learn_on: Mapping[str, TrainOn]
     """Test task -> task and split on which methods learn for this test."""
     cache: Path
+    sources: Mapping[str, str | None]
+    """Method -> digest of its source code when the run began; None for a class without a file. Later edits of the file
+    don't change the code that runs."""
     deviations: Mapping[str, Mapping[str, object]]
     """Name of a method, or "protocol" -> constant that the user overrode -> its value."""
     unusual: Mapping[str, object]
@@ -222,6 +226,7 @@ def resolve(
         tests=tests,
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
+        sources={name: plugin_digest(type(method)) for name, method in methods.items()},
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
         unusual={"answers": answers} if answers != RunConfig.answers else {},
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),

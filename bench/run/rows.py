@@ -33,7 +33,6 @@ from bench.run.tuning import tuning_account, tuning_notes
 from bench.signals.definition import PassDefinition, continuation_specs_of, definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData, raise_if_failed
-from bench.store.sources import plugin_digest
 from bench.training.trainer import training_cost
 
 
@@ -150,7 +149,7 @@ class RowBuilder:
         revisions: dict[str, str | None] = {self.reader.lm.label: self.reader.lm.fingerprint}
         plugin = type(self.resolved.methods[files.base_of(name)])
         if plugin.__module__.partition(".")[0] != provenance.METHODS:
-            digest = plugin_digest(plugin)
+            digest = self.resolved.sources[files.base_of(name)]
             revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
         for split_data in inputs.splits:
             revisions |= self.origins[split_data.where]

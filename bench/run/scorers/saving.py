@@ -40,7 +40,6 @@ from bench.run.scorers.scoring_input import PromptWording, collect_wording
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.files import write_folder_atomic, write_json
-from bench.store.sources import plugin_digest
 
 _JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
 """Options of `bench run` that choose the judge, and the models that compare samples with each other."""
@@ -170,7 +169,7 @@ class ScorerWriter:
             metrics[metric] = TestMetric(value=value, low=low, high=high)
         base = files.base_of(row.method)
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
-        code = plugin_digest(type(method))
+        code = self.resolved.sources[base]
         if code is None:
             raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
         origin = self._origins.get(base, registry.BUILT_IN)

@@ -151,12 +151,13 @@ TRAIN, HELD = labelled(len("train")), labelled(len("validation"))
 
 
 def fitter(
-    method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu", verdicts: tuple[int, ...] = (1, 2)
-) -> Fitter:
+    method: type[ConfidenceMethod], folder: Path, seed: int = 0, device: str = "cpu",
+    verdicts: tuple[int, ...] = (1, 2), source: str | None = "begun",
+) -> Fitter:  # fmt: skip
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(
         new_method=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
-        training_of=lambda _name: {},
+        training_of=lambda _name: {}, sources={"m": source},
     )  # fmt: skip
     lm: Any = SimpleNamespace(
         files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny")
@@ -276,6 +277,13 @@ def test_fit_belongs_to_answers_seed_and_device(
     fitted(Slope, tmp_path)
     fitter(Slope, tmp_path, **options).fit("m", learned, validation)
     assert Slope.fits == fits
+
+
+def test_fit_belongs_to_the_code_that_made_it(tmp_path: Path) -> None:
+    """A file that is edited while a run goes on holds other code; code without a file is not told from other code."""
+    for source in ("begun", "begun", "other", None, None):
+        fitter(Slope, tmp_path, source=source).fit("m", split("train"), None)
+    assert Slope.fits == 4
 
 
 @pytest.mark.parametrize("edited", [{"gold": 1}, {"choices": ("a", "c")}, {"text": "Which?"}], ids=str)

@@ -204,6 +204,15 @@ def test_head_of_a_plugin_needs_its_plugin(
         load_head(folder, device="cpu", plugins=[other])
 
 
+def test_head_names_the_code_that_made_it(
+    config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The digest when the run began: its file may be edited meanwhile."""
+    monkeypatch.setattr("bench.run.resolve.plugin_digest", lambda _: "0" * 64)
+    (folder,) = run(config("ptrue", limit=4)).heads
+    assert read_card(folder).method.code == "0" * 64
+
+
 def test_heads_never_overwrite_other_folders(config: Callable[..., RunConfig]) -> None:
     (folder,) = run(config("ptrue", limit=4)).heads
     before = read_card(folder)
