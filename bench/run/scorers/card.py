@@ -154,7 +154,7 @@ class ProtocolCard:
     seed: int
     """Seed of the run, by which samples are drawn."""
     judge: Mapping[str, str | None]
-    """Option of `bench run` -> value, for the judge and for the models that compare samples with each other."""
+    """Option of `bench run` -> value, for the judge or models that compare the method's samples; empty without any."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.api import Format, Task, UserError
+from bench.api import Format, Related, SampleAgreement, Signal, Task, UserError
 from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
 from bench.results import files, provenance
@@ -41,8 +41,8 @@ from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.files import write_folder_atomic, write_json
 
-_JUDGING = ("judge", "judge_model", "judge_url", "nli", "similarity")
-"""Options of `bench run` that choose the judge, and the models that compare samples with each other."""
+_COMPARING = {"judge": ("judge", "judge_model", "judge_url"), "entailment": ("nli",), "similarity": ("similarity",)}
+"""How open samples are compared -> options of `bench run` that choose the judge or the model for it."""
 _PROVENANCE = ("code", "packages", "hardware")
 """Parts of a result row's provenance that are copied into a head's card."""
 
@@ -204,7 +204,7 @@ class ScorerWriter:
                 answers=row.answers_source,
                 traces=any(len(ids) > 0 for shard in inputs.predicted.shards for ids in shard.traces or ()),
                 seed=row.seed,
-                judge={option: getattr(self.config, option) for option in _JUDGING},
+                judge=_comparing(self.config, task.format, method.reads().predict),
             ),
             learned=LearnedCard(
                 train_on=row.train_on,
@@ -225,3 +225,10 @@ class ScorerWriter:
             kept=n,
             provenance={part: row.provenance[part] for part in _PROVENANCE if part in row.provenance},
         )
+
+
+def _comparing(config: RunConfig, fmt: Format, signals: Iterable[Signal]) -> dict[str, str | None]:
+    """Return option of `bench run` -> value, for what compares the samples of these signals; letters need none."""
+    comparing = [signal for signal in signals if fmt is Format.OPEN and isinstance(signal, SampleAgreement | Related)]
+    ways = {"judge" if isinstance(signal, SampleAgreement) else signal.by for signal in comparing}
+    return {option: getattr(config, option) for way in ways & _COMPARING.keys() for option in _COMPARING[way]}

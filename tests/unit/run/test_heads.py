@@ -19,7 +19,7 @@ import pytest
 from scipy.stats import beta
 
 from bench import registry
-from bench.api import Question, UserError
+from bench.api import Format, Question, Related, SampleAgreement, UserError
 from bench.api.question import Answer
 from bench.data.question_files import task_of_file
 from bench.data.sources import open_source
@@ -28,7 +28,7 @@ from bench.progress import Silent
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
-from bench.run.scorers import load_head, reference_questions, score_file
+from bench.run.scorers import load_head, reference_questions, saving, score_file
 from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_guard
 from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.score_file import guard_notes, score
@@ -147,7 +147,7 @@ def test_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> None:
     card, row = read_card(whole_run.head()), files.read(whole_run.cell())
     assert (card.backbone.model, card.backbone.dtype, card.method.name) == ("tiny", "float32", "pik")
     assert (card.asked.format, card.asked.letters, card.method.plugin) == ("choice", "abcd", "built-in")
-    assert (card.learned.rows, card.learned.labels) == (TRAINED, row.labels_seen)
+    assert (card.learned.rows, card.learned.labels, card.asked.judge) == (TRAINED, row.labels_seen, {})
     brier = card.test.metrics["brier"]
     assert brier.value == row.metrics["brier"].pooled
     assert brier.low is not None
@@ -158,6 +158,25 @@ def test_card_tells_model_method_learning_and_test(whole_run: WholeRun) -> None:
     params = pik(**pik.small).params()
     assert card.method.constants == {k: list(v) if isinstance(v, tuple) else v for k, v in params.items()}
     assert str(whole_run.folder) not in (whole_run.head() / CARD).read_text(encoding="utf-8")
+
+
+JUDGE = {"judge": "openai", "judge_model": "gpt-4o-mini", "judge_url": "http://127.0.0.1:9/v1/"}
+
+
+@pytest.mark.parametrize(
+    ("fmt", "signals", "kept"),
+    [
+        (Format.OPEN, {SampleAgreement()}, JUDGE),
+        (Format.OPEN, {SampleAgreement(), Related("judge"), Related("match")}, JUDGE),
+        (Format.OPEN, {Related("entailment"), Related("similarity")}, {"nli": "some/nli", "similarity": None}),
+        (Format.OPEN, set(), {}),
+        (Format.CHOICE, {SampleAgreement(), Related("judge"), Related("entailment")}, {}),
+    ],
+)
+def test_head_keeps_what_compares_its_samples(fmt: Format, signals: Any, kept: dict[str, str | None]) -> None:
+    """It asks for no key, and looks for no model, that its confidences don't need."""
+    config = RunConfig((), "tiny", nli="some/nli", **JUDGE)  # type: ignore[arg-type]
+    assert saving._comparing(config, fmt, signals) == kept
 
 
 def test_head_of_a_score_keeps_its_scale(known: dict[str, Question], config: Callable[..., RunConfig]) -> None:
