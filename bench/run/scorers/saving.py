@@ -14,12 +14,14 @@ from bench import registry
 from bench.api import Format, Related, SampleAgreement, Signal, Task, UserError
 from bench.api.errors import capture, reason_of
 from bench.data.splits import TaskSplit
+from bench.grading.judges import public_options
+from bench.model.specs import model_label
 from bench.results import files, provenance
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.inputs import Inputs
 from bench.run.predicting import empty_answer_confidence
-from bench.run.resolve import ResolvedRun
+from bench.run.resolve import ResolvedRun, judge_options
 from bench.run.rows import ScoredRow
 from bench.run.scorers import reference_questions
 from bench.run.scorers.card import (
@@ -228,7 +230,19 @@ class ScorerWriter:
 
 
 def _comparing(config: RunConfig, fmt: Format, signals: Iterable[Signal]) -> dict[str, str | None]:
-    """Return option of `bench run` -> value, for what compares the samples of these signals; letters need none."""
+    """Return option of `bench run` -> value, for what compares the samples of these signals; letters need none.
+
+    Raises:
+        UserError: a value has a password, or is a path; heads are passed on.
+    """
     comparing = [signal for signal in signals if fmt is Format.OPEN and isinstance(signal, SampleAgreement | Related)]
     ways = {"judge" if isinstance(signal, SampleAgreement) else signal.by for signal in comparing}
-    return {option: getattr(config, option) for way in ways & _COMPARING.keys() for option in _COMPARING[way]}
+    kept = {option: getattr(config, option) for way in ways & _COMPARING.keys() for option in _COMPARING[way]}
+    labels = {option: model_label(model) for option in ("nli", "similarity") if (model := kept.get(option))}
+    for option, told in {**public_options(judge_options(config)), **labels}.items():
+        if told and option in kept and told != str(kept[option]).strip().rstrip("/"):
+            raise UserError(
+                f"its samples are compared by --{option.replace('_', '-')}, of which a head can tell no more than"
+                f" {told!r}; name a model by its Hub id, and a server without password and query"
+            )
+    return kept

@@ -179,6 +179,28 @@ def test_head_keeps_what_compares_its_samples(fmt: Format, signals: Any, kept: d
     assert saving._comparing(config, fmt, signals) == kept
 
 
+@pytest.mark.parametrize(
+    ("options", "signal", "told"),
+    [
+        (
+            {"judge": "openai", "judge_url": "https://me:secret@host/v1?token=ab"},
+            SampleAgreement(),
+            "'https://host/v1'",
+        ),
+        ({"judge": "openai", "judge_url": "https://host/v1?token=ab"}, Related("judge"), "'https://host/v1'"),
+        ({"judge": "hf", "judge_model": "/home/me/judge"}, SampleAgreement(), "'judge-"),
+        ({"nli": "/home/me/nli"}, Related("entailment"), "'nli-"),
+        ({"similarity": "./me/nli"}, Related("similarity"), "'nli-"),
+    ],
+)
+def test_head_tells_no_password_and_no_path(options: dict[str, Any], signal: Any, told: str) -> None:
+    config = RunConfig((), "tiny", **options)
+    with pytest.raises(UserError, match=f"of which a head can tell no more than {told}") as raised:
+        saving._comparing(config, Format.OPEN, {signal})
+    assert not re.search("secret|token|me/", str(raised.value))
+    assert saving._comparing(config, Format.OPEN, set()) == {}
+
+
 def test_head_of_a_score_keeps_its_scale(known: dict[str, Question], config: Callable[..., RunConfig]) -> None:
     report = run(config("perplexity", stored=True, recalibrate=("platt", "temperature")))
     assert len(report.heads) == 3
