@@ -42,12 +42,18 @@ def guard(
     from bench.report.guard.compute import compute_guards
     from bench.report.guard.verdict import format_share, why_failed
     from bench.results.cells import skipped_notes
+    from bench.run.config import RunConfig
     from bench.run.scorers.card import GuardCard, read_card, write_guard
     from bench.store.disk_cache import cache_folder
 
     if request.out is not None and request.out.exists() and not request.out.is_dir():
         raise UserError(f"--out {request.out}: expected a folder, or a name for one, got a file")
     card = None if head is None else read_card(head)  # errors in it are reported before the computation
+    if card is not None and card.asked.answers != RunConfig.answers:
+        raise UserError(
+            f"--head {head}: its answers are from {card.asked.answers}, and bench score trusts none but the model's"
+            " own; take a head of a run without --answers, or leave --head out."
+        )
     print_notes(skipped_notes(request.results, partial=request.partial))
     tables = compute_guards(request, cache_folder(), announcer())
     guard_card = None

@@ -18,6 +18,7 @@ from bench.data.answer_files import read_answers
 from bench.data.question_files import read_scoring_file
 from bench.model.specs import label_of
 from bench.progress import Progress
+from bench.run.config import RunConfig
 from bench.run.scorers.card import GuardCard, read_card
 from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
 from bench.run.scorers.scoring_input import read_wording
@@ -151,6 +152,8 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
             f"the head was made in {card.backbone.dtype}, and its model is read in {dtype}; how far that moves its"
             " confidences says bench head check"
         )
+    if card.asked.answers != RunConfig.answers and given < n:
+        yield f"the model's own answers, unlike those of the head, which are from {card.asked.answers}: {n - given:,}"
     if card.test.limit is not None:
         yield f"the head was made by a run with --limit {card.test.limit}; its metrics are those of few answers"
 

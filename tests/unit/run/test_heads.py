@@ -502,6 +502,16 @@ def test_scores_in_another_dtype_say_so(scored: Scored, dtype: str | None, *, to
     assert any("float32" in each for each in notes) is told
 
 
+def test_scores_of_answers_unlike_the_heads_say_so(whole_run: WholeRun, scores: Path, tmp_path: Path) -> None:
+    head = Path(shutil.copytree(whole_run.head("lts--demo--s0"), tmp_path / "of-others"))
+    changed_card(asked__answers="file:others-0a1b2c")(head)
+    own, given = ({**ASKED, "subject": SUBJECTS[0], **more} for more in ({"id": "own"}, {"id": "x", "given": "a"}))
+    note = "the model's own answers, unlike those of the head, which are from file:others-0a1b2c: 1"
+    for rows in ([own, given], [given]):
+        report = score(written(tmp_path / "asked.jsonl", *rows), head, None, CPU, Silent(), scores)
+        assert (note in report.notes) is (own in rows)
+
+
 @pytest.mark.parametrize(("name", "told"), [("pik--demo--s0", False), ("pik--demo--s1--n10", True)])
 def test_scores_of_a_partial_run_say_so(scored: Scored, name: str, *, told: bool) -> None:
     _, notes = scored(ASKED, name=name)
@@ -829,6 +839,12 @@ def damaged(head: Path) -> list[str]:
     return ["--risk", "0.6", "--level", "0.5"]
 
 
+def of_others(head: Path) -> list[str]:
+    """Answers of a file chose the threshold, and bench score would trust the model's own."""
+    changed_card(asked__answers="file:others-0a1b2c")(head)
+    return ["--risk", "0.6", "--level", "0.5"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -836,6 +852,7 @@ def damaged(head: Path) -> list[str]:
         (lambda _: ["--method", "lts"], "none of these guards is of the result of its run"),
         (lambda _: ["--level", "2"], "--level: expected a chance"),
         (damaged, "kept.json was altered"),
+        (of_others, "its answers are from file:others-0a1b2c, and bench score trusts none but the model's own"),
     ],
 )
 def test_guard_that_fails_leaves_the_head_alone(
