@@ -22,6 +22,7 @@ from bench.run.config import RunConfig
 from bench.run.scorers.card import GuardCard, read_card
 from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
 from bench.run.scorers.scoring_input import read_wording
+from bench.signals.definition import continuations_of, required_stored_signals
 from bench.store.disk_cache import cache_folder
 from bench.store.locks import mark_in_use
 
@@ -83,6 +84,14 @@ def score(
     progress.say(f"{len(file.questions):,} questions, {len(provided):,} with an answer; loading {card.backbone.model}")
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
+    stored = required_stored_signals(scorer.method.reads().predict, expected, 2)  # letters are drawn, never given
+    n = max((sampling.n for sampling in continuations_of(stored).samples), default=0)
+    numbers = [len(answer.samples or ()) for answer in provided.values()]
+    if max(numbers, default=0) and min(numbers) < n:
+        raise UserError(
+            f"--answers {answers}: the head reads {n} samples of each question, found {min(numbers) or 'none'} of one;"
+            " add them, or take column 'samples' out, and the model draws them."
+        )
     checked = scorer.check_answers(file.questions, provided)
     with mark_in_use(cache, label_of(scorer.reader.lm.spec)) as reads:
         scorer.reader.store.reads = reads

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -492,6 +493,37 @@ def test_answers_may_be_in_a_file_of_their_own(scored: Scored, known: dict[str, 
     others = written(tmp_path / "others.jsonl", {"id": "three", "text": "c"})
     with pytest.raises(UserError, match="found none, but such as 'three'; give both files the same ids"):
         scored(row, answers=others)
+
+
+@pytest.fixture(scope="module")
+def consistency(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A head that reads ten samples of each open question."""
+    place = tmp_path_factory.mktemp("consistency")
+    config = RunConfig(
+        ("self-consistency",), "tiny", tasks=("atlas-oe",), limit=2, device="cpu", cache=place / "cache",
+        out=place / "out", save_heads=place / "heads",
+    )  # fmt: skip
+    (head,) = run(config).heads
+    return head
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [((3, 3), "10 samples of each question, found 3 of one"), ((10, 0), "found none of one"), ((10, 11), None)],
+)
+def test_answers_with_fewer_samples_than_read_are_refused(
+    consistency: Path, scores: Path, tmp_path: Path, numbers: tuple[int, ...], told: str | None
+) -> None:
+    """The share of three that agree is none of ten."""
+    asked = written(tmp_path / "asked.jsonl", *({"id": str(n), "question": f"How many are {n}?"} for n in range(2)))
+    rows = [
+        {"id": str(i), "text": "many", **({"samples": [*"many", *["many"] * 9][-n:]} if n else {})}
+        for i, n in enumerate(numbers)
+    ]
+    answers = written(tmp_path / "answers.jsonl", *rows)
+    with nullcontext() if told is None else pytest.raises(UserError, match=told):
+        lines = score(asked, consistency, answers, CPU, Silent(), scores).lines
+        assert [json.loads(line)["confidence"] for line in lines] == [pytest.approx(0.9), pytest.approx(0.8)]
 
 
 @pytest.mark.parametrize(("dtype", "told"), [(None, False), ("bfloat16", True)])
