@@ -35,6 +35,7 @@ from bench.run.scorers.card import (
     TestCard,
     TestMetric,
     is_head,
+    read_card,
     write_card,
 )
 from bench.run.scorers.output_maps import OutputMaps, plain_constants, write_method, write_output
@@ -123,6 +124,7 @@ class ScorerWriter:
             raise ValueError("a cell that is ok has confidences")
         references = replace(shared.questions, confidence=scored.confidence[shared.rows])
         name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
+        old = capture(read_card, path) if path.exists() else None
 
         def fill(folder: Path) -> None:
             adapter = inputs.fitted is not None and write_method(inputs.fitted.method, folder)
@@ -130,7 +132,14 @@ class ScorerWriter:
             write_json(folder / WORDS, words)
             reference_questions.write(references, folder)
             n = len(references.questions)
-            write_card(self._card(row, scored, inputs, output, name=name, adapter=adapter, n=n), folder)
+            card = self._card(row, scored, inputs, output, name=name, adapter=adapter, n=n)
+            if isinstance(old, Card) and (old.guard or old.servers):
+                if (old.test.records, old.backbone) == (card.test.records, card.backbone):
+                    card = replace(card, guard=old.guard, servers=old.servers)
+                else:
+                    what = "the head of other confidences there had a guard or checks on servers, which are gone"
+                    self.notes.append(f"{path}: {what}; run bench guard --head and bench head check again")
+            write_card(card, folder)
 
         write_folder_atomic(path, fill)
 

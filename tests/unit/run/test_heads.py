@@ -30,7 +30,7 @@ from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.run.scorers import load_head, reference_questions, saving, score_file
-from bench.run.scorers.card import CARD, FORMAT, GuardCard, read_card, write_guard
+from bench.run.scorers.card import CARD, FORMAT, GuardCard, ServerCheckCard, read_card, write_check, write_guard
 from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.score_file import guard_notes, score
 from bench.run.scorers.scorer import HeadSetting
@@ -268,6 +268,19 @@ def test_heads_never_overwrite_other_folders(config: Callable[..., RunConfig]) -
     assert any("is there already and is no head; it is not overwritten" in note for note in report.notes)
     assert [path.name for path in folder.iterdir()] == ["novel.txt"]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_head_of_the_same_result_keeps_its_guard(config: Callable[..., RunConfig]) -> None:
+    (folder,) = run(config("ptrue", limit=4)).heads
+    write_guard(folder, BEES)
+    write_check(folder, ServerCheckCard(model="m", passed=True, questions=4, confidence=0.0, states=0.0))
+    guarded = read_card(folder)
+    assert not any("guard" in note for note in run(config("ptrue", limit=4)).notes)
+    assert read_card(folder) == guarded
+    changed_card(test__records="0" * 64)(folder)
+    (note,) = [note for note in run(config("ptrue", limit=4)).notes if "guard" in note]
+    assert note.startswith(f"{folder}: the head of other confidences there had a guard or checks on servers")
+    assert read_card(folder) == replace(guarded, guard=None, servers=())
 
 
 def test_heads_are_planned_and_their_folder_is_tried_first(config: Callable[..., RunConfig], tmp_path: Path) -> None:
