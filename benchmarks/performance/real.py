@@ -1,7 +1,7 @@
 """`make bench-real REAL=FILE.gguf`: speed on this processor with a real model, on MMLU's questions.
 
-Reading choice questions ÷ bare passes over as many tokens, also behind reasoning traces; reading open answers ÷ prompts at that rate and decoding in
-batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
+Reading choice questions ÷ bare passes over as many tokens, also behind reasoning traces; reading open answers ÷ prompts
+at that rate and decoding in batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
 lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
 as it takes minutes, with nothing else running. For 1.5 billion weights on two cores some 25 to 40 minutes without the
 tools, which take an hour more.
@@ -64,7 +64,7 @@ class Real:
     def read(
         self, fmt: Format, chosen: list[Question], signals: frozenset[Signal], before: frozenset[Signal] | None = None
     ) -> tuple[float, int, SplitData]:
-        """Seconds, tokens that the model read, and what was read; `before` is read and stored before the clock starts."""
+        """Seconds, tokens that the model read, and what was read; `before` is read and stored before that."""
         with sample.temporary() as folder:
             store = Store(folder)
             store.prepare()
@@ -199,7 +199,8 @@ class Real:
 
 
 PARTS: dict[str, Callable[[Real], Iterator[Line]]] = {
-    "choice": Real.choice, "open": Real.open, "traces": Real.traces, "memory": Real.memory, "litcab": Real.litcab, "tools": Real.tools,
+    "choice": Real.choice, "open": Real.open, "traces": Real.traces, "memory": Real.memory, "litcab": Real.litcab,
+    "tools": Real.tools,
 }  # fmt: skip
 
 
