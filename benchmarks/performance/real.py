@@ -1,7 +1,8 @@
 """`make bench-real REAL=FILE.gguf`: speed on this processor with a real model, on MMLU's questions.
 
 Reading choice questions ÷ bare passes over as many tokens, also behind reasoning traces; reading open answers ÷ prompts
-at that rate and decoding in batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training step of LitCab ÷ AdamW alone;
+at that rate and decoding in batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training
+step of LitCab ÷ AdamW alone;
 lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
 as it takes minutes, with nothing else running. For 1.5 billion weights on two cores some 25 to 40 minutes without the
 tools, which take an hour more.
