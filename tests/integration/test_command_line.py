@@ -272,7 +272,7 @@ def test_numbers_of_labels_are_cells_of_their_own(ran: Place, words: list[object
 def test_interrupt_leaves_one_line_that_says_more(
     ran: Place, words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signal leaves this process alive, and heard as before: `test_stopping.py` has the rest."""
+    """The signal leaves this process alive, and heard as before: `unit/cli/test_exit_codes.py` has the rest."""
     monkeypatch.setattr(exit_codes, "_CLEANUP_SECONDS", 1e6)  # after which it would be ended
     before, started = signal.getsignal(signal.SIGINT), tmp_path / "started"
 

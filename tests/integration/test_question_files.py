@@ -1,18 +1,14 @@
-"""Whole runs on files of questions: each is a task, whatever its kind, and none replaces another's results."""
+"""Whole runs on files of questions: each is a task, and none replaces another's results."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import re
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from bench.run import preparation
 from tests.kit.place import Place
@@ -37,32 +33,6 @@ def task_of(path: Path) -> str:
     """Name of a file's task."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return f"{path.stem.lower().replace(' ', '-')}-{digest[:6]}"
-
-
-def test_three_kinds_of_one_file_give_the_same(place: Place) -> None:
-    lines = quiz(9) + quiz(2, split="dev")
-    for i, line in enumerate(lines):
-        line |= {"id": f"q{i}", "subject": "islands"}
-    place.write("Isles 1.jsonl", lines)
-    with (place / "Isles 2.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, ["answer", "question", "choices", "id", "subject", "split"])
-        writer.writeheader()
-        writer.writerows({**line, "choices": json.dumps(line["choices"])} for line in lines)
-    columns: dict[str, list[Any]] = {key: [str(line[key]) for line in lines] for key in lines[0] if key != "choices"}
-    flat = {f"choice_{letter}": [line["choices"][j] for line in lines] for j, letter in enumerate("abc")}
-    parquet.write_table(pa.table(columns | flat), place / "Isles 3.parquet")
-    seen = []
-    for path in sorted(place.folder.glob("Isles*")):
-        run(place, path)
-        (found,) = (place / "out" / "tiny" / task_of(path)).glob("*.parquet")
-        seen.append(parquet.read_table(found).to_pydict())
-        row = json.loads(found.with_suffix(".json").read_text(encoding="utf-8"))
-        assert (row["task"], row["n"], row["status"], row["deviations"]) == (task_of(path), 9, "ok", {})
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert digest in row["provenance"]["revisions"][f"task file {path.name}"]
-    assert seen[0] == seen[1] == seen[2]
-    assert seen[0]["id"] == [f"q{i}" for i in range(9)]
-    assert set(seen[0]["subject"]) == {"islands"}
 
 
 def test_train_rows_of_a_file_are_learned_on(place: Place) -> None:
