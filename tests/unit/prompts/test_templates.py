@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import itertools
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,13 +44,6 @@ def test_query_equals_its_golden_file() -> None:
     assert shown == (GOLDEN / "prompt_query.txt").read_text(encoding="utf-8")
 
 
-def test_prompts_of_open_questions_never_show_options() -> None:
-    prompt = templates.build(OPEN, [OPEN], STYLE, Format.OPEN, PROTOCOL)
-    assert prompt.messages[1].content == "About World religions.\n\nQ: Who?\nA: Bob\n\nNow.\n\nQ: Who?\nA:"
-    assert "multiple-choice" not in prompt.messages[0].content
-    assert templates.subject_label("anatomy") == "Anatomy"
-
-
 def test_exemplars_are_stripped_and_questions_are_not() -> None:
     ragged = Question("t/1", "s", " \n padded ", ("x", "y "), gold=1)
     style = PromptStyle(header="H", footer="F", context="{text}", target_prompt="|")
@@ -61,31 +51,11 @@ def test_exemplars_are_stripped_and_questions_are_not() -> None:
     assert content == "H\n\npadded | y\n\nF\n\n \n padded |"
 
 
-def test_letters_go_up_to_the_last_option() -> None:
-    many = Question("t/2", "s", "Which?", tuple(f"o{i}" for i in range(26)), gold=25)
-    style = PromptStyle(header="", footer="", context="{text}\n{options}")
-    lines = templates.context(many, style, PROTOCOL.letters).splitlines()
-    assert (lines[1], lines[-1]) == ("  (a): o0", "  (z): o25")
-    assert templates.target(many, Format.CHOICE, PROTOCOL.letters) == "z"
-
-
 @pytest.fixture(scope="module")
 def mmlu() -> MMLUChoice:
     if not (SHARED / "data" / "mmlu" / "test.parquet").is_file():
         pytest.skip("../shared/data/mmlu is absent")
     return MMLUChoice(FolderSource(SHARED / "data"))
-
-
-def test_mmlu_has_published_sizes_and_five_exemplars(mmlu: MMLUChoice) -> None:
-    path = SHARED / "paper" / "task_sizes.csv"
-    if not path.is_file():
-        pytest.skip("../shared/paper/task_sizes.csv is absent")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["benchmark"] == "mmlu"]
-    runs = [(name, len(list(own))) for name, own in itertools.groupby(q.subject for q in mmlu.questions("test"))]
-    assert len(runs) == 57  # rows of a subject stand together
-    assert dict(runs) == {row["task"].lower().replace(" ", "_"): int(row["n_test"]) for row in rows}
-    assert Counter(q.subject for q in mmlu.questions("dev")) == dict.fromkeys(dict(runs), 5)
 
 
 def test_mmlu_prompts_are_built_as_they_must_be(mmlu: MMLUChoice) -> None:

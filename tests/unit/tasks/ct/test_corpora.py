@@ -19,7 +19,7 @@ from bench.api import Format, Question, UserError, ValidationRule
 from bench.api.protocol import PAPER, Protocol
 from bench.data.contamination import contaminated_ids
 from bench.data.sources import FolderSource
-from bench.prompts.exemplars import exemplars, indices_in_subject
+from bench.prompts.exemplars import indices_in_subject
 from bench.testing import MakeTask, checks_for
 from tasks.ct import CTChoice, CTLocalChoice, CTLocalOpen, CTOpen
 from tasks.ct.composer import CHOICE_SETS, LOCAL_SETS, OPEN_SETS, CtCorpus, proportional
@@ -217,19 +217,6 @@ def test_pools_hold_kept_train_rows_and_dev_rows_of_anli(hub: SimpleNamespace) -
     assert len(pools["winogrande"]) == 1_500 - 3
     assert len(pools["snli"]) == 1_500 - len(range(50, 1_500, 63))
     assert len(pools["cb"]) == 250
-
-
-def test_exemplars_never_hold_the_question(hub: SimpleNamespace) -> None:
-    task, protocol = CTChoice(hub.like()), Protocol()
-    pool, met = task.pools()["cb"], 0  # all of its 250 train rows are asked, too
-    numbers = indices_in_subject(list(pool))
-    for question in pool:
-        shown = exemplars(task, question, numbers[question.id], pool, protocol)
-        drawn = np.random.default_rng(23 + numbers[question.id]).permutation(len(pool))[:5]
-        met += question.id in {pool[i].id for i in drawn.tolist()}
-        assert len({q.id for q in shown}) == 5
-        assert question.id not in {q.id for q in shown}
-    assert met, "no draw held the question itself: the rule was not needed"
 
 
 # --- contract, origins, cards -----------------------------------------------------------------------------------------
