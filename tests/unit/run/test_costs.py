@@ -71,7 +71,6 @@ SAID = ("The answer is b", "b", "", "a river")
 """Answers of a release, by turns."""
 LONG = ("a river of the north " * 24, "b", "", "the hills and the rivers " * 20)
 TASKS = pytest.mark.parametrize("task", [FewRivers, OpenRivers], ids=lambda t: t.name)
-FEW = pytest.mark.parametrize("said", [(), SAID], ids=["generated", "given"])
 _SAID = {"generated": (), "given": SAID, "long": LONG}
 _FAST = {"generated-rivers", "given-rivers-oe", "long-rivers-oe"}
 
@@ -265,15 +264,6 @@ def test_costs_are_the_same_after_every_history(model: Model, task: type[Task], 
     assert several  # else all lay in one entry, and nothing was tried
 
 
-@FEW
-def test_costs_of_a_run_that_computes_nothing(model: Model, said: tuple[str, ...]) -> None:
-    reader = model.reader()
-    split_data = graded(reader, OpenRivers, EVERYTHING, said)
-    later = model.again(reader.store)
-    assert compute_costs([graded(later, OpenRivers, EVERYTHING, said)], later) == compute_costs([split_data], reader)
-    assert (later.forward_tokens, reader.forward_tokens > 0) == (0, True)
-
-
 def test_costs_of_samples_of_a_second_seed(model: Model) -> None:
     first = model.reader()
     graded(first, OpenRivers, KINDS["samples"])
@@ -413,15 +403,6 @@ def test_given_answers_leave_samples_alone_to_be_written(model: Model) -> None:
     assert len(lengths) == 14 * 3
     twice = [(split_data, signals), (split_data, frozenset({SampleAgreement(3)}))]
     assert tokens_alone(twice, [], reader).generated == sum(min(length + 1, 4) for length in lengths)
-
-
-def test_given_answers_keep_their_labels(model: Model) -> None:
-    reader = model.reader()
-    split_data = graded(reader, FewRivers, CASES["query"], SAID, prompt=own_prompt)
-    assert split_data.correct.tolist() == [i % 3 == 0 for i in range(14)]
-    assert [answer.text for answer in split_data.answers] == [SAID[i % 4] for i in range(14)]
-    assert [answer.letter for answer in split_data.answers[:4]] == [None, "b", None, None]
-    assert split_data.answered.tolist() == [i % 4 != 2 for i in range(14)]
 
 
 def test_given_answer_of_white_space_is_empty(model: Model) -> None:

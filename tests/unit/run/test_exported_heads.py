@@ -19,19 +19,15 @@ from bench.api import ConfidenceMethod, NumpyFormula, UserError
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.run.scorers import exporting, load_head
-from bench.run.scorers.card import GuardCard, write_guard
+from bench.run.scorers.card import write_guard
 from bench.run.scorers.scorer import HeadSetting, Scorer
 from tests.fixtures.whole_run import WholeRun
 from tests.kit.command import bench
-from tests.unit.run.test_heads import known  # noqa: F401  # a fixture
+from tests.unit.run.test_heads import BEES, known  # noqa: F401  # a fixture
 
 EXPORTED = {
     "pik", "saplma-f", "saplma-m", "saplma-um", "logistic-probe", "relative-mahalanobis", "semantic-entropy-probe",
 }  # fmt: skip
-GUARD = GuardCard(
-    threshold=0.7, risk=0.1, level=0.9, bound=0.09, task="bees", answers=50, kept=40, mistakes=1, share=0.5,
-    split_seed=0,
-)  # fmt: skip
 SERVED = """
 import json, sys
 for name in ("bench", "methods", "torch", "scipy", "transformers"):
@@ -125,7 +121,7 @@ def head(whole_run: WholeRun, tmp_path: Path) -> Path:
 
 def test_exported_head_has_what_a_server_must_know(head: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "exported"
-    write_guard(head, GUARD)
+    write_guard(head, BEES)
     done = bench("head", "export", head, out)
     assert done.returncode == 0, done.stderr
     assert "layer 4 of 4 at the answer's last token" in done.stdout

@@ -123,14 +123,8 @@ def test_head_is_made_of_every_cell_without_pickle(whole_run: WholeRun) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "lts--demo--s0", "logistic-probe+isotonic--demo--s0", "saplma-m+temperature--demo--s0", "pik--demo--s1--n10",
-        *(
-            pytest.param(f"{cell}--demo--s0", marks=pytest.mark.slow)
-            for cell in ("lts+isotonic", "pik", "pik+isotonic", "logistic-probe")
-        ),
-    ],
-)  # fmt: skip
+    ["lts--demo--s0", "logistic-probe+isotonic--demo--s0", "saplma-m+temperature--demo--s0", "pik--demo--s1--n10"],
+)
 def test_head_says_what_the_run_said(whole_run: WholeRun, known: dict[str, Question], name: str) -> None:
     for answers in (False,) if name.startswith("pik") else (False, True):
         agree(whole_run.head(name), whole_run.cell(name), known, answers=answers)
@@ -334,7 +328,6 @@ PATHS = ("name", "backbone__model", "method__name", "method__preset", "asked__ta
     ("damage", "told"),
     [
         (altered("method/fitted.safetensors"), "method/fitted.safetensors was altered or cut short"),
-        (cut("method/fitted.safetensors"), "method/fitted.safetensors was altered or cut short"),
         (altered("kept.json"), "kept.json was altered"),
         (cut(CARD), "head.json is damaged"),
         (lambda folder: (folder / CARD).write_text("[1]", encoding="utf-8"), "not that of a head"),
@@ -342,7 +335,6 @@ PATHS = ("name", "backbone__model", "method__name", "method__preset", "asked__ta
         (lambda folder: (folder / CARD).unlink(), "expected head.json in it, found none"),
         (lambda folder: (folder / "method" / "more.json").write_text("{}"), "method/more.json is no file of this head"),
         (changed_card(format=FORMAT + 1), f"expected format {FORMAT}.*got {FORMAT + 1}; use the version that made it"),
-        (changed_card(kept="many"), "head.json: kept: expected a whole number of at least 0"),
         (changed_card(colour="red"), "unknown key 'colour'"),
         (changed_card(output__empty=5.0), "output.empty: expected a number from 0 to 1, got '5.0'"),
         (changed_card(test__accuracy=-0.1), "test.accuracy: expected a number from 0 to 1"),
@@ -609,7 +601,6 @@ def lists_of(shown: str) -> str:
         ({**ASKED, "choices": "ab"}, None, "choices as a list of texts"),
         ({**ASKED, "choices": {"x", "y"}}, None, lists_of("{'[xy]', '[xy]'}")),
         ({**ASKED, "choices": frozenset("xy")}, None, lists_of("frozenset")),
-        ({**ASKED, "choices": {"x": 1, "y": 2}.keys()}, None, lists_of("dict_keys")),
         ({**ASKED, "choices": {"a": "x", "b": "y"}}, None, lists_of("{'a': 'x'")),
         ({**ASKED, "choices": (each for each in "xy")}, None, lists_of("<generator")),
         (ASKED, {"a"}, "expected a list of answers, got set"),

@@ -39,7 +39,6 @@ from bench.run.feasibility import has_validation, reason_infeasible
 from bench.run.pipeline import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, RunPlan, Step, TrainOn
 from bench.run.preparation import find_infeasible
-from bench.signals.definition import read_from_model
 from bench.training.trainer import DeferredTrainingError
 from tests.fixtures.rivers import Rivers
 
@@ -151,24 +150,10 @@ def test_plan_ignores_the_order_of_names(run: Any) -> None:
     assert reads[0] == reads[1]
 
 
-def test_plan_of_a_method_that_learns_nothing() -> None:
-    tests, learn_on = on("atlas")
-    steps = RunPlan({"m": make(Needs(predict=QUERY), trains=False)}, tests, learn_on).steps()
-    assert steps == [Read(tests[0], QUERY), Predict("m", tests[0])]
-    assert read_from_model(frozenset(PAID + FREE)) == frozenset(PAID)  # ids and head cost no pass
-
-
 def test_plan_shares_the_fit_of_two_tests() -> None:
     steps = RunPlan({"m": make(Needs(LETTERS, LETTERS), trains=True)}, *on("atlas", "mmlu")).steps()
     assert [s for s in steps if isinstance(s, Fit)] == [Fit("m", TaskSplit("atlas", "train"))]
     assert sum(isinstance(s, Read) for s in steps) == 3
-
-
-@pytest.mark.parametrize("split", LEARNED)
-def test_method_keeps_to_its_split(split: Split) -> None:
-    method = make(Needs(QUERY, QUERY), split, trains=True)
-    assert TrainOn("atlas", "train").split_of(method) == TaskSplit("atlas", split)
-    assert (str(TrainOn("atlas", "train")), str(TaskSplit("atlas", split))) == ("atlas:train", f"atlas/{split}")
 
 
 def test_barred_method_has_nothing_read_or_fitted() -> None:

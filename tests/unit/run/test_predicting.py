@@ -133,12 +133,6 @@ def test_oddities_of_all_pieces_are_counted(output: str, answers: tuple[str, ...
     assert predicted(ByNumber(output=output), inputs).oddities == counted
 
 
-@pytest.mark.parametrize("says", [1.5, np.nan])
-def test_confidence_that_is_no_probability_is_refused(says: float) -> None:
-    with pytest.raises(ContractError, match=r"^half\.predict: expected"):
-        predictor(ByNumber(says)).confidences("half", Inputs(split_data("x", "y")))
-
-
 def test_method_is_skipped_before_anything_is_raised() -> None:
     lost = Inputs(split_data("x"), failure=ValueError("lost"))
     assert predictor(ByNumber(), half="no letters").predict("half", lost) == Skipped("no letters")
