@@ -432,10 +432,6 @@ def test_misspelt_groups_and_methods_are_told_apart(name: str, meant: str) -> No
         registry.expand_groups(["ccps", name], registry.built_in()[0])
 
 
-def test_every_method_of_the_paper_is_built_in() -> None:
-    assert registry.paper_methods() == set(ELEVEN) <= set(registry.built_in()[0].names())
-
-
 def test_methods_say_what_they_need_of_a_model() -> None:
     needs = {
         "ptrue": ("logits",), "verbalised": (), "self-consistency": ("samples",), "cocoa": ("logits", "samples"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +17,6 @@ from bench.api.protocol import PRESETS
 from bench.cli.options import GroupedHelp, help_of, options_from
 from bench.grading.judges import KINDS
 from bench.metrics.recalibration import RECALIBRATORS
-from bench.report.selection import ReportRequest, View
 from bench.run.config import RunConfig
 
 
@@ -122,11 +121,6 @@ def test_help_is_grouped_in_the_order_of_fields() -> None:
         "--guide <str> Name of a guide.", "--at-night Also at night.", "Options:",
         "--loud / --no-loud [default: no-loud]", "--help Show this message and exit.",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("request_of", [RunConfig, View, ReportRequest])
-def test_help_is_there_of_every_field(request_of: type) -> None:
-    assert set(help_of(request_of)) == {field.name for field in fields(request_of)}
 
 
 @pytest.mark.parametrize(("field", "kinds"), [("judge", KINDS), ("recalibrate", RECALIBRATORS), ("preset", PRESETS)])

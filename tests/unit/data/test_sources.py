@@ -40,26 +40,11 @@ def folder(tmp_path: Path) -> Path:
 # --- folder -----------------------------------------------------------------------------------------------------------
 
 
-def test_folder_rows_have_the_wanted_columns(folder: Path) -> None:
-    rows = list(FolderSource(folder).rows(CARD, "test", COLUMNS))
-    assert rows == [
-        Row(0, "quiz/validation.parquet row 0", {"question": "a?", "answer": 0}),
-        Row(1, "quiz/validation.parquet row 1", {"question": "b?", "answer": 1}),
-    ]
-
-
 def test_row_numbers_go_on_over_chunks(folder: Path) -> None:
     table = pa.table({"question": [str(i) for i in range(3000)], "answer": list(range(3000))})
     parquet.write_table(table, folder / "quiz" / "validation.parquet", row_group_size=700)
     rows = FolderSource(folder).rows(CARD, "test", COLUMNS)
     assert [(row.index, row.values["answer"]) for row in rows] == [(i, i) for i in range(3000)]
-
-
-def test_folder_is_described_by_the_digest_of_the_file(folder: Path) -> None:
-    content = (folder / "quiz" / "validation.parquet").read_bytes()
-    assert FolderSource(folder).describe(CARD, "test") == {
-        "source": "folder", "file": "quiz/validation.parquet", "sha256": hashlib.sha256(content).hexdigest(),
-    }  # fmt: skip
 
 
 def test_split_that_the_card_does_not_have(folder: Path) -> None:

@@ -130,17 +130,6 @@ def test_divergence_of_a_fresh_adapter_is_nothing(name: str) -> None:
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("loss", [it_loss, ct_loss])
-def test_loss_of_a_batch_sums_over_examples(loss: object) -> None:
-    whole = loss(model(), examples(), SETTINGS)  # type: ignore[operator]
-    parts = []
-    for i in range(3):
-        row = np.asarray([i])
-        one = {k: v.take(row) if isinstance(v, Ragged) else v[row] for k, v in examples().items()}  # type: ignore[index]
-        parts.append(loss(model(), one, SETTINGS))  # type: ignore[operator]
-    torch.testing.assert_close(whole, sum(parts))
-
-
 def test_divergences_at_the_edges() -> None:
     sure, opposite = torch.tensor([[60.0, -60.0, 0.0]]), torch.tensor([[-60.0, 60.0, 0.0]])
     jsd = DIVERGENCES["jsd"]
@@ -211,16 +200,6 @@ def test_adapter_that_is_gone_is_missed(method: Any, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "adapter")
     with pytest.raises(UserError, match="adapter is gone"):
         method().load(tmp_path / "saved")
-
-
-@BOTH
-def test_confidence_is_the_share_of_yes_through_its_adapter(method: Any) -> None:
-    fitted = method()
-    given = Batch(["a", "b"], {QueryLogits(Adapter.OWN): np.asarray([[0.0, 0.0], [0.0, np.log(3.0)]], np.float32)})
-    with pytest.raises(ContractError, match="fit was not called"):
-        fitted.predict(given)
-    fitted.adapter_ = AdapterRef(Path(), "abc")
-    np.testing.assert_allclose(fitted.predict(given), [0.5, 0.75])
 
 
 def test_fit_needs_a_trainer_and_a_known_divergence() -> None:

@@ -39,6 +39,7 @@ from methods.relative_mahalanobis import RelativeMahalanobis
 from methods.saplma import SaplmaF, SaplmaM, SaplmaUM
 from methods.semantic_entropy_probe import SemanticEntropyProbe, entropy_threshold
 from tests.kit.methods import hard_batch
+from tests.unit.methods.test_untrained import HEADS
 
 END = Hidden(1.0, At.ANSWER_END)
 SETTINGS = ProbeSettings(steps=300, batch_size=32, learning_rate=1e-2, weight_decay=0.1, standardise=True)
@@ -204,12 +205,6 @@ def test_few_rows_and_constant_states_give_probabilities(plugin: type[Confidence
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
-
-HEADS = [
-    [[0.1, 0.2, 0.7], [0.1, 0.1, 0.5, 0.3], [0.1, 0.1, 0.1, 0.4, 0.3], [0.1, 0.1, 0.1, 0.1, 0.5, 0.1]],
-    [[0.3, 0.1, 0.6], [0.2, 0.1, 0.1, 0.6], [0.2, 0.1, 0.1, 0.1, 0.5], [0.2, 0.1, 0.1, 0.1, 0.1, 0.4]],
-]
-"""Weights of the four tokens of an answer, after a prompt of two, in the heads of a layer."""
 
 
 def attending(heads: Any) -> Batch:

@@ -778,18 +778,6 @@ def test_batch_rows_hold_every_example_once_an_epoch(n: int, size: int) -> None:
     assert not np.array_equal(stream[:n], stream[n : 2 * n])
 
 
-@pytest.mark.parametrize("budget", [1, 30, 60, 10_000])
-def test_groups_hold_every_sequence_within_their_budget(budget: int) -> None:
-    rows = examples()["query"]
-    sequences = [rows[i].astype(np.int32) for i in range(N)]
-    groups = group_sequences(sequences, budget)
-    assert sorted(i for group in groups for i in group) == list(range(N))
-    sizes = [len({tuple(sequences[i][:n]) for i in group for n in range(1, len(sequences[i]) + 1)}) for group in groups]
-    assert all(size <= budget + 10 or len(group) == 1 for size, group in zip(sizes, groups, strict=True))
-    assert (len(groups) == 1) == (budget == 10_000)
-    assert (len(groups) == N) == (budget == 1)
-
-
 @given(st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=7, unique=True), st.integers(1, 14))
 def test_groups_feed_the_fewest_tokens(words: list[str], budget: int) -> None:
     """Against all cuts of the sorted sequences, each pass with its distinct prefixes."""
