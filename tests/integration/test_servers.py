@@ -52,7 +52,7 @@ from bench.store.disk_cache import Store
 from bench.store.lines import append_line
 from tests.kit import splits
 from tests.kit.llama_cpp import LlamaServer
-from tests.kit.model_server import ModelServer, half_a_body
+from tests.kit.model_server import ModelServer
 from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.real_servers import llama_server, vllm_server
@@ -364,7 +364,6 @@ def test_server_methods_after_traces_have_the_confidences_of_the_model(start: An
     [
         (ChatServer, 8, "it reads reasoning traces, which this OpenAI-compatible server doesn't give, as it takes no"),
         (VLLMServer, 16384, "--think-budget 16384: expected fewer tokens than this model's context of 16,383"),
-        (LlamaServer, 0, "--think-budget: expected at least 1, got 0"),
     ],
 )
 def test_server_traces_that_can_not_be_are_refused(
@@ -436,11 +435,9 @@ def test_server_killed_in_mid_run_loses_and_repeats_nothing(
     "reply",
     [
         Reply("slow down", 429, {"retry-after-ms": "1"}),
-        Reply("loading model", 503, {"retry-after-ms": "1"}),
-        Reply(raw=half_a_body),
         Reply(seconds=0.6),
     ],
-    ids=["429", "503", "half a body", "slow"],
+    ids=["429", "slow"],
 )
 def test_server_that_fails_for_a_while_is_asked_again(
     server: LlamaServer, expected: list[Any], read: Any, monkeypatch: pytest.MonkeyPatch, reply: Reply
@@ -463,32 +460,20 @@ def test_llama_cpp_is_waited_for_while_it_loads(start: Any, monkeypatch: pytest.
     ("reply", "says"),
     [
         (Reply("out of memory", 500), r"failed \(500: out of memory\)\. Wait, or see whether it is well"),
-        (
-            Reply(body=b'{"tokens": [1], "completion_probabilities": [{"id": 1, "logprob": NaN'),
-            "otherwise than expected",
-        ),
         (Reply(body=b"<html>"), r"answered completion otherwise than expected \(.*<html>\)\. Correct --model"),
         (
             Reply(status=400, body=b'{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}'),
             r"refused the call \(400: too long\)\. Start the server with the context that it had, or a larger one",
         ),
-        (Reply("who are you", 401), r"refuses the key \(401: who are you\)\. Set OPENAI_API_KEY to one that it takes"),
     ],
-    ids=["500", "NaN", "no JSON", "context", "key"],
+    ids=["500", "no JSON", "context"],
 )
 def test_server_fault_that_stays_is_one_sentence(
     server: LlamaServer, expected: list[Any], read: Any, reply: Reply, says: str
 ) -> None:
-    server.fault = lambda _call, number: reply if number > 17 and not reply.raw else None
-    Reply.encoded, encoded = (
-        (lambda self: self.body or json.dumps({"error": {"message": self.text}}).encode()),
-        Reply.encoded,
-    )
-    try:
-        with pytest.raises(UserError, match=says):
-            read()
-    finally:
-        Reply.encoded = encoded
+    server.fault = lambda _call, number: reply if number > 17 else None
+    with pytest.raises(UserError, match=says):
+        read()
     server.fault = lambda *_: None
     assert read() == expected
 

@@ -147,9 +147,3 @@ class ModelServer(Loopback):
             ids.append(token)
             if token in self.lm.stops:
                 return
-
-
-def half_a_body(connection: socket.socket) -> None:
-    """Send half of an answer, then break the connection."""
-    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 400\r\nContent-Type: application/json\r\n\r\n{"tokens": [1')
-    connection.shutdown(socket.SHUT_RDWR)
