@@ -368,12 +368,6 @@ def test_page_methods_are_matched_by_question():
     assert shown_questions(first, replace(first, answer=["c", "c", *first.answer[2:]]))["differing"] == 2
 
 
-def test_page_shows_few_questions_whole():
-    found = shown_questions(replace(records_like(7), correct=np.ones(7, dtype=np.bool_)))
-    assert found["groups"]["mistakes"] == []
-    assert sorted(found["groups"]["hits"]) == found["groups"]["random"] == list(range(7))
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60),
     st.integers(0, 2**63 - 1),

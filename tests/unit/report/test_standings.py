@@ -114,15 +114,6 @@ def test_standings_are_those_of_the_statistics(out: Path, average: Average) -> N
     ]
 
 
-def test_methods_beat_each_other_only_beyond_chance(out: Path) -> None:
-    assert read(out).beaten["brier", CCPS] == {LITCAB, PTRUE}
-    put_twin(out, "twin")
-    found = read(out)
-    twin = Key("twin", "")
-    assert found.beaten["brier", CCPS] == found.beaten["brier", twin] == {LITCAB, PTRUE}
-    assert found.lines[CCPS].ranks["brier"] == found.lines[twin].ranks["brier"] == 1
-
-
 def ranks_of(found: compute.Standings, *without: Key) -> dict[Key, Mapping[str, int]]:
     return {key: line.ranks for key, line in found.lines.items() if key not in without}
 
