@@ -63,8 +63,3 @@ def test_aliases_are_found_in_any_case_and_lend_their_hub_id_their_tasks(tmp_pat
 def test_names_that_are_neither_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"expected an alias \(tiny, .*a Hub id like 'org/model', or an existing"):
         specs.resolve(name)
-
-
-def test_names_that_nearly_fit_are_told() -> None:
-    with pytest.raises(UserError, match="Did you mean 'llama8b'"):
-        specs.resolve("lama8b")

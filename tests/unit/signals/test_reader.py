@@ -34,9 +34,6 @@ from tests.fixtures.rivers import Rivers
 from tests.kit import passes
 from tests.kit.splits import opened
 
-ORDS = ["river", "stone", "cloud", "ember", "harbour", "lantern", "meadow", "orchard"]
-
-
 WORDS = ["river", "stone", "cloud", "ember", "harbour", "lantern", "meadow", "orchard"]
 
 

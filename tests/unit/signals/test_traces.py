@@ -164,20 +164,11 @@ def test_samples_follow_traces_of_their_own(small_model: Path, tmp_path: Path) -
     assert first.agreements[SampleAgreement(3)].agree.shape == (5, 3)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("signal", "reason"),
-    [
-        (TokenScores(Of.SAMPLES), "each has a trace of its own"),
-        (Hidden(0.5, At.SAMPLE_END), "each has a trace of its own"),
-        (SAMPLED, "each has a trace of its own"),
-    ],
-    ids=repr,
-)
-def test_tokens_of_samples_are_not_read(small_model: Path, tmp_path: Path, signal: Signal, reason: str) -> None:
+@pytest.mark.parametrize("signal", [TokenScores(Of.SAMPLES), Hidden(0.5, At.SAMPLE_END), SAMPLED], ids=repr)
+def test_tokens_of_samples_are_not_read(small_model: Path, tmp_path: Path, signal: Signal) -> None:
     task: Any = FewRivers(None)  # type: ignore[arg-type]
     found = definition(signal).unsupported_reason(task, reader_of(small_model, tmp_path).prompts)
-    assert found is not None
-    assert reason in found
+    assert "each has a trace of its own" in str(found)
     assert definition(signal).unsupported_reason(task, reader_of(small_model, tmp_path, None).prompts) is None
 
 
