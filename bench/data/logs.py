@@ -127,12 +127,13 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
         by_text.setdefault(normalise_wording(question.text), []).append(question)
     result, seen = Imported(), set()
     for record in records:
-        # match by id, else by text, and among several questions of one text by options
+        # match by text, and among several questions of one text by options; else by id, which may be a mere counter
         candidates = [question for text in record.texts for question in by_text.get(normalise_wording(text), ())]
         same_options = [question for question in candidates if question.choices == tuple(record.choices)]
         chosen = {question.id: question for question in (same_options if len(candidates) > 1 else candidates)}
         by_name = (by_id[name] for name in record.names if name in by_id)
-        matched = next(by_name, next(iter(chosen.values())) if len(chosen) == 1 else None)
+        named = (question for question in by_name if question in candidates or not candidates)
+        matched = next(iter(chosen.values())) if len(chosen) == 1 else next(named, None)
         if matched is None or not record.identifies_option(matched, fmt):
             result.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:

@@ -113,6 +113,17 @@ def test_questions_of_one_text_are_told_apart_by_options(tmp_path: Path) -> None
     assert len(found.unmatched) == 3
 
 
+def test_text_of_a_question_outweighs_a_counter() -> None:
+    """Inspect numbers samples without ids from 1, and a user's file may have numbers as ids."""
+    asked = [Question(f"{i}", "s", text, ("x",), 0) for i, text in enumerate(("Who?", "Where?", "Why?", "Why?"))]
+    log = [("1", "Who?"), ("2", "Where?"), ("3", "Why?"), ("0", "Why?"), ("2", "In other words?")]
+    found = import_records([LogRecord([name], [text], [text]) for name, text in log], asked, OPEN)
+    assert [(row["id"], row["text"]) for row in found.rows] == [
+        ("0", "Who?"), ("1", "Where?"), ("3", "Why?"), ("2", "In other words?"),
+    ]  # fmt: skip
+    assert (found.unmatched, found.repeated) == (["Why?"], 0)
+
+
 SCORED = {
     "doc": {"question": "Which?", "choices": ["blue", "red"]},
     "arguments": {f"gen_args_{i}": {"arg_0": "Which?", "arg_1": f" {text}"} for i, text in enumerate(("blue", "red"))},
