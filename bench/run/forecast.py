@@ -187,7 +187,8 @@ class Forecast:
     def too_long(self, limit: float, text: str, *, dry_run: bool) -> dict[tuple[str, TaskSplit], str]:
         """Return (name of a method, test split) -> reason, where fit and adapted reading take longer than the limit.
 
-        A decision is made once: the seconds are stored, so that a run that goes on leaves out the same methods.
+        A decision is made once: the seconds are stored, so that a run that goes on leaves out the same methods. A run
+        of other numbers of questions decides anew.
 
         Args:
             limit: largest number of seconds.
@@ -199,6 +200,7 @@ class Forecast:
             if (name, test) in self.prepared.infeasible or not method.trains():
                 continue
             fit = Fit(name, self.resolved.learn_on[test.task].split_of(method))
+            splits = filter(None, (fit.where, self._selection(fit), test))
             seconds = sum(
                 time
                 for step, time in self.times.items()
@@ -209,7 +211,8 @@ class Forecast:
                 "method": name, "params": {key: repr(value) for key, value in method.params().items()},
                 "protocol": self.resolved.protocol.digest(), "model": lm.label, "dtype": lm.dtype_name,
                 "device": device_class(*lm.devices), "test": str(test), "learned": str(fit.where), "limit": limit,
-                "rows": len(self.prepared.data_by_split[fit.where].questions), "fits": self._n_configurations(fit),
+                "rows": [len(self.prepared.data_by_split[where].questions) for where in splits],
+                "fits": self._n_configurations(fit), **self.resolved.training_of(name),
             }  # fmt: skip
             entry = store.get(ESTIMATES, key_of(fields))
             if entry is None and not dry_run:

@@ -395,6 +395,26 @@ def test_fits_that_are_long_stay_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row.status for row in run(replace(asked, dtype="bfloat16")).rows} == {"ok"}
 
 
+def test_decision_on_a_fit_is_of_its_questions(tmp_path: Path) -> None:
+    """A trial on few of them decides nothing about the run on all."""
+    asked = config(tmp_path, "tiny", "atlas-choice", ("it",), limit=20, train_limit="32+32")
+    prepared, _, forecast = planned(replace(asked, preset="fixed"))
+
+    def left_out(seconds: float, fewer: str = "", **more: Any) -> bool:
+        splits = {
+            where: replace(split_data, questions=split_data.questions[int(where.split == fewer) :])
+            for where, split_data in prepared.data_by_split.items()
+        }
+        other = Forecast(replace(prepared, data_by_split=splits), replace(forecast.resolved, **more), forecast.grader)
+        other.__dict__["times"] = {only_fit(prepared): seconds}
+        return bool(other.too_long(60.0, "1m", dry_run=False))
+
+    assert left_out(61.0)
+    assert left_out(59.0)  # as the same run decided
+    assert [left_out(59.0, split) for split in ("test", "train", "validation")] == [False] * 3
+    assert not left_out(59.0, training_budget=512)
+
+
 def test_judge_calls_are_announced(small_model: Path, tmp_path: Path) -> None:
     asked = RunConfig(
         ("ptrue",), "tiny", tasks=("atlas-oe",), dry_run=True, limit=20, judge="hf", judge_model=str(small_model),
