@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 PASS_OPTIONS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Click settings with which the command accepts unknown options; they are passed on to `bench run`."""
-_FIXED_OPTIONS = ("--method", "--task", "--preset", "--seed", "--model", "--tokenizer", "--limit")
+_FIXED_OPTIONS = (
+    "--method", "--methods", "--task", "--tasks", "--preset", "--seed", "--model", "--tokenizer", "--limit",
+)  # fmt: skip
 """Options of `bench run` that the user can't set here, because the paper fixes their values."""
 
 
@@ -70,7 +72,7 @@ def reproduce(
             " samples\nare compared with the answer where their texts differ."
         )
         if date is not None:
-            print_line(f"USD are those of {grid.judge_model} at the prices of {date}.")
+            print_line(f"USD are those of {plan.judge_model} at the prices of {date}.")
         print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
         for command in commands:
             print_line(f"  {command}")
@@ -131,23 +133,28 @@ def plan_reproduction(name: str, models: str | None, ctx: typer.Context) -> Pape
     methods = {
         method: methods_by_name.get(method)() for method in registry.expand_groups(grid.methods, methods_by_name)
     }
-    judge = options["judge"] if "--judge" in ctx.args else grid.judge
     limit = options["train_limit"]
     return PaperRuns(
-        grid=grid, methods=methods, tasks=cards, models=requested, judge=str(judge), out=Path(options["out"]),
+        grid=grid, methods=methods, tasks=cards, models=requested, judge=options["judge"] or grid.judge,
+        judge_model=options["judge_model"] or grid.judge_model, out=Path(options["out"]),
         train_limit=None if limit is None else str(TrainLimit.parse(limit)),
     )  # fmt: skip
 
 
 def _options(ctx: typer.Context) -> Mapping[str, Any]:
-    """Return the values of the options that are passed on to `bench run`; all are validated before the first run."""
+    """Return the values of the options that are passed on to `bench run`; all are validated before the first run.
+
+    The judge is None if neither the command line nor a run file names one.
+    """
     root: Any = ctx.find_root().command
     run = root.commands["run"]
     _refuse_fixed(word.partition("=")[0] for word in ctx.args)
     with run.make_context("run", ["--method", "all", "--model", "tiny", *ctx.args], parent=ctx.find_root()) as inner:
         in_file = inner.default_map or {}
         _refuse_fixed(option.opts[0] for option in run.params if option.name in in_file)
-        return dict(inner.params)
+        source: Any = inner.get_parameter_source("judge")  # by its name, since typer may bring a click of its own
+        given = source.name != "DEFAULT"
+        return {**inner.params, "judge": inner.params["judge"] if given else None}
 
 
 def _refuse_fixed(options: Iterable[str]) -> None:

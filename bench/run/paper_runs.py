@@ -98,6 +98,8 @@ class PaperRuns:
     """Models of the grid for which the user asked."""
     judge: str
     """Kind of judge that grades open answers: match, openai or hf."""
+    judge_model: str
+    """Model of the judge, unless that is match."""
     out: Path
     """Folder of results."""
     train_limit: str | None = None
@@ -144,7 +146,7 @@ class PaperRuns:
             return None
         calls = zip(self.n_judge_calls, (prompt.GRADING, prompt.COMPARING), strict=True)
         characters = sum(n * (len(prompt.SYSTEM) + len(words.user) + self.grid.characters) for n, words in calls)
-        return price_of(self.grid.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.n_judge_calls))
+        return price_of(self.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.n_judge_calls))
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ class Run:
         """
         grid = self.of.grid
         tasks = [word for task in grid.tasks for word in ("--task", task)]
-        judge = ["--judge", grid.judge, "--judge-model", grid.judge_model] if self.of.judge == grid.judge else []
+        same = self.of.judge == grid.judge
+        judge = ["--judge", grid.judge, "--judge-model", self.of.judge_model] if same else []
         start = ["run", "--method", ",".join(grid.methods), "--model", self.model, *tasks]
         return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
 

@@ -118,11 +118,21 @@ def test_paper_hours_are_of_the_cost_model(model: str) -> None:
     assert computed.tokens == pytest.approx(sum(stage["8192"]["tokens"] for stage in stages), rel=0.001)
 
 
-def test_paper_plan_of_one_model_and_judge(place: Place) -> None:
-    found = plan(place, "ccps", "--models", "qwen14b", "--judge", "match", "--out", "there")
+@pytest.mark.parametrize("words", ["--judge match", "--judge=match", "mine.toml"])
+def test_paper_plan_of_one_model_and_judge(place: Place, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    place.write("mine.toml", 'judge = "match"\n')
+    monkeypatch.chdir(place.folder)
+    found = plan(place, "ccps", "--models", "qwen14b", *words.split(), "--out", "there")
     (run,) = found["runs"]
     assert (run["graded"], run["compared_at_most"], run["usd_at_most"]) == (0, 0, 0.0)
-    assert found["commands"][0].endswith("--seed 0 --judge match --out there")
+    assert found["commands"][0].endswith(f"--seed 0 {words} --out there")
+
+
+def test_judge_model_of_a_run_file_is_kept(place: Place) -> None:
+    mine = place.write("mine.toml", 'judge = "openai"\njudge-model = "mine"\n')
+    found = plan(place, "ccps", "--models", "qwen14b", str(mine))
+    assert found["commands"][0].endswith(f"--judge openai --judge-model mine {mine}")
+    assert found["runs"][0]["usd_at_most"] is None
 
 
 def test_paper_hours_are_told_without_an_accelerator(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +188,7 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
     task = registry.tasks([tmp_path / "flat.py"]).get("isles")
     work = PaperRuns(
         grid=read_grid("flat", known), methods={"flat": known.get("flat")()}, tasks={"isles": task},
-        models=("tiny",), judge="openai", out=tmp_path,
+        models=("tiny",), judge="openai", judge_model="gpt-4o-mini", out=tmp_path,
     )  # fmt: skip
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
     row |= {"deviations": {}, "config": {}, "judge": None, "tuning": None}
