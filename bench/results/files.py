@@ -290,7 +290,7 @@ def _read_row(path: Path) -> ResultRow:
         fields.pop(DIGEST, None)
         if version == _BEFORE_DTYPE:
             fields["dtype"] = None
-        if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT, _BEFORE_CHANCE}:
+        if version in (_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT, _BEFORE_CHANCE):  # no set: it may be a list
             fields |= {"schema_version": SCHEMA_VERSION, "chance_accuracy": None}
             fields |= {"test_forward_tokens": None, "test_generated_tokens": None}
         elif version != SCHEMA_VERSION:
@@ -299,7 +299,7 @@ def _read_row(path: Path) -> ResultRow:
             )
         row = decode_record(fields, ResultRow)
         informed = row.train_on is not None or row.labels_seen != LabelsSeen()
-        if version in {_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT} and row.limit is not None and informed:
+        if version in (_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT) and row.limit is not None and informed:
             n = max(row.limit, _FIRST)  # not into `config`, which the file's name has a digest of
             row = dataclasses.replace(row, deviations={"train_limit": f"first {n}+{n}", **row.deviations})
         if not isinstance(row.provenance.get("code", {}), Mapping):
