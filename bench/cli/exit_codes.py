@@ -64,9 +64,13 @@ def _run_command(command: Callable[[], object], stop: StopSignal) -> int:
         _report(str(error))
         return 2
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        way_out = {
+            errno.ENAMETOOLONG: f" has {len(str(error.filename)):,} letters; name a shorter one",
+            errno.EACCES: "; name another one, or change its permissions",
+        }.get(error.errno or 0)
+        if way_out is None or error.filename is None:
             raise
-        _report(f"{error.strerror}: {error.filename!r} has {len(str(error.filename)):,} letters; name a shorter one")
+        _report(f"{error.strerror}: {error.filename!r}{way_out}")
         return 2
     except SystemExit as exit_request:
         if exit_request.code == INTERRUPTED:  # typer turns KeyboardInterrupt into this

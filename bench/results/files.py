@@ -125,9 +125,11 @@ def ensure_writable(out: Path) -> None:
     Raises:
         UserError: results can't be written.
     """
-    existing = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
-    with _unwritable(out), tempfile.TemporaryFile(dir=existing):
-        pass
+    with _unwritable(out):
+        places = (out.absolute(), *out.absolute().parents)
+        existing = next(place for place in places if place.is_symlink() or place.exists())  # a link may lead nowhere
+        with tempfile.TemporaryFile(dir=existing):
+            pass
 
 
 def refuse_tracked(rows: Iterable[ResultRow], out: Path) -> None:

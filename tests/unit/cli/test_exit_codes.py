@@ -71,6 +71,26 @@ def test_streams_that_are_closed_or_full_trouble_nobody(redirection: str, tmp_pa
     assert (tmp_path / "file").read_text() == ""
 
 
+# --- errors of the file system ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENAMETOOLONG, "File name too long: 'nnnn' has 4 letters; name a shorter one"),
+        (errno.EACCES, "Permission denied: 'nnnn'; name another one, or change its permissions"),
+    ],
+)
+def test_paths_that_are_refused_are_one_sentence(number: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def raised(*path: str) -> None:
+        raise OSError(number, os.strerror(number), *path)
+
+    assert exit_codes.exit_code(lambda: raised("nnnn")) == 2
+    assert capsys.readouterr().err == f"bench: {said}\n"
+    with pytest.raises(OSError, match="Errno"):  # a mistake of ours
+        exit_codes.exit_code(raised)
+
+
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 PROGRAM = """

@@ -351,6 +351,23 @@ def test_file_in_the_way_is_said_before_any_work(tmp_path, below):
         write(ROW, RECORDS, blocked)
 
 
+@pytest.mark.parametrize("below", ["", "results"])
+def test_links_to_nowhere_are_said_before_any_work(tmp_path, below):
+    (tmp_path / "disk").symlink_to(tmp_path / "not mounted")
+    with pytest.raises(UserError, match=r"can't be written \(No such file"):
+        ensure_writable(tmp_path / "disk" / below)
+
+
+def test_folder_that_may_not_be_entered_is_said(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    for name in ("exists", "is_symlink"):
+        monkeypatch.setattr(Path, name, refused)
+    with pytest.raises(UserError, match=r"written \(Permission denied\); name another one with --out"):
+        ensure_writable(tmp_path / "results")
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere")
 def test_folder_without_permission_is_said(tmp_path):
     tmp_path.chmod(0o555)
