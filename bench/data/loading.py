@@ -10,7 +10,7 @@ from bench.api import Format, Question, Split, Task, UserError
 from bench.api.errors import plugin_errors, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
-from bench.data.answer_files import AnswerFile
+from bench.data.answer_files import AnswerFile, UnansweredError
 from bench.data.question_files import FEWEST, MOST
 from bench.data.released import Release
 from bench.data.splits import TaskSplit, TrainLimit, held_out, limit_by_subject, spread_sample
@@ -81,7 +81,8 @@ class Loader:
         n_train = n_validation = 0
         if limit.validation is None:
             splits = self.tasks[where.task].card.splits
-            n_train = len(self._load_uncut(train).questions) if train.split in splits else 0
+            with suppress(UnansweredError):  # then validation gets all
+                n_train = len(self._load_uncut(train).questions) if train.split in splits else 0
             with suppress(UserError):  # without a validation split training gets all
                 n_validation = len(self._load_uncut(validation).questions)
             derived = train.split == "train" and "validation" not in splits and not isinstance(self.release, Release)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,6 +13,8 @@ import pytest
 
 from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard
 from bench.api.protocol import Protocol
+from bench.api.question import Released
+from bench.data.answer_files import AnswerFile
 from bench.data.loading import Loader
 from bench.data.splits import TaskSplit, TrainLimit, held_out
 
@@ -101,6 +104,13 @@ def test_limits_keep_so_many_of_each_split(limits: tuple[int | None, str | None]
 
 def test_validation_that_is_learned_on_has_all_labels() -> None:
     assert [len(ids(loader(train_limit=n, learned=VALIDATION), VALIDATION)) for n in ("20", "30+7")] == [20, 30]
+
+
+def test_validation_has_all_labels_where_train_lacks_answers() -> None:
+    """They are enough to scale scores."""
+    answers = dict.fromkeys((*ids(loader(), TEST), *ids(loader(), VALIDATION)), Released(None, "a", None))
+    file = AnswerFile("said.jsonl", "0" * 64, answers, None)
+    assert [len(ids(replace(loader(train_limit=n), release=file), VALIDATION)) for n in ("20", "9999")] == [20, 60]
 
 
 def test_a_cell_has_the_same_labels_in_any_company() -> None:
