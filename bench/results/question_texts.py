@@ -20,6 +20,7 @@ from bench.model.specs import NAME
 from bench.prompts import templates
 from bench.results.files import SEPARATOR
 from bench.store.files import named_errors, write_atomic
+from bench.store.locks import folder_lock
 
 FOLDER = "questions"
 """Name of the folder of question texts in `results/`; no model may use this name (`bench.results.files.RESERVED`)."""
@@ -94,19 +95,21 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     Raises:
         UserError: the folder can't be written, or the file there is damaged.
     """
-    path = path_of(task, version, out)
-    stored = read(out, task, version)
-    new = {question.id: question for question in questions}
-    if all(stored.get(key) == question for key, question in new.items()):
-        return path
     import pyarrow as pa
 
-    merged, types = [*new.values(), *(question for key, question in stored.items() if key not in new)], _column_types()
-    columns = zip(*map(astuple, merged), strict=True)
-    arrays = [pa.array(list(column), type=type_) for column, type_ in zip(columns, types.values(), strict=True)]
-    table = pa.table(arrays, names=list(types)).replace_schema_metadata({_SEAL: _seal(task, version, merged)})
+    path, types = path_of(task, version, out), _column_types()
+    new = {question.id: question for question in questions}
     with named_errors(f"questions of {task} can't be written to {str(path)!r}", "; name another folder with --out"):
-        write_atomic(path, parquet_bytes(table))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with folder_lock(path.parent):  # another run may add questions, too
+            stored = read(out, task, version)
+            if all(stored.get(key) == question for key, question in new.items()):
+                return path
+            merged = [*new.values(), *(question for key, question in stored.items() if key not in new)]
+            columns = zip(*map(astuple, merged), strict=True)
+            arrays = [pa.array(list(column), type=type_) for column, type_ in zip(columns, types.values(), strict=True)]
+            table = pa.table(arrays, names=list(types)).replace_schema_metadata({_SEAL: _seal(task, version, merged)})
+            write_atomic(path, parquet_bytes(table))
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -78,6 +79,23 @@ def test_questions_are_added_and_never_taken_away(tmp_path):
     question_texts.write("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
     kept = question_texts.read(tmp_path, "rivers", 1)
     assert [kept["t/0"].text, kept["t/1"].text] == ["new", "Which bell rings 1 times?"]
+
+
+def test_questions_of_two_runs_at_once_are_kept(tmp_path, monkeypatch):
+    real, others = question_texts.read, []
+
+    def read(*where):
+        stored = real(*where)
+        if not others:
+            others.append(Thread(target=question_texts.write, args=("rivers", 1, questions(2, start=2), tmp_path)))
+            others[0].start()
+            others[0].join(0.3)  # it waits until the first has written
+        return stored
+
+    monkeypatch.setattr(question_texts, "read", read)
+    question_texts.write("rivers", 1, questions(2), tmp_path)
+    others[0].join()
+    assert sorted(real(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
 
 
 def test_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
