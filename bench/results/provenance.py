@@ -70,7 +70,10 @@ def has_commit(folder: Path, sha: str) -> bool | None:
 
 
 def tracked_files(folder: Path) -> frozenset[str]:
-    """Return the paths, relative to a folder, of files in it that git tracks; empty without git or a repository."""
+    """Return the paths, relative to a folder, of files in it that git tracks.
+
+    Empty without git or a repository, and where git refuses to read one, e.g. because another user owns it.
+    """
     return frozenset(filter(None, (_git(folder, "ls-files", "-z") or "").split("\0")))
 
 
@@ -163,6 +166,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
             capture_output=True,
             check=True,
             encoding="utf-8",
+            errors="surrogateescape",  # names of files may be of any bytes
             env=environment,
             timeout=_GIT_TIMEOUT_S,
         )

@@ -176,4 +176,8 @@ def test_tracked_files_are_those_below_the_folder(checkout, tmp_path_factory):
     (checkout / "results/new.json").write_text("1\n")
     assert provenance.tracked_files(checkout / "results") == {"r.json"}
     assert "r.json" not in provenance.tracked_files(checkout / "nowhere")
+    latin = os.fsdecode(b"caf\xe9.json")
+    (checkout / "results" / latin).write_text("1\n")
+    git(checkout, "add", ".")
+    assert provenance.tracked_files(checkout / "results") == {"r.json", "new.json", latin}
     assert provenance.tracked_files(tmp_path_factory.mktemp("outside")) == frozenset()
