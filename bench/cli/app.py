@@ -237,6 +237,10 @@ def import_(
 
     if (task is None) == (task_file is None):
         raise UserError("bench import: expected --task NAME or --task-file FILE, and one of them only.")
+    path = out or Path(f"{log.stem}.answers.jsonl")
+    inputs = [file for file in (log, task_file) if file is not None]
+    if any(file.exists() and path.exists() and path.samefile(file) for file in inputs):
+        raise UserError(f"--out {path}: it is one of the files that are read; name another one.")
     source = open_source(data_dir)
     cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file)
     task_object = cls(source)
@@ -253,7 +257,6 @@ def import_(
             f"{log.name}: none of its {len(imported.unmatched):,} questions is one of {where}, e.g."
             f" {imported.unmatched[0]!r}; name the task that they are of."
         )
-    path = out or Path(f"{log.stem}.answers.jsonl")
     with named_errors(f"--out: {path} can't be written", "; name another file."):
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
     print_line(f"wrote {path}: answers to {len(imported.rows):,} of {len(questions):,} questions of {where}")
@@ -261,6 +264,8 @@ def import_(
         print_line(f"{len(imported.unmatched):,} records match no question, or several, e.g. {imported.unmatched[0]!r}")
     if imported.repeated:
         print_line(f"{imported.repeated:,} records of questions that had an answer before were left out")
+    for reason, n in imported.left_out.items():
+        print_line(f"{n:,} records {reason} were left out")
     if imported.redacted:
         print_line(f"{imported.redacted:,} answers have reasoning that the log encrypts; they are without a trace")
     if imported.ungraded:

@@ -24,6 +24,7 @@ import re
 import string
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,8 @@ class LogRecord:
     """Log-likelihood of each option; empty if the answer was generated as text."""
     grade: bool | None = None
     judge: str = ""
+    left_out: str = ""
+    """Why the record gives no answer, in words that follow "records"; the other fields are then empty."""
 
     def row(self, question: Question, fmt: Format) -> dict[str, object]:
         """Build a row of a file of answers: the record's output as the answer to `question`."""
@@ -115,6 +118,8 @@ class Imported:
     """Number of records left out because an earlier record answers the same question."""
     redacted: int = 0
     """Number of rows whose reasoning the log has encrypted."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """`LogRecord.left_out` -> number of such records."""
     ungraded: bool = False
     """Whether all rows lost their grades, which happens if some records of the log have no grade."""
 
@@ -127,6 +132,9 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
         by_text.setdefault(normalise_wording(question.text), []).append(question)
     result, seen = Imported(), set()
     for record in records:
+        if record.left_out:
+            result.left_out[record.left_out] += 1
+            continue
         # match by text, and among several questions of one text by options; else by id, which may be a mere counter
         candidates = [question for text in record.texts for question in by_text.get(normalise_wording(text), ())]
         same_options = [question for question in candidates if question.choices == tuple(record.choices)]
@@ -157,7 +165,7 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
 def lm_eval_records(path: Path) -> list[LogRecord]:
     """Read the records of a file that lm-evaluation-harness wrote with `--log_samples`.
 
-    If records of several filters are in the file, only those of the first filter are returned.
+    If records of several filters are in the file, those of the first filter are read, and the others are left out.
 
     Raises:
         UserError: the file can't be read or has no record, or a line is invalid.
@@ -166,7 +174,8 @@ def lm_eval_records(path: Path) -> list[LogRecord]:
     if not rows:
         raise UserError(f"{path.name}: expected samples that lm-eval wrote with --log_samples, found none")
     first = rows[0].values.get("filter")
-    return [_lm_eval(row) for row in rows if row.values.get("filter") == first]
+    other = LogRecord((), (), [], left_out=f"of other filters than {first!r}")
+    return [_lm_eval(row) if row.values.get("filter") == first else other for row in rows]
 
 
 def _lm_eval(row: Row) -> LogRecord:
@@ -175,14 +184,15 @@ def _lm_eval(row: Row) -> LogRecord:
         raise _log_error(row, "'doc' and 'resps', as in the samples that lm-eval writes with --log_samples")
     names = [str(doc[name]) for name in _IDS if isinstance(doc.get(name), str | int)]
     texts = [value for value in doc.values() if isinstance(value, str)]
-    choices = doc.get("choices")
+    choices, filtered = doc.get("choices"), row.values.get("filter")
     metric, grade = "", None
     for name in _as_list(row.values.get("metrics")):  # the first binary metric
         value = row.values.get(str(name))
         if isinstance(value, bool | int | float) and value in {0, 1}:
             metric, grade = str(name), bool(value)
             break
-    record = LogRecord(names, texts, [], choices=_as_texts(_as_list(choices)), grade=grade, judge=f"lm-eval {metric}")
+    judge = f"lm-eval {metric}" if filtered in (None, "none") else f"lm-eval {metric} ({filtered})"
+    record = LogRecord(names, texts, [], choices=_as_texts(_as_list(choices)), grade=grade, judge=judge)
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
         record.outputs = _as_texts(responses[0])
         final = next(iter(_as_list(row.values.get("filtered_resps"))), None)
@@ -240,24 +250,26 @@ def _option_text(row: Row, option: int) -> str:
 
 
 def inspect_records(path: Path) -> list[LogRecord]:
-    """Read a log of Inspect, one record for each question; the log's samples without an answer are left out.
+    """Read a log of Inspect: a record for each question, and one for each sample without a reply, which is left out.
 
     Raises:
         UserError: the file can't be read, is no log of Inspect, or has no answer.
     """
     samples = _read_inspect(path)[1]
     records: dict[str, LogRecord] = {}
+    silent = []
     epochs = [epoch if isinstance(epoch := _get_nested(sample, "epoch"), int) else 1 for sample in samples]
     for i, (_, sample) in enumerate(sorted(zip(epochs, samples, strict=True), key=lambda pair: pair[0])):
         record = _inspect(Row(i, f"{path.name} sample {i}", sample))
-        if record is None:
+        if record.left_out:
+            silent.append(record)
             continue
         first = records.setdefault(record.names[0], record)
         if first is not record:
             first.outputs += record.outputs
     if not records:
         raise UserError(f"{path.name}: expected samples with answers in the log, found none; was the run finished?")
-    return list(records.values())
+    return [*records.values(), *silent]
 
 
 def inspect_rows(path: Path, name: str) -> list[Row]:
@@ -343,14 +355,14 @@ def _unzip_log(path: Path) -> Iterator[tuple[str, Any]]:
             yield name, json.loads(data)
 
 
-def _inspect(row: Row) -> LogRecord | None:
+def _inspect(row: Row) -> LogRecord:
     sample = row.values
     if not isinstance(sample, dict) or not isinstance(sample.get("id"), str | int):
         raise _log_error(row, "a sample with an id, as Inspect writes it")
     answers = _as_list(_get_nested(sample, "output", "choices"))
     outputs = [_content(sample, _get_nested(answer, "message", "content")) for answer in answers]
     if not outputs:
-        return None
+        return LogRecord((), (), [], left_out="without a reply")
     prompt = sample.get("input")
     if isinstance(prompt, list):  # the question is the last user message of a conversation
         contents = [turn.get("content") for turn in prompt if isinstance(turn, dict) and turn.get("role") == "user"]

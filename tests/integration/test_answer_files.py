@@ -138,10 +138,12 @@ def test_log_of_another_tool_gets_its_confidences(place: Place, tool: str, log: 
         (("--task", "atlas-oe", "--split", "dev2"), "--split: expected one of"),
         (("--task", "atlas-oe", "--out", "/dev/null/all.jsonl"), "/dev/null/all.jsonl can't be written"),
         (("--task-file", Path("other.jsonl")), "none of its 4 questions is one of other-"),
+        (("--task-file", Path("other.jsonl"), "--out", Path("other.jsonl")), "it is one of the files that are read"),
+        (("--task", "atlas-oe", "--out", FIXTURES / "logs" / "lm-eval-oe.jsonl"), "one of the files that are read"),
     ],
 )
 def test_logs_that_do_not_fit_are_refused(place: Place, words: tuple[object, ...], said: str) -> None:
     place.write("other.jsonl", [{"question": "What do bees make?", "answer": "honey"}])
     log = FIXTURES / "logs" / "lm-eval-oe.jsonl"
-    words = tuple(place / word.name if isinstance(word, Path) else word for word in words)
+    words = tuple(place / word.name if word == Path("other.jsonl") else word for word in words)
     assert said in place.refused("import", "lm-eval", log, *words)

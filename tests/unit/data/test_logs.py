@@ -186,15 +186,21 @@ def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
     def change(i: int, line: dict[str, Any]) -> None:
         line["resps"] = [[f"So I say {i}. It is {i}!", "a sample", "another"]]
         line["filtered_resps"] = [str(i)]
-        if i == 3:
-            line["filter"] = "other"
+        line["filter"] = "flexible-extract" if i == 3 else "strict-match"
         if i == 2:
             line["exact_match"] = 0.5
 
     found = import_records(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
     assert found.ungraded
+    assert found.left_out == {"of other filters than 'strict-match'": 1}
     usual = {"final_start": 18, "samples": ["a sample", "another"]}
     assert found.rows == [{"id": f"atlas/test/{i}", "text": f"So I say {i}. It is {i}", **usual} for i in range(3)]
+
+
+def test_judge_of_lm_eval_names_the_filter(tmp_path: Path) -> None:
+    """Two filters of one log may differ by tens of points."""
+    assert scored(tmp_path, filter="strict-match").judge == "lm-eval acc (strict-match)"
+    assert scored(tmp_path, filter=None).judge == scored(tmp_path).judge == "lm-eval acc"
 
 
 def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
@@ -212,6 +218,7 @@ def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
 
     found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
     (row,) = found.rows
+    assert found.left_out == {"without a reply": 1}
     assert (row["id"], row["text"], row["final_start"]) == ("atlas/test/0", "Hm. ANSWER: Rolor", 12)
     assert row["samples"] == ["Tudos"]
 
