@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.integrations import sdpa_attention
+from transformers.integrations.sdpa_attention import repeat_kv
 
 from bench.api import (
     At,
@@ -165,6 +167,24 @@ def test_turns_grow_right_after_their_answer(llama: LanguageModel, monkeypatch: 
 def test_states_keep_half_precision(tmp_path: Any) -> None:
     lm, signal = passes.load(passes.save(tmp_path), dtype="bfloat16"), Hidden(1.0, At.PROMPT_END)
     assert passes.extract(lm, [signal], items(), 1).columns[signal]["values"].dtype == torch.bfloat16
+
+
+def test_grouped_heads_read_the_same_bits_without_copies(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, copies = passes.load(passes.save(tmp_path), dtype="bfloat16"), []
+    lm.model.eval()
+
+    def noted(states: torch.Tensor, n: int) -> torch.Tensor:
+        copies.append(n)
+        return repeat_kv(states, n)
+
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", noted)
+    grouped = passes.extract(lm, SIGNALS[:5], items(), 1, 4096)
+    assert not copies
+    monkeypatch.setenv("TRANSFORMERS_SDPA_FORCE_GQA", "0")
+    copied = passes.extract(lm, SIGNALS[:5], items(), 1, 4096)
+    assert copies
+    for signal in SIGNALS[:5]:
+        assert torch.equal(grouped.columns[signal]["values"], copied.columns[signal]["values"])
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
