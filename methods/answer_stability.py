@@ -6,11 +6,13 @@ the trace, and 0.9 after all of it, the confidence is 0.6.
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 
-from bench.api import Batch, ChoiceLogits, ConfidenceMethod, FloatArray, Needs, method
+from bench.api import Batch, ChoiceLogits, ConfidenceMethod, FloatArray, Needs, Of, Text, method
 
-_FORCED = ChoiceLogits((0.25, 0.5, 0.75))
+_FORCED, _ANSWER = ChoiceLogits((0.25, 0.5, 0.75)), Text(Of.ANSWER)
 
 
 @method("answer-stability")
@@ -22,12 +24,19 @@ class AnswerStability(ConfidenceMethod):
     """
 
     reference = "arXiv:2505.18404"
-    needs = Needs(predict=frozenset({ChoiceLogits(), _FORCED}))
+    needs = Needs(predict=frozenset({ChoiceLogits(), _FORCED, _ANSWER}))
 
     def predict(self, batch: Batch) -> FloatArray:
-        """Mean probability of the letter that is likeliest in the end, among the options: `(n,)` float64."""
+        """Mean probability of the answered letter among the options, `(n,)` float64.
+
+        Of an answer that is no letter shown, it is that of the letter that is likeliest in the end.
+        """
         logits = np.concatenate([batch[_FORCED], batch[ChoiceLogits()][:, None]], axis=1).astype(np.float64)
         weights = np.exp(logits - logits.max(axis=2, keepdims=True))
         shares = weights / weights.sum(axis=2, keepdims=True)  # (n, 4, k)
         answered = shares[:, -1].argmax(axis=1)
+        for i, text in enumerate(batch[_ANSWER]):  # it may be sampled, or another engine's, so not the likeliest
+            letter = text.strip(string.whitespace + "()[].:").casefold()
+            if letter in list(string.ascii_lowercase[: np.isfinite(logits[i, -1]).sum()]):
+                answered[i] = string.ascii_lowercase.index(letter)
         return np.asarray(shares[np.arange(len(answered)), :, answered].mean(axis=1))

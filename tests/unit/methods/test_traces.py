@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from bench.api import At, Batch, ChoiceLogits, Context, Hidden, Of, Ragged, TokenIds, TokenScores, UntrainableError
+from bench.api import (
+    At,
+    Batch,
+    ChoiceLogits,
+    Context,
+    Hidden,
+    Of,
+    Ragged,
+    Text,
+    TokenIds,
+    TokenScores,
+    UntrainableError,
+)
 from bench.signals.synthetic import planted
 from methods.answer_stability import AnswerStability
 from methods.deepconf import TOKENS, DeepConfLowest, DeepConfMean, DeepConfTail
@@ -59,12 +71,18 @@ def test_windows_follow_the_trace() -> None:
     assert [method.window(n) for n in (5, 100, 1000, 30_000)] == [5, 16, 100, 2048]
 
 
-def test_answer_stability_is_the_mean_probability_of_the_last_letter() -> None:
+def test_answer_stability_is_of_the_answered_letter() -> None:
+    """It need not be the likeliest one; of what is no letter shown, the likeliest in the end is judged."""
+    answers = {"a": 0.6, "b": 0.4, " (B).": 0.4, "c": 0.6, "ab": 0.6, "": 0.6, "The": 0.6}
     shares = np.array([[0.2, 0.8, 0], [0.4, 0.6, 0], [0.9, 0.1, 0], [0.9, 0.1, 0]])
     with np.errstate(divide="ignore"):
-        logits = np.log(shares)[None].astype(np.float32)
-    batch = Batch(["q"], {ChoiceLogits((0.25, 0.5, 0.75)): logits[:, :3], ChoiceLogits(): logits[:, 3]})
-    assert AnswerStability().predict(batch).tolist() == pytest.approx([0.6])
+        logits = np.repeat(np.log(shares)[None].astype(np.float32), len(answers), axis=0)
+    columns = {
+        ChoiceLogits((0.25, 0.5, 0.75)): logits[:, :3], ChoiceLogits(): logits[:, 3],
+        Text(Of.ANSWER): np.array(list(answers), dtype=np.object_),
+    }  # fmt: skip
+    found = AnswerStability().predict(Batch(list(map(str, range(len(answers)))), columns))
+    assert found.tolist() == pytest.approx(list(answers.values()))
 
 
 def test_trace_probe_averages_its_lines() -> None:
