@@ -127,8 +127,8 @@ class Protocol:
     kept_step: KeptStep = KeptStep.VALIDATION
     """Training step whose weights are kept, for all methods (docs/methods.md §0.19)."""
     drop_contaminated: bool = True
-    """Whether training questions that are also in a test set are left out (docs/methods.md §0.18). They are counted
-    anyway."""
+    """Whether training questions that are also in a test set, or in the validation split by which steps are chosen, are
+    left out (docs/methods.md §0.18). They are counted anyway."""
 
     def digest(self) -> str:
         """Return the first 16 hex digits of the SHA-256 over all fields and the versions of the prompt wordings."""

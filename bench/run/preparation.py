@@ -233,12 +233,13 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
             lacking = {"questions that the answers' file lacks, left out": loaded.unanswered}
             split_data = replace(split_data, counts={**split_data.counts, **lacking})
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
-        for test in tests if where not in resolved.test_splits else ():
-            # questions that this run also tests are excluded (docs/methods.md §0.18), or only counted
-            overlap = contaminated_ids(split_data.questions, planned.loaded[test].whole)
+        chosen_by = planned.selecting & ({TaskSplit(where.task, "validation")} - {where})
+        for other in (*tests, *chosen_by) if where not in resolved.test_splits else ():
+            # what this run also tests or chooses a step by is excluded (docs/methods.md §0.18), or only counted
+            overlap = contaminated_ids(split_data.questions, planned.loaded[other].whole)
             if overlap:
                 dropped = resolved.protocol.drop_contaminated
-                what = f"questions that are also in {test}, {'left out' if dropped else 'kept'}"
+                what = f"questions that are also in {other}, {'left out' if dropped else 'kept'}"
                 left_out = split_data.left_out | (overlap if dropped else frozenset())
                 split_data = replace(split_data, counts={**split_data.counts, what: len(overlap)}, left_out=left_out)
         data_by_split[where] = split_data

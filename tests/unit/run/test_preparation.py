@@ -60,7 +60,8 @@ class Brooks(Task):
         if split == "validation" and LOST:
             raise UserError("its rows are lost")
         for i in range(self.card.sizes[split]):
-            yield Question(f"{split}/{i}", "brooks", f"Where does brook {i} end?", ("Tove", "Kiru"), 0)
+            number = 9 if split == "validation" else i
+            yield Question(f"{split}/{i}", "brooks", f"Where does brook {number} end?", ("Tove", "Kiru"), 0)
 
     def provenance(self, split):
         return {"made": split}
@@ -157,6 +158,21 @@ def test_tested_questions_are_not_learned_from(
     assert learned.left_out == left_out
     assert learned.counts == {f"questions that are also in brooks/test, {what}": 3}
     assert (test.left_out, test.counts) == (frozenset(), {})
+
+
+def test_validation_questions_are_not_learned_from(tmp_path: Path) -> None:
+    """But where no step is chosen by them, train stays as it is."""
+    chosen, last = (
+        prepared(tmp_path, "learner", "scorer", lost=False, preset=p).data_by_split for p in ("fixed", "paper")
+    )
+    left_out = [f"questions that are also in brooks/{split}, left out" for split in ("test", "validation")]
+    assert chosen[TRAIN].counts == dict(zip(left_out, (3, 1), strict=True))
+    assert chosen[TRAIN].left_out == {"train/0", "train/1", "train/2", "train/9"}
+    assert (chosen[VALIDATION].left_out, chosen[VALIDATION].counts) == (frozenset(), {})
+    assert (last[TRAIN].left_out, last[TRAIN].counts) == (
+        frozenset(),
+        {"questions that are also in brooks/test, kept": 3},
+    )
 
 
 def test_scores_scaled_elsewhere_have_settings_that_say_so(tmp_path: Path) -> None:
