@@ -17,6 +17,9 @@ _REPLY = Followup(
 )
 _RANGE = r"\d[\d.]*%?\s*[-\u2013]\s*\d[\d.]*%?"
 _NUMBER = r"(?<![\w.-])(\d+(?:\.\d+)?)"
+_BARE = _NUMBER + r"(?![A-Za-z_]|\.?\d)"
+"""A number that no letter continues, as in 1st or 7B. Without the digit the match would end earlier: at 8 in 85th."""
+_EVEN = r"(?<![\w.])50\s*/\s*50(?!\w|\.\d)"
 _SHARE = re.compile(_NUMBER + r"\s*(?:%|percent\b|(?:/|out of)\s*(0*[1-9]\d*))", re.IGNORECASE)
 
 
@@ -50,12 +53,12 @@ class Verbalised(ConfidenceMethod):
 def parse_probability(reply: str) -> float | None:
     """Parse the probability that a reply states; None if it states none or several, or one outside [0, 1].
 
-    Forms like "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers. A bare number of at
-    most 1 with a decimal point is a probability; other bare numbers are percentages. So "0.85" and "85" mean 0.85, and
-    "1" means 0.01.
+    Forms like "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers, and "50/50" is one
+    half. A bare number of at most 1 with a decimal point is a probability; other bare numbers are percentages. So
+    "0.85" and "85" mean 0.85, and "1" means 0.01.
     """
-    plain = re.sub(_RANGE, "", reply.replace(",", "."))  # a decimal point in some languages
+    plain = re.sub(_EVEN, "50%", re.sub(_RANGE, "", reply.replace(",", ".")))  # a decimal point in some languages
     shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}
-    bare = {float(x) / (1 if "." in x and float(x) <= 1 else 100) for x in re.findall(_NUMBER, plain)}
+    bare = {float(x) / (1 if "." in x and float(x) <= 1 else 100) for x in re.findall(_BARE, plain)}
     (value, *others) = shares or bare or {-1.0}
     return value if not others and 0 <= value <= 1 else None

@@ -302,9 +302,10 @@ def test_rauq_takes_the_least_sure_layer_and_bears_one_token_and_no_weight() -> 
         ("85 percent.", 0.85), ("0,85", 0.85), ("**85**", 0.85), ("Confidence: 85", 0.85), ("85.", 0.85),
         ("85 85 85", 0.85), ("On a scale of 0 to 100, 85%", 0.85), ("100", 1.0), ("0", 0.0), ("1", 0.01),
         ("1.0", 1.0), ("0.0", 0.0), ("0.5%", 0.005), ("1%", 0.01), ("99.5", 0.995), ("085", 0.85),
-        ("Confidence - 85", 0.85),
+        ("Confidence - 85", 0.85), ("It's 50/50.", 0.5), ("50 / 50", 0.5), ("85percent", 0.85), ("150/50", None),
         ("", None), ("quite sure", None), ("150", None), ("12/10", None), ("-5", None), ("80-90", None),
         ("80 - 90%", None), ("80\u201390", None), ("70 or 80", None), ("90% or 10%", None), ("8/0", None), ("b2", None),
+        ("7B", None), ("1st", None), ("85th", None), ("0.85x", None), ("my 1st guess: 85.", 0.85),
     ],
 )  # fmt: skip
 def test_verbalised_reads_the_probability_of_a_reply(reply: str, value: float | None) -> None:
