@@ -336,6 +336,7 @@ def csv_rows(file: BinaryIO, name: str) -> Iterator[Row]:
     Raises:
         UserError: the file is not UTF-8 or not CSV, has a column twice, or has a row with another number of cells.
     """
+    csv.field_size_limit(2**31 - 1)  # 131,072 characters by default: a reasoning trace is longer
     text = decode_utf8(file.read().removeprefix(_BOM), name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []

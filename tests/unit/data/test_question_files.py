@@ -219,6 +219,13 @@ def _encodes(texts: list[str], without: str = "") -> bool:
     return all(not (0xD800 <= ord(c) <= 0xDFFF or c == "\0" or c in without) for text in texts for c in text)
 
 
+def test_cells_of_any_length_are_read() -> None:
+    long = "so " * 50_000
+    assert [row.values for row in csv_rows(io.BytesIO(f'text,n\n"{long}",1\n'.encode()), "f")] == [
+        {"text": long, "n": "1"}
+    ]
+
+
 def test_rows_are_numbered_by_lines_where_they_begin() -> None:
     text = 'question,answer\n"two\nlines",a\n\n"x",b\n'
     assert [(row.index, row.where) for row in csv_rows(io.BytesIO(text.encode()), "f")] == [
