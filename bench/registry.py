@@ -46,6 +46,8 @@ from bench.api.signals import reads_trace
 
 DISTRIBUTION = "confbench"
 BUILT_IN = "built-in"
+PLUGIN_FILE = f"{DISTRIBUTION}_plugin_"
+"""Beginning of the module names of plugin files."""
 
 T = TypeVar("T")
 
@@ -400,7 +402,7 @@ def _read(path: Path) -> tuple[str, bytes]:
     except OSError as error:
         raise UserError(f"Expected a Python file at {path}, given with --plugin: {error.strerror}") from error
     digest = hashlib.sha256(str(path.resolve()).encode() + content).hexdigest()[:12]
-    return f"{DISTRIBUTION}_plugin_{path.stem}_{digest}", content
+    return f"{PLUGIN_FILE}{path.stem}_{digest}", content
 
 
 def run_file(path: Path) -> str:

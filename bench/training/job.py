@@ -115,6 +115,8 @@ class Job:
     """Whether to use gradient checkpointing, which stores only the hidden states between blocks."""
     search: tuple[str, ...] = ()
     """Folders that the child appends to `sys.path`, so that it can import `loss` and `confidence`."""
+    plugins: tuple[str, ...] = ()
+    """Plugin files with `loss` or `confidence`. The child executes them, since no import finds a file's module."""
 
     @property
     def recipe(self) -> Recipe:

@@ -24,6 +24,7 @@ from bench.model.adapter import SETTINGS, WEIGHTS, record_base, set_dropout, wit
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.session import checkpoint_blocks
 from bench.model.specs import ModelSpec
+from bench.registry import run_file
 from bench.store.disk_cache import MANIFEST, digest_file, key_of, verify_folder, write_manifest
 from bench.store.files import write_atomic, write_json
 from bench.training.job import (
@@ -64,6 +65,8 @@ def main(config: Path) -> None:
     """Train the adapter that a configuration file describes, and write it into the folder of that file."""
     job = Job.read(config)
     sys.path.extend(folder for folder in job.search if folder not in sys.path)
+    for plugin in job.plugins:
+        run_file(Path(plugin))
     processes = ProcessGroup(str(job.load["device"]), grouped=job.recipe.deepspeed)
     try:
         training = _Training(job, config.parent, processes)
@@ -311,7 +314,7 @@ class _Training:
 
     def _identity(self) -> str:
         """Return a digest of all that the training depends on, without paths; the training's checkpoints hold it."""
-        job = asdict(self.job) | {"search": [], "model": {**self.job.model, "source": ""}}
+        job = asdict(self.job) | {"search": [], "plugins": [], "model": {**self.job.model, "source": ""}}
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:

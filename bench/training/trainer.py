@@ -25,6 +25,7 @@ from bench.api.early_stopping import TrainingStage
 from bench.model.cost import StageTokens
 from bench.model.devices import device_kind, training_budget
 from bench.progress import Progress, Silent
+from bench.registry import PLUGIN_FILE
 from bench.store.decoding import decode_record
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
 from bench.store.sources import source_digest
@@ -179,10 +180,11 @@ class AdapterTrainer:
                 f"{self.method} can't be trained in float16, whose gradients underflow:"
                 " use --dtype bfloat16 or float32."
             )
-        folders = []  # for `sys.path`, to import the functions' packages
+        folders, plugins = [], []  # the former for `sys.path`, to import the functions' packages
         for name in filter(None, (loss, validation.confidence)):
             module_path, module = _file(name), name.partition(":")[0]
             folders.append(str(module_path.parents[module.count(".") + (module_path.name == "__init__.py")]))
+            plugins += [str(module_path)] * module.startswith(PLUGIN_FILE)
         # resolved, so that any process loads the model without asking the hub for its newest revision
         source = str(Path(spec.source).resolve()) if spec.local else str(spec.source)
         return Job(
@@ -209,6 +211,7 @@ class AdapterTrainer:
             checkpoint_every=self.checkpoint_every,
             checkpointing=self._plan(recipe, examples).checkpointing,
             search=tuple(dict.fromkeys(folders)),
+            plugins=tuple(dict.fromkeys(plugins)),
         )
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.linear_layers import of_config
 from bench.model.specs import ModelSpec
 from bench.prompts.prompt_settings import PromptSettings
+from bench.registry import run_file
 from bench.signals.definition import pass_definitions
 from bench.store import disk_cache
 from bench.store.disk_cache import Store, digest_file, key_of
@@ -688,6 +689,24 @@ def test_crash_of_the_child_ends_with_its_log(
 ) -> None:
     plugin = tmp_path / "moon_losses.py"
     # in the child alone, and before it loads a model
+def test_child_runs_the_plugin_file_of_a_loss(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my_lora.py"
+    path.write_text("from methods._shared.lora import ct_loss as loss\n")
+    module = run_file(path)
+
+    @contextmanager
+    def started(*job: Any) -> Iterator[Any]:
+        del sys.modules[module]  # as in a process of its own
+        with here(*job) as process:
+            yield process
+
+    monkeypatch.setattr(children, "start_child", started)
+    train = trainer(lm, tmp_path / "cache")
+    assert train(loss=f"{module}:loss", examples=examples(), settings={**SETTINGS, "steps": 1}).folder.is_dir()
+
+
     plugin.write_text(
         "import os\n\nif 'CONFBENCH_PARENT' in os.environ:\n    print('before')\n"
         "    raise RuntimeError('the moon is in the wrong house')\n\n\ndef bad(*_):\n    pass\n"
