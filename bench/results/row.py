@@ -41,8 +41,8 @@ class Training:
     stages: tuple[TrainingStage, ...] = ()
     """Records of the training stages, in order; empty for a method that does not train in steps."""
     train_nll: float | None = None
-    """Loss on the answers of the train split; with an adapter, on only as many of them as the validation split has.
-    None if `predict` reads other signals than `fit`."""
+    """Loss on the answers of the train split; with an adapter, on only as many of them as the validation split has, at
+    even distances in the split. None if `predict` reads other signals than `fit`."""
     validation_nll: float | None = None
     """Loss on the validation answers."""
     base_rate_nll: float | None = None

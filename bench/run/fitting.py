@@ -313,7 +313,7 @@ def training_history(
     if (adapter := trained_adapter(method)) is not None:
         stages.append(load_training_stage(adapter))
         recorded = confidences(adapter)
-        curve, train_confidence = recorded.get("validation"), recorded.get("train")  # the latter: first rows only
+        curve, train_confidence = recorded.get("validation"), recorded.get("train")
     elif validation is not None:
         curves = [(stopping, np.stack(stopping.confidences)) for stopping in ctx.trainings if stopping.confidences]
         if len(curves) == 1:
@@ -324,7 +324,8 @@ def training_history(
         train_confidence = _predict_unlabelled(method, train)
     losses: dict[str, float | None] = {"train_nll": None, "validation_nll": None, "base_rate_nll": None}
     if train_confidence is not None:
-        losses["train_nll"] = validation_loss(train_confidence, train.correct[: len(train_confidence)])
+        n = len(train_confidence)  # with an adapter, at even distances (`bench.training.job.CONFIDENCES`)
+        losses["train_nll"] = validation_loss(train_confidence, train.correct[np.arange(n) * len(train) // n])
     if validation is not None:
         losses["base_rate_nll"] = validation_loss(np.full(len(validation), train.correct.mean()), validation.correct)
         if curve is not None:

@@ -26,7 +26,7 @@ CONFIDENCES = "confidences.safetensors"
 """Name of the file with the recorded confidences, in the adapter's folder.
 
 The tensor `validation` `(points, n)` has the confidences in n validation examples at each evaluation. The tensor
-`train` `(m,)` has the kept adapter's confidences in the first m training examples; m is at most n.
+`train` `(m,)` has the kept adapter's confidences in the training examples `np.arange(m) * N // m` of N; m is at most n.
 """
 
 

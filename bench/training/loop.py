@@ -130,8 +130,8 @@ class _Training:
     def _snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies of the adapter's current tensors and, if the job has a function for them, current confidences.
 
-        The confidences are those in the first training examples, as many as there are validation examples; in all
-        training examples if they are fewer.
+        The confidences are those in training examples at even distances, as many as there are validation examples; in
+        all training examples if they are fewer.
         """
         from peft import get_peft_model_state_dict
 
@@ -139,7 +139,9 @@ class _Training:
         if not self.job.confidence:
             return tensors
         n = min(self._n, len(self.validation["correct"]))
-        return {**tensors, _TRAIN_KEY: torch.from_numpy(self._confidences(self.examples, n))}
+        # not the first ones: corpora are ordered by data set or subject
+        examples = select_rows(self.examples, np.arange(n) * self._n // n)
+        return {**tensors, _TRAIN_KEY: torch.from_numpy(self._confidences(examples, n))}
 
     def _confidences(self, examples: Mapping[str, Column], n: int) -> FloatArray:
         """Return the current adapter's confidences `(n,)` in the first n examples, without dropout."""

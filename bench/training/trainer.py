@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bench.model.language_model import LanguageModel
     from bench.model.training_memory import TrainingPlan
 
-VERSION = 2
+VERSION = 3
 """Part of the store key of every adapter; increased when the same training job would give another adapter."""
 
 
@@ -275,7 +275,7 @@ def confidences(ref: AdapterRef) -> dict[str, FloatArray]:
     """Return the confidences that a training recorded, by name; empty without validation examples.
 
     The array `validation` `(points, n)` has the confidences in n validation examples at each evaluation. The array
-    `train` `(m,)` has the kept adapter's confidences in the first m training examples.
+    `train` `(m,)` has the kept adapter's confidences in the training examples `np.arange(m) * N // m` of N.
     """
     from safetensors.numpy import load_file
 

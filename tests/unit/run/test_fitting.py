@@ -39,7 +39,8 @@ from bench.model import specs
 from bench.model.adapter import fingerprint
 from bench.progress import Silent
 from bench.results.row import LabelsSeen, Training
-from bench.run.fitting import Fitted, Fitter
+from bench.run import fitting
+from bench.run.fitting import Fitted, Fitter, training_history
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError
@@ -361,6 +362,15 @@ def test_fit_without_its_adapter_is_not_kept(tmp_path: Path, monkeypatch: pytest
     fits.puts_off = False
     assert 100.0 < fits.fit("m", split("train"), None).seconds < 110.0
     assert len(fits.store.entries("fits")) == 1
+
+
+def test_adapter_s_training_loss_is_of_spread_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adapter's training records as many as validation has: every eighth of eighty."""
+    sure = np.linspace(0.1, 0.9, 10)
+    for name, value in (("trained_adapter", ""), ("load_training_stage", ""), ("confidences", {"train": sure})):
+        monkeypatch.setattr(fitting, name, lambda _, value=value: value)
+    found, _ = training_history(Slope(), Context(0), TRAIN, None)
+    assert found.train_nll == pytest.approx(validation_loss(sure, TRAIN.correct[::8]))
 
 
 # --- a stored fit with an adapter -------------------------------------------------------------------------------------

@@ -565,15 +565,20 @@ def test_training_keeps_the_step_validation_likes_best(
     with pytest.warns(FutureWarning):
         wrapped = peft.PeftModel.from_pretrained(plain, str(config.parent / ADAPTER)).eval()
     query, correct = held.examples["query"], np.asarray(held.examples["correct"])
+    spread = examples()["query"].take(np.arange(len(query)) * N // len(query))
     with torch.no_grad():
-        last = [wrapped(torch.tensor(query[i].astype(np.int64))[None]).logits[0, -1] for i in range(len(query))]
-    sure = torch.stack(last)[:, [NO, YES]].softmax(1)[:, 1].double().numpy()
+        last = [
+            wrapped(torch.tensor(ids[i].astype(np.int64))[None]).logits[0, -1]
+            for ids in (query, spread)
+            for i in range(len(ids))
+        ]
+    sure, in_train = torch.stack(last)[:, [NO, YES]].softmax(1)[:, 1].double().numpy().reshape(2, -1)
     recorded = load_file(config.parent / ADAPTER / CONFIDENCES)
     best = int(np.argmin(report["losses"]))
     assert report["steps"][best] == report["kept"]
     assert recorded["validation"][best].numpy() == pytest.approx(sure, abs=1e-5)
     assert report["losses"][best] == pytest.approx(validation_loss(sure, correct), abs=1e-4)
-    assert recorded["train"].shape == (len(query),)
+    assert recorded["train"].numpy() == pytest.approx(in_train, abs=1e-5)
 
 
 PAIR = """
@@ -684,11 +689,6 @@ def test_parent_holds_no_weights_while_a_child_trains(
 
 
 @pytest.mark.slow
-def test_crash_of_the_child_ends_with_its_log(
-    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = tmp_path / "moon_losses.py"
-    # in the child alone, and before it loads a model
 def test_child_runs_the_plugin_file_of_a_loss(
     lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,6 +707,11 @@ def test_child_runs_the_plugin_file_of_a_loss(
     assert train(loss=f"{module}:loss", examples=examples(), settings={**SETTINGS, "steps": 1}).folder.is_dir()
 
 
+def test_crash_of_the_child_ends_with_its_log(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = tmp_path / "moon_losses.py"
+    # in the child alone, and before it loads a model
     plugin.write_text(
         "import os\n\nif 'CONFBENCH_PARENT' in os.environ:\n    print('before')\n"
         "    raise RuntimeError('the moon is in the wrong house')\n\n\ndef bad(*_):\n    pass\n"
