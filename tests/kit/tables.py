@@ -108,6 +108,7 @@ class Tests:
                     if (rank := _rank(name, pairs, key, of, cut | (constant if name in NEEDS_ORDER else set())))
                 },
                 self.constant,
+                beats_constant=(brier := of.get("brier")) is not None and brier + self.around < self.constant,
             )
             for key, of in means.items()
         }  # fmt: skip

@@ -48,6 +48,8 @@ class LineStanding:
     constant_confidence: float = 0.5
     """Share of right answers in the training data. A line without training data takes the share of the first line of
     its group that has some; if no line has, it is the share of the answers that are judged."""
+    beats_constant: bool = False
+    """Whether the Brier score is significantly better than `constant`, paired by question and tested alone."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -171,18 +173,26 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
                 largest = 1
                 for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
                     rising[name] = largest = max(largest, rising[name])
+        sampling = stats.Sampling.of(numbers.strata, first.correct, settings.average)
         for i, key in enumerate(group):
-            rate = float(np.mean(base_rates[key] or default or first.correct))
-            loss = np.square(rate - first.correct)
-            loss = numbers.strata.means(loss) if settings.average == "subjects" else loss
-            method = numbers.methods[str(i)]
+            rate, method = float(np.mean(base_rates[key] or default or first.correct)), numbers.methods[str(i)]
+            # the share may be that of these very answers: as it has the least loss, its own error moves that loss by
+            # terms of second order alone, and the influence of the loss p (1 - p) is (1 - 2 p) (correct - p) either way
+            brier = [
+                stats.mean_over_seeds(
+                    stats.influence("brier", p, p, first.correct, numbers.strata, settings.average) for p in runs
+                )
+                for runs in (confidence[str(i)], np.full((1, first.correct.size), rate))
+            ]
+            (pair,) = stats.compare("brier", dict(enumerate(brier)), sampling, [], settings)
             lines[key] = LineStanding(
                 labels=group_index,
                 metrics=method.estimates,
                 calibrated_p=method.calibrated_p,
                 ranks={metric: by_name[str(i)] for metric, by_name in ranked.items() if str(i) in by_name},
-                constant=float(loss.mean()),
+                constant=brier[1].value if brier[1] else 0.0,
                 constant_confidence=rate,
+                beats_constant=pair.winner(alpha) == 0,
             )
         pairs += [
             replace(pair, first=group[int(pair.first)], second=group[int(pair.second)])  # type: ignore[arg-type,misc]

@@ -251,8 +251,8 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
     best = next(iter(block.leaders or (block.known if len(block.known) == 1 else ())), None)
     if block.metric != "brier" or best is None or best.standing is None or block.standings is None:
         return ""
-    mean, ends, constant = best.estimate("brier").mean or 0.0, best.estimate("brier").ends, best.standing.constant
-    beats = "beats" if ends is not None and ends[1] < constant else "is not shown to beat"
+    mean, constant = best.estimate("brier").mean or 0.0, best.standing.constant
+    beats = "beats" if best.standing.beats_constant else "is not shown to beat"
     beats = "is no better than" if mean >= constant else beats
     text = f"{best.key.label} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):

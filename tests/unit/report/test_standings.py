@@ -157,6 +157,23 @@ def test_constant_is_the_share_right_in_training(out: Path) -> None:
     assert read(out, average="subjects").lines[PIK].constant == pytest.approx(np.mean(by_subject[0.1])) != constant[0.1]
 
 
+def test_constant_is_beaten_by_paired_losses_alone() -> None:
+    """Surer of most right answers and of no wrong one, or hardly any other than a constant: intervals err on both."""
+    correct, noise = np.arange(400) >= 20, np.random.default_rng(0).uniform(-0.02, 0.02, 400)
+    rare = np.where(correct, 0.8, 0.1) + noise  # 20 wrong answers: a better mean, but t is 0.9
+    common = np.arange(400) % 10 >= 3
+    near = np.where(common, 0.71, 0.69)
+    found = {
+        name: compute.standings_of(
+            {CCPS: [(result_row("ccps"), question_records(p, o).by_id())]}, stats.Settings(null_draws=9)
+        ).lines[CCPS]
+        for name, p, o in (("rare", rare, correct), ("near", near, common), ("wrong", 1 - near, common))
+    }
+    ends = {name: (line.metrics["brier"].fixed.high or 0.0) < line.constant for name, line in found.items()}
+    assert ends == {"rare": True, "near": False, "wrong": False}
+    assert {name: line.beats_constant for name, line in found.items()} == {"rare": False, "near": True, "wrong": False}
+
+
 def test_order_of_questions_in_a_file_is_free(out: Path) -> None:
     before = read(out)
     put(out, "litcab", confidences(0.6, 7), order=np.random.default_rng(5).permutation(N).tolist())
