@@ -56,7 +56,8 @@ class Interval:
     level: float | None = None
     """Level of confidence, e.g. 0.95."""
     kind: str = ""
-    """How the interval is computed: `t`, by Student's t, or `logit t`, by Student's t on the logit scale."""
+    """How the interval is computed: `t`, by Student's t, `logit t`, by Student's t on the logit scale, or `exact`, from
+    the binomial distribution."""
     reason: str = ""
     """Sentence that says why there is no interval; empty if there is one."""
 

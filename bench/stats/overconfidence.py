@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.api import BoolArray, FloatArray
-from bench.stats.intervals import TINY, Interval, Sampling, quantile
+from bench.stats.guard import upper_bound
+from bench.stats.intervals import MIN_RARER, REL_TINY, TINY, Interval, Sampling, quantile
 from bench.stats.strata import strata_of
 
 OVER, UNDER, NOT_SHOWN, TOO_FEW = "overconfident", "underconfident", "not shown", "too few to tell"
@@ -47,12 +48,24 @@ class Overconfidence(NamedTuple):
 def overconfidence_of(
     confidence: FloatArray, correct: BoolArray, subjects: Sequence[str], level: float = 0.95
 ) -> Overconfidence:
-    """Compute the overconfidence of n answers, at least one, with an interval by Student's t, stratified by subject."""
+    """Compute the overconfidence of n answers, at least one, with an interval by Student's t, stratified by subject.
+
+    Where fewer than MIN_RARER answers are right, or wrong, the interval is that of Clopper and Pearson (1934) for the
+    share of right answers, widened by the error of the mean confidence (Zou and Donner, 2008).
+    """
     gaps, sampling = confidence - correct, Sampling.of(strata_of(subjects), correct, "questions")
     value, reason = float(gaps.mean()), sampling.no_interval_reason("brier")
-    _, (error,), (freedom,) = sampling.standard_errors("brier", ((gaps - value) / gaps.size)[None])
-    half = quantile(freedom, level) * max(TINY, float(error))
-    interval = Interval("fixed-subjects", max(-1.0, value - half), min(1.0, value + half), level, "t")
+    n, right, means = gaps.size, int(correct.sum()), (float(confidence.mean()), float(correct.mean()))
+    influences = np.stack([gaps - value, confidence - means[0]]) / n
+    _, errors, freedom = sampling.standard_errors("brier", influences)
+    half, spread = (quantile(df, level) * max(TINY, e) for df, e in zip(freedom.tolist(), errors.tolist(), strict=True))
+    low, high, kind = value - half, value + half, "t"
+    if reason and n >= 2 * MIN_RARER:  # hardly any right or wrong: the share's exact ends, and the mean's error (MOVER)
+        least, most = 1 - upper_bound(n - right, n, (1 + level) / 2), upper_bound(right, n, (1 + level) / 2)
+        low, high = value - np.hypot(spread, most - means[1]), value + np.hypot(spread, means[1] - least)
+        reason, kind = "", "exact"
+    elif not reason and errors[0] <= max(TINY, REL_TINY * abs(value)) < abs(value):
+        reason = "nothing varies between these questions"
+    interval = Interval("fixed-subjects", max(-1.0, float(low)), min(1.0, float(high)), level, kind)
     interval = Interval("fixed-subjects", reason=reason) if reason else interval
-    means = float(confidence.mean()), float(correct.mean())
-    return Overconfidence(gaps.size, np.unique(confidence).size, *means, value, interval)
+    return Overconfidence(n, np.unique(confidence).size, *means, value, interval)

@@ -132,13 +132,23 @@ def test_audit_numbers_are_those_of_metrics_and_stats() -> None:
     assert audit.questions().confidence.tolist() == table.sort_values("id").verbal.tolist()
 
 
-def test_overconfidence_interval_covers_the_true_gap() -> None:
-    rng, ends = np.random.default_rng(0), []
+@pytest.mark.parametrize("rate", [1.0, 0.002])
+def test_overconfidence_interval_covers_the_true_gap(rate: float) -> None:
+    """Where hardly any answer is right, what varies is the confidence."""
+    rng, found = np.random.default_rng(0), []
     for _ in range(400):
         p = rng.beta(4, 2, 200)
-        ends.append(overconfidence_of(np.clip(p + 0.1, 0, 1), rng.random(200) < p, [""] * 200).interval.ends or (0, 0))
-    truth = float((np.clip((p := rng.beta(4, 2, 1_000_000)) + 0.1, 0, 1) - p).mean())
-    assert 0.92 <= np.mean([low < truth < high for low, high in ends]) <= 0.98
+        found.append(overconfidence_of(np.clip(p + 0.1, 0, 1), rng.random(200) < rate * p, [""] * 200).interval)
+    truth = float((np.clip((p := rng.beta(4, 2, 1_000_000)) + 0.1, 0, 1) - rate * p).mean())
+    assert np.mean([each.kind == "exact" for each in found]) == (rate < 1)
+    assert 0.92 <= np.mean([low < truth < high for low, high in (each.ends or (0, 0) for each in found)]) <= 0.995
+
+
+def test_overconfidence_without_spread_has_no_interval() -> None:
+    """Copies in each subject: what differs between subjects is no error of other questions of the same ones."""
+    right = np.repeat(np.arange(40) % 2 > 0, 3)
+    off = overconfidence_of(np.where(right, 0.9, 0.5), right, [f"{k // 3}" for k in range(120)])
+    assert (off.word, off.interval.reason) == ("too few to tell", "nothing varies between these questions")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +298,20 @@ def test_audit_finds_where_confidences_are_off() -> None:
     assert wide / narrow == pytest.approx(2.401 / 1.965, rel=0.01)  # Bonferroni for three
     few = bench.audit(table.assign(topic=["one"] * 3 + ["rest"] * 1497), confidences="confidence", by="topic")
     assert [gap.off.word for gap in few.found.gaps if gap.value == "one"] == ["too few to tell"]
+
+
+def test_audit_sees_where_every_answer_is_wrong() -> None:
+    table = frame(1000).assign(topic=["refund"] * 300 + ["rest"] * 700)
+    table = table.assign(correct=table.correct & (table.topic == "rest"))
+    table["confidence"] = table.logprob.where(table.topic == "rest", 0.9)
+    first, _ = bench.audit(table, confidences="confidence", by="topic").found.gaps
+    assert (first.value, first.off.word, first.off.interval.kind) == ("refund", "overconfident", "exact")
+    assert first.off.interval.ends == pytest.approx((0.9 - 0.0145, 0.9), abs=1e-4)  # 0 of 300, together for two topics
+    audit = bench.audit(pd.DataFrame({"correct": [False] * 500, "p": 0.95}), fail_above="p=0.1")
+    said = "failed: p (all answers) has a calibration error of 95.0 points (94.3 to 100.0), above 10.0 beyond chance"
+    assert (audit.failed, audit.limits) == (True, (said,))
+    audit = bench.audit(pd.DataFrame({"correct": [True] * 497 + [False] * 3, "p": np.linspace(0.4, 0.6, 500)}))
+    assert any("p is underconfident by 49.4 points (48.1 to 50.1)" in text for text in audit.verdict())
 
 
 def test_audit_limit_fails_above_the_lower_end() -> None:
