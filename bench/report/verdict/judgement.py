@@ -43,6 +43,17 @@ class Judgement(Competition):
         """Ranked lines (methods) that don't lead."""
         return tuple(line for line in self.ranked if line not in self.leaders)
 
+    @cached_property
+    def ahead(self) -> tuple[Line, ...]:
+        """Methods of rank 1 with a better mean than the first leader, which fail against a constant confidence."""
+        bound = self.leaders[0].badness(self.metric) or 0.0
+        return tuple(line for line in self.first if (line.badness(self.metric) or 0.0) < bound)
+
+    @property
+    def top(self) -> list[Line]:
+        """The first leader and the best other ranked method; the two best ranked methods where none leads."""
+        return sorted(self.ranked, key=lambda line: line not in self.leaders[:1])[:SEVERAL]
+
     @property
     def constant_wins(self) -> bool:
         """Whether methods were ranked by Brier score, and those of rank 1 are no better than a constant confidence."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
-from bench.report.competition import SEVERAL, ranked_by
+from bench.report.competition import ranked_by
 from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
@@ -64,7 +64,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
             continue
         blocks = [judge_table(table, metric)[0] for table in group]
         decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
-        leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.ranked[:SEVERAL]))})
+        leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.top))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
         summary = SummaryRow(
             task=title,

@@ -141,13 +141,13 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     if cheapest and not table.is_audit:
         cost_in_brief = f"{cheapest[0].key.label}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
-    lead = main.comparison_to(*main.ranked[:SEVERAL]) if len(main.ranked) >= SEVERAL else None
+    lead = main.comparison_to(*main.top) if len(main.ranked) >= SEVERAL else None
     if lead is not None:
         inside = (
             f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""
         )
         size = precise(METRICS[lead.metric], lead.difference)
-        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.ranked[1].key.label}"
+        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.top[1].key.label}"
     if not order.known:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif orders_none:
@@ -193,22 +193,31 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
         lead = block.comparison_to(best_line, others[0]) if others[0] is not free else None
         behind = f"; {others[0].key.label} is {distance_phrase(lead)}" if lead else ""
         return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
+    rivals, ahead = [line for line in block.rivals if line not in block.ahead], _ahead_phrase(block)
+    by += " of those that beat a constant" * bool(ahead)
     if len(leaders) > 1:
         who = f"Tied {by}: {name_first_few(leaders, most=3)} can't be told apart"
     else:
-        rivals = name_first_few([line.key.label for line in block.rivals])
-        who = f"Best mean {by}: {leaders[0]}, not told apart from {rivals}"
+        names = name_first_few([line.key.label for line in rivals]) if rivals else ""
+        who = f"Best mean {by}: {leaders[0]}" + f", not told apart from {names}" * bool(rivals)
     # the rival that fewest questions would separate from the best line
-    needs = [(n, k) for k, line in enumerate(block.rivals) if (n := block.questions(line)) is not None]
+    needs = [(n, k) for k, line in enumerate(rivals) if (n := block.questions(line)) is not None]
     if not needs:
-        return f"{who}."
+        return f"{who}{ahead}."
     n, k = min(needs)
     if n == math.inf:
-        return f"{who}; no number of questions would decide."
+        return f"{who}; no number of questions would decide{ahead}."
     takes = f"about {count(two_digits(n))} questions (here {count(best_line.n or 0)})"
-    if len(block.rivals) > 1:
-        return f"{who}; telling {block.rivals[k].key.label} from {best_line.key.label} takes {takes}, the others more."
-    return f"{who}; {takes} would decide."
+    if len(rivals) > 1:
+        return f"{who}; telling {rivals[k].key.label} from {best_line.key.label} takes {takes}, the others more{ahead}."
+    return f"{who}; {takes} would decide{ahead}."
+
+
+def _ahead_phrase(block: Judgement) -> str:
+    """Return which methods have a better mean than the leaders, but fail against a constant; empty if none has."""
+    names = [with_value(line, block.metric) for line in block.ahead]
+    what = "with a better mean, but a Brier score no better than a constant's"
+    return f"; {what}: {name_first_few(names)}" if names else ""
 
 
 def _best_without_labels(block: Judgement) -> Line | None:
@@ -319,13 +328,11 @@ def _second_sentence(what: str, block: Judgement) -> str:
         return ""
     leaders = name_first_few([with_value(line, block.metric) for line in block.leaders])
     better = f"; not ranked, with a better mean: {name_first_few(b)}" if (b := _better_unranked(block)) else ""
+    better = _ahead_phrase(block) + better
     if len(block.leaders) > 1:
         return f"{what}: {leaders}, tied{better}."
-    unsure = (
-        f", but it can't be distinguished from {name_first_few([line.key.label for line in block.rivals])}"
-        if block.rivals
-        else ""
-    )
+    rivals = [line.key.label for line in block.rivals if line not in block.ahead]
+    unsure = f", but it can't be distinguished from {name_first_few(rivals)}" if rivals else ""
     return f"{what}: {leaders}{unsure}{better}."
 
 

@@ -151,6 +151,24 @@ def test_verdicts_are_those_of_the_golden_file() -> None:
     check_golden("verdicts.txt", "\n".join(texts))
 
 
+def test_verdict_names_better_means_that_fail() -> None:
+    """`a` is no better than a constant by Brier score, but has the best ACC and RMSCE, and nobody beats it there."""
+    of = {"a": (0.72, 0.245, 0.01), "b": (0.715, 0.2, 0.02), "c": (0.713, 0.21, 0.025), "d": (0.6, 0.2, 0.09)}
+    means = {name: dict(zip(("acc", "brier", "rmsce"), values, strict=True)) for name, values in of.items()}
+    fails = "with a better mean, but a Brier score no better than a constant's: a ({})"
+    alone = verdict_of(judged({name: means[name] for name in "abd"}, constant=0.23), "acc")
+    assert alone.sentences[0] == f"Best mean by ACC of those that beat a constant: b (71.5); {fails.format('72.0')}."
+    assert (alone.state, alone.brief.by) == ("tied", "\u22120.5 [\u22121.5, 0.5] over a")
+    found = verdict_of(judged(means, constant=0.23, noisy=[frozenset("ac")]), "acc").sentences[0]
+    assert found.startswith("Tied by ACC of those that beat a constant: b (71.5) and c (71.3) can't be told apart; ")
+    assert found.endswith(f"would decide; {fails.format('72.0')}.")
+    two = judged({name: means[name] for name in "abd"}, constant=0.23)
+    for table, rest in ((judged(means, constant=0.23), ", but it can't be distinguished from c"), (two, "")):
+        (text,) = (s for s in verdict_of(table, "auroc").sentences if "Best calibrated" in s)
+        assert text == f"Best calibrated (RMS calibration error): b (2.0){rest}; {fails.format('1.0')}."
+    assert summary_of([replace(two, model=m, headline="acc") for m in "xy"])[0].by == "\u22120.5"
+
+
 def test_verdict_escapes_names_in_each_format() -> None:
     table = judged({"a_b*": 0.1, "[red]c|": 0.2, "\\textbf": 0.3})
     first = verdict_of(table).sentences[0]
