@@ -1,7 +1,7 @@
 """Draw metrics of a model's methods with intervals: columns of axes are metrics, rows are tasks.
 
-Each axes have a row for each method, in the order of the table: blocks of recalibration and group of methods, and in
-each block the best method by the headline metric first.
+Each axes have a row for each method, in the order of the table: blocks of recalibration, and in each block the best
+method by the headline metric first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.metrics import METRICS
+from bench.report.competition import ranked_by
 from bench.report.figures.drawing import (
     LINE,
     dot_settings,
@@ -61,10 +62,11 @@ def metric_intervals(tables: Sequence[Table], *, metrics: Sequence[str] = COLUMN
     data = build_figure_data(tables)
     model, tasks, rows = data.model, data.tasks, len(data.methods)
     leads = f"; {LEADS}: no ranked method is significantly better" * any(data.leaders(model, t) for t in tasks)
+    within = " within each recalibration" * any(line.key.recalibration for line in data.lines)
     floor = "ece" in metrics and any(FLOOR in row.metrics for line in data.lines for row in line.ok_rows)
     note = data.note(
         f"Dots: {averaged(tables[0].average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
-        f"Rows are sorted by {METRICS[tables[0].headline].label} within each group of methods{leads}.",
+        f"Rows are sorted by {METRICS[ranked_by(tables[0].headline)].label}{within}{leads}.",
         *_unranked_sentences(data),
         "Stroke in a row of ECE: what perfectly calibrated confidences like these would have." if floor else "",
         "Axes don't begin at 0.",

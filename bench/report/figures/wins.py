@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from bench.metrics import METRICS
+from bench.report.competition import ranked_by
 from bench.report.figures.drawing import draw_boxes, name_rows, new_figure, shorten_name, use_style, write_beside
 from bench.report.figures.figure_data import build_figure_data, mark_leaders, unranked_note
 from bench.report.figures.forest import differences_by_metric
@@ -69,9 +70,9 @@ def win_matrix(tables: Sequence[Table], *, metrics: Sequence[str] = ()) -> Figur
     column, leading = [line for line in data.sorted_column(model, task) if line.ok_rows], data.leaders(model, task)
     note = data.note(
         "Each row against each column, on the same questions: + the row is significantly better, \u2212 worse, dot:"
-        " the two can't be distinguished, empty: not tested. P values are corrected for all pairs. Beside it: wins"
-        f"{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
-        f" significantly better by {METRICS[table.headline].label}.",
+        " the two can't be distinguished, empty: no test, no verdict. P values are corrected for all pairs. Beside it:"
+        f" wins{EN_DASH}ties{EN_DASH}losses. Rows and columns are sorted as in the table; {LEADS}: no ranked method is"
+        f" significantly better by {METRICS[ranked_by(table.headline)].label}.",
         unranked_note(table, column),
     )
     width = TEXT_WIDTH

@@ -27,7 +27,7 @@ from bench.stats import TESTED
 
 _ALPHA = 0.05
 """Significance level: a difference is significant if its corrected p value is below this number."""
-VERDICTS = {"+": "better", "-": "worse", "=": "can't be distinguished", "": "no test"}
+VERDICTS = {"+": "better", "-": "worse", "=": "can't be distinguished", "x": "no verdict", "": "no test"}
 _NOTHING = "No two methods were tested against each other here."
 _NUMBERS = 3
 """Number of cells with numbers in a row of the differences: difference, interval and p value."""
@@ -92,14 +92,15 @@ def best_columns(table: Table) -> dict[str, int]:
 
 def _pair_texts(pair: Pair) -> list[str]:
     """Return four texts: difference, interval, corrected p value, and a key of `VERDICTS` for the first method."""
-    metric, ends, p = METRICS[pair.metric], pair.fixed.ends, pair.p_corrected
-    winner = None if p is None else pair.winner(_ALPHA)
+    metric, ends, p, winner = METRICS[pair.metric], pair.fixed.ends, pair.p_corrected, pair.winner(_ALPHA)
     verdict = "=" if winner is None else "+" if winner == pair.first else "-"
+    if p is None:
+        verdict = "" if pair.p is None else "x"
     return [
         precise_difference(metric, pair.difference),
         interval_text(metric, *ends) if ends else EN_DASH,
         EN_DASH if p is None else p_text(p),
-        "" if p is None else verdict,
+        verdict,
     ]
 
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from bench.api import FloatArray, UserError
-from bench.report import page
+from bench.report import figures, page
 from bench.report.competition import ranked_by
 from bench.report.figures.figure_data import unranked_reasons
 from bench.report.front import front_candidates
 from bench.report.multiverse.compute import compute_multiverse
+from bench.report.page import pairs
 from bench.report.page.verdict import verdict_data
 from bench.report.selection import MultiverseRequest
 from bench.report.standings.cache import StandingsReader
@@ -31,6 +32,7 @@ from bench.results import cells, files
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.stats import Settings
+from tests.fixtures.readable import note, words
 from tests.kit.tables import CUT_SHORT
 from tests.kit.world import write_failure, write_result
 
@@ -217,6 +219,13 @@ def test_constant_is_told_from_what_orders_answers(tmp_path: Path) -> None:
     assert said == {("ptrue", "ccps"): "no verdict", ("ptrue", "pik"): "no verdict", ("ccps", "pik"): "ccps is better"}
     assert "ptrue: AUROC not above 50 % beyond chance" in " ".join(compared.grids[0].footnotes)
     assert "no verdict" in {each["verdict"] for each in compared.data()[0]["comparisons"]}
+    told = (pairs.pair_data(table) or {})["metrics"]["rmsce"]
+    assert sorted(pairs.VERDICTS[key] for *_, key in told) == ["no verdict", "no verdict", "worse"]
+    assert "no verdict" in pairs.differences_table(table, "here")
+    forest = figures.differences_to_best([table], metrics=["rmsce"])
+    assert [text for text in words(forest) if "no verdict" in text or text.startswith("\u2248")] == ["no verdict"]
+    for draw in (figures.differences_to_best, figures.win_matrix, figures.metric_intervals):
+        assert "by ECE" not in note(draw([table]))  # which neither sorts nor ranks
 
 
 def test_order_that_is_unknown_is_said(tmp_path: Path) -> None:
