@@ -137,6 +137,10 @@ def compute_matrix(
         tuple(price for metric in METRICS_SHOWN for price in with_holm(_prices(metric, about, tested, pairs)))
         for pairs in (moves, dict.fromkeys(tested, without_subject))
     )
+    means, novelty_means = (
+        tuple(mean for metric in METRICS_SHOWN for mean in with_holm(_means(metric, about, tested, paid)))
+        for paid in (prices, novelty)
+    )
     constants = []
     for (test, data), home_corpus in zip(tested.items(), homes.values(), strict=True):
         home_influence = None if home_corpus is None else data.constants.get(home_corpus)
@@ -147,9 +151,9 @@ def compute_matrix(
             interval = data.sampling.intervals("brier", estimate, LEVEL)[0]
             constants.append(Baseline(corpus, test, estimate.value, interval, points, price_interval))
     return Matrix(
-        about, entries, prices, tuple(_means(about, tested, prices)), worst,
+        about, entries, prices, means, worst,
         tuple(with_holm(_against_untrained(about, tested))), tuple(dict.fromkeys(missing)),
-        novelty, tuple(_means(about, tested, novelty)), tuple(constants), stored,
+        novelty, novelty_means, tuple(constants), stored,
         tuple(_remarks(cells, about, tested)), settings.average,
     )  # fmt: skip
 
@@ -225,21 +229,19 @@ def _prices(
                 yield Price(name, corpus, home, test, metric, *price)
 
 
-def _means(about: About, tested: Mapping[str, _TestData], prices: Sequence[Price]) -> Iterator[MeanPrice]:
-    """Yield, for each metric, test task and training corpus, the mean price over the trained methods.
+def _means(metric: str, about: About, tested: Mapping[str, _TestData], prices: Sequence[Price]) -> Iterator[MeanPrice]:
+    """Yield, for each test task and training corpus, the mean price over the trained methods in a metric.
 
     A price is how much worse a method is than with the reference corpus, `Price.home`.
     """
-    for metric in METRICS_SHOWN if prices else ():
-        for test, data in tested.items():
-            for corpus in about.corpora:
-                selected = [p for p in prices if (p.metric, p.test, p.corpus) == (metric, test, corpus)]
-                selected = [price for price in selected if price.method in about.learners]
-                if selected:
-                    home, influences = selected[0].home, data.cells[metric]
-                    pair = ([influences[price.method, at] for price in selected] for at in (corpus, home))
-                    points, interval, _ = data.worsening(metric, *pair)
-                    yield MeanPrice(corpus, home, test, metric, points, interval, len(selected))
+    for (test, data), corpus in product(tested.items(), about.corpora):
+        selected = [p for p in prices if (p.metric, p.test, p.corpus) == (metric, test, corpus)]
+        selected = [price for price in selected if price.method in about.learners]
+        if selected:
+            home, influences = selected[0].home, data.cells[metric]
+            pair = ([influences[price.method, at] for price in selected] for at in (corpus, home))
+            points, interval, p = data.worsening(metric, *pair)
+            yield MeanPrice(corpus, home, test, metric, points, interval, len(selected), p)
 
 
 # --- worst cells ------------------------------------------------------------------------------------------------------

@@ -73,6 +73,10 @@ class MeanPrice:
     interval: Interval
     n: int
     """Number of methods in the mean."""
+    p: float | None
+    """Two-sided p value of the null that the mean price is 0; None if it was not tested."""
+    p_holm: float | None = None
+    """`p` with Holm's correction for all mean prices of this metric."""
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,10 @@ def _on_means(matrix: Matrix, means: Sequence[MeanPrice], what: str) -> Iterator
     if not scored:
         return
     most = max(scored, key=lambda mean: mean.points)
-    ends = [mean.interval.ends for mean in scored if mean.interval.ends is not None]
+    shown = [mean.points > 0 for mean in scored if mean.p_holm is not None and mean.p_holm < 1 - LEVEL]
     yield (
-        f"{what} is shown to worsen Brier in {sum(low > 0 for low, _ in ends)} of {plural(len(scored), 'case')}, to"
-        f" improve it in {sum(high < 0 for _, high in ends)}; highest price: {_format_points(most)},"
+        f"{what} is shown to worsen Brier in {sum(shown)} of {plural(len(scored), 'case')}, to"
+        f" improve it in {len(shown) - sum(shown)}; highest price: {_format_points(most)},"
         f" {describe_cell(most.corpus, most.test)} (mean of {most.n} of {len(matrix.about.learners)} methods that"
         " learn)."
     )

@@ -233,6 +233,17 @@ def test_transfer_price_of_subjects_is_against_fewer_answers(matched: Matrix) ->
         assert paid[A_OUT] == pytest.approx(paid[A_FEWER] + new)
 
 
+def test_transfer_means_are_shown_after_correction(matched: Matrix) -> None:
+    for means, metric in (
+        (of, metric) for of in (matched.means, matched.novelty_means) for metric in ("brier", "auroc")
+    ):
+        own = sorted((mean for mean in means if mean.metric == metric), key=lambda mean: mean.p or 0)
+        assert [mean.p_holm for mean in own] == pytest.approx(holm([mean.p or 0 for mean in own]))
+    once = replace(matched, means=tuple(replace(mean, p=0.04, p_holm=0.08) for mean in matched.means))
+    found = [sentence for sentence in verdict(once) if sentence.startswith("Learning on another corpus")]
+    assert ["in 0 of 2 cases, to improve it in 0;" in sentence for sentence in found] == [True]
+
+
 def test_transfer_prices_of_auroc_are_positive_if_worse(matrix: Matrix) -> None:
     for price in (each for each in matrix.prices if each.metric == "auroc"):
         o = CORRECT[price.test]
