@@ -55,6 +55,11 @@ class Judgement(Competition):
         return sorted(self.ranked, key=lambda line: line not in self.leaders[:1])[:SEVERAL]
 
     @property
+    def orders_none(self) -> bool:
+        """Whether methods were ranked, none of which has an AUROC above chance."""
+        return bool(self.ranked) and not any(line.orders_answers for line in self.ranked)
+
+    @property
     def constant_wins(self) -> bool:
         """Whether methods were ranked by Brier score, and those of rank 1 are no better than a constant confidence."""
         return len(self.ranked) >= SEVERAL and bool(self.first) and not self.leaders

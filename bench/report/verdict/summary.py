@@ -66,26 +66,27 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
         leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.top))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
+        ordered = [block for table in group if not (block := judge_table(table, ORDER)[0]).orders_none]
         summary = SummaryRow(
             task=title,
             models=len({table.model for table in group}),
-            leads=_leader_counts(blocks),
+            leads=_leader_counts(blocks, len(group)),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
             by=_first_to_last([f"{'+' * (lead > 0)}{precise(METRICS[ranked_by(metric)], lead)}" for lead in leads]),
-            orders=_leader_counts([judge_table(table, ORDER)[0] for table in group]),
+            orders=_leader_counts(ordered, len(group)) if ordered else "none",
             cost=_first_to_last(list(map(cost_phrase, sort_by_cost([block.cheapest[0] for block in decided])))),
         )
         rows.append(summary)
     return rows
 
 
-def _leader_counts(blocks: Sequence[Judgement]) -> str:
-    """Return in words which methods lead, on how many models, and on how many of these significantly."""
+def _leader_counts(blocks: Sequence[Judgement], models: int) -> str:
+    """Return in words which methods lead, on how many of the models, and on how many of these significantly."""
     decided = [block for block in blocks if block.is_decided]
     sure = Counter(block.leaders[0].key.label for block in decided if block.state == "sure")
     counts = Counter(line.key.label for block in decided for line in block.leaders)
     texts = [
-        f"{method} {n}{f' of {len(blocks)}' if not i else ''} ({f'sure {sure[method]}' if sure[method] else 'tied'})"
+        f"{method} {n}{f' of {models}' if not i else ''} ({f'sure {sure[method]}' if sure[method] else 'tied'})"
         for i, (method, n) in enumerate(sorted(counts.items(), key=lambda each: (-each[1], -sure[each[0]])))
     ]
     if len(texts) > _NAMED:

@@ -99,7 +99,6 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     metric = metric or table.headline
     main, *recalibrated = judge_table(table, metric)
     order = judge_table(table, ORDER)[0]
-    orders_none = bool(order.ranked) and not any(line.orders_answers for line in order.ranked)
     if main.metric == ORDER:
         second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", judge_table(table, CALIBRATION)[0])
     elif not order.known:
@@ -108,7 +107,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         if len(shares) == 1:
             why = {1.0: "all answers are right", 0.0: "all answers are wrong"}.get(shares.pop() or 0.0, why)
         second = f"Nobody orders answers best: AUROC is undefined, because {why}."
-    elif orders_none:
+    elif order.orders_none:
         second = "Nobody orders answers: no ranked method has an AUROC whose 95 % interval is above 50 %."
     else:  # if nobody leads by the headline metric either, that is enough to say
         nobody = f"Nobody orders answers best: {order.why_nobody}." if main.is_decided else ""
@@ -150,7 +149,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.top[1].key.label}"
     if not order.known:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
-    elif orders_none:
+    elif order.orders_none:
         orders = "none"
     few = main.is_decided and bool(table.too_few)
     sure = EN_DASH if main.state == "none" else main.state + FEW * few

@@ -194,6 +194,15 @@ def test_summary_counts_leaders_over_models() -> None:
     assert summary_of(few)[0].sure == "2 of 2, 1 on few questions"
 
 
+def test_summary_counts_no_order_at_chance() -> None:
+    """On `weak` no AUROC is above chance, so that nobody orders answers best there."""
+    weak = [judged({"a": {"auroc": 0.52}, "b": {"auroc": 0.51}}) for _ in range(2)]
+    weak = [replace(table, model=model) for table, model in zip(weak, ("weak", "weaker"), strict=True)]
+    strong = judged({"a": {"auroc": 0.9}, "b": {"auroc": 0.8}})
+    assert summary_of([strong, weak[0]])[0].orders == "a 1 of 2 (sure 1)"
+    assert summary_of(weak)[0].orders == verdict_of(weak[0]).brief.orders == "none"
+
+
 def test_summary_leaves_out_models_at_chance() -> None:
     """They have tables and first sentences of their own, and no say in who leads."""
     weak = replace(judged({"a": 0.2, "b": 0.1}), model="weak", at_chance="It guesses.")
