@@ -311,12 +311,15 @@ def _compare_metrics(
         is_score: whether the values are no probabilities: only their order counts.
     """
     rows, strata, orders = dict[str, list[float | None]](), strata_of(subjects), list(map(normalised_ranks, values))
+    # where there are too few right or wrong answers is told by the side that has fewest
+    sampling = Sampling.of(strata, min(labels, key=lambda own: min(own.sum(), (~own).sum())), "questions")
     for metric in ("auroc",) if is_score else ("brier", "rmsce", "auroc"):
         found = [
             influence(metric, own, order, correct, strata, "questions")
             for own, order, correct in zip(orders if is_score else values, orders, labels, strict=True)
         ]
-        scale, sampling = signed_root if METRICS[metric].is_root else float, Sampling.of(strata, labels[0], "questions")
+        # a calibration error below 0 counts as 0, as in the difference
+        scale = (lambda square: signed_root(max(0.0, square))) if METRICS[metric].is_root else float
         for tested in compare(metric, {"b": found[1], "a": found[0]}, sampling, [], Settings()):
             known = [scale(each.value) for each in found if each]
             rows[metric] = [*known, tested.difference, tested.fixed.half(tested.difference)]

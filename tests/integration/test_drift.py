@@ -20,6 +20,7 @@ from bench.api import UserError
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.progress import Silent
+from bench.run import drift
 from bench.run.config import RunConfig
 from bench.run.drift import Side, compare_sides, read_sides
 from bench.servers import client
@@ -184,6 +185,23 @@ def test_drift_is_felt_by_metrics(tmp_path: Path) -> None:
     assert row["worst"] == pytest.approx(np.abs(p - q)[equal].max())
     at = row["threshold"][0]
     assert row["above"][:2] == [pytest.approx((values >= at).mean()) for values in (p, q)]
+
+
+def test_drift_has_no_interval_of_two_right_answers() -> None:
+    """Whichever side they are on: both are on top of B's order, which would vary between no questions."""
+    half, two = np.arange(60) % 2 > 0, np.arange(60) > 57
+    values, labels = (np.linspace(0.2, 0.8, 60)[::-1], np.linspace(0.1, 0.9, 60)), (half, two)
+    for step in (1, -1):
+        rows = drift._compare_metrics(values[::step], labels[::step], ["s"] * 60, is_score=False)
+        assert {metric: row[3] for metric, row in rows.items()} == dict.fromkeys(("brier", "rmsce", "auroc"))
+
+
+def test_drift_of_calibration_errors_is_their_difference() -> None:
+    """That of A is estimated below 0, which counts as 0."""
+    right = np.arange(120) % 2 > 0
+    values = [np.full(120, 0.5), np.full(120, 0.9)]
+    a, b, difference, _ = drift._compare_metrics(values, [right, right], ["s"] * 120, is_score=False)["rmsce"]
+    assert (a, difference) == (0, pytest.approx(b))
 
 
 def reordered(folder: Path) -> None:
