@@ -48,7 +48,7 @@ def gate_sentence(gate: Gate) -> str:
     limit, where = percent(gate.limit), f"{gate.confidence} ({gate.group})"
     if gate.rmsce is None or gate.ends is None:
         return f"not tested: {where} against a calibration error of {limit} points: too few answers for an interval"
-    error = points(gate.rmsce, *gate.ends)
+    error = points(max(gate.rmsce, gate.ends[0]), *gate.ends)  # RMSCE may be estimated below what is sure
     word, verdict = ("failed", "above") if gate.failed else ("passed", "not above")
     return f"{word}: {where} has a calibration error of {error}, {verdict} {limit} beyond chance"
 

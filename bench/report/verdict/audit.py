@@ -56,7 +56,7 @@ def calibration_sentences(table: Table) -> Iterator[str]:
             why = off.interval.reason or f"off by {off_by(off)}"
             yield f"{line.key.label} is not shown to be over- or underconfident on average: {means} ({why})."
         if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, table)):
-            yield f"Calibration error (RMS, without what chance adds): {points(error.mean, *ends)}."
+            yield f"Calibration error (RMS, without what chance adds): {points(max(error.mean, ends[0]), *ends)}."
     if len(known) < SEVERAL:
         return
     texts = []

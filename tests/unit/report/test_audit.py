@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import pytest
 import bench
 from bench.api import UserError
 from bench.data.confidence_files import Sheet
+from bench.report.audit import gate_sentence
+from bench.report.audit.compute import Gate
 from bench.report.notebook.audit import Audit
 from bench.report.selection import AuditRequest
-from bench.stats import overconfidence_of
+from bench.report.verdict.audit import calibration_sentences, error_ends, points
+from bench.stats import Interval, overconfidence_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -328,6 +332,21 @@ def test_audit_limit_fails_above_the_lower_end() -> None:
     assert not bench.audit(table, confidences="verbal", fail_above=f"verbal={between}").failed
     few = bench.audit(table[:40], confidences="verbal", fail_above="verbal=0")
     assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
+
+
+def test_audit_prints_no_error_below_its_interval() -> None:
+    """RMSCE, estimated without what chance adds, may be smaller than the overconfidence that is sure."""
+    (table,) = bench.audit(frame(), confidences="logprob").tables
+    (line,) = table.lines
+    low = (line.estimate("rmsce").mean or 0.0) + 0.01
+    sure = Interval("fixed-subjects", low, 0.2, 0.95)
+    shifted = replace(table, overconfidence={line.key: table.overconfidence[line.key]._replace(interval=sure)})
+    *_, text = calibration_sentences(shifted)
+    ends = error_ends(line, shifted)
+    assert ends is not None
+    assert text.startswith(f"Calibration error (RMS, without what chance adds): {points(low, *ends)}")
+    said = gate_sentence(Gate("all", "p", 0.01, 0.0, (0.013, 0.086)))
+    assert said == "failed: p (all) has a calibration error of 1.3 points (1.3 to 8.6), above 1.0 beyond chance"
 
 
 def test_audit_of_a_constant_has_a_page(tmp_path: Path) -> None:
