@@ -18,7 +18,7 @@ import numpy as np
 from bench.api import FloatArray
 from bench.metrics import METRICS
 from bench.stats.influence import Influence
-from bench.stats.intervals import MIN_RARER, REL_TINY, TINY, Interval, Sampling, StandardErrors, quantile
+from bench.stats.intervals import MIN_RARER, NO_SPREAD, REL_TINY, TINY, Interval, Sampling, StandardErrors, quantile
 from bench.stats.settings import Settings
 
 K = TypeVar("K")
@@ -128,7 +128,7 @@ def compare(
         if not no_ci and n_diff[k] < MIN_RARER:
             no_ci = f"{MIN_RARER} questions on which they differ are needed to tell how far, there are {n_diff[k]}"
         elif not no_ci and abs(difference) > TINY and error <= max(TINY, REL_TINY * abs(difference)):
-            no_ci = "nothing varies between these questions"
+            no_ci = NO_SPREAD
         if no_ci:
             fixed = Interval("fixed-subjects", reason=no_ci)
             clustered = clustered if clustered.reason else Interval("clustered", reason=no_ci)

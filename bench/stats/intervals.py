@@ -41,6 +41,8 @@ TINY = 1e-12
 """Differences and standard errors below this are treated as rounding errors."""
 REL_TINY = 1e-6
 """A standard error below this fraction of the difference is treated as a rounding error, and gives no interval."""
+NO_SPREAD = "nothing varies between these questions"
+"""Reason for no interval where there are enough answers, but all have the same influence."""
 MAX_FREEDOM = 1e9
 """Largest number of degrees of freedom used; larger and infinite numbers are set to it."""
 
@@ -202,7 +204,7 @@ class Sampling:
         _, (error,), (freedom,) = self.standard_errors(metric, influence.by_question[None])
         error = float(np.sqrt(error**2 + influence.second_order))
         if not reason and error <= TINY:
-            reason = "nothing varies between these questions"
+            reason = NO_SPREAD
         half = quantile(freedom, level) * error
         clustered = self.clustered(metric, value, influence.by_question, level).mapped(bounded)
         if reason:

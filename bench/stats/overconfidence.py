@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.api import BoolArray, FloatArray
 from bench.stats.guard import upper_bound
-from bench.stats.intervals import MIN_RARER, REL_TINY, TINY, Interval, Sampling, quantile
+from bench.stats.intervals import MIN_RARER, NO_SPREAD, REL_TINY, TINY, Interval, Sampling, quantile
 from bench.stats.strata import strata_of
 
 OVER, UNDER, NOT_SHOWN, TOO_FEW = "overconfident", "underconfident", "not shown", "too few to tell"
@@ -65,7 +65,7 @@ def overconfidence_of(
         low, high = value - np.hypot(spread, most - means[1]), value + np.hypot(spread, means[1] - least)
         reason, kind = "", "exact"
     elif not reason and errors[0] <= max(TINY, REL_TINY * abs(value)) < abs(value):
-        reason = "nothing varies between these questions"
+        reason = NO_SPREAD
     interval = Interval("fixed-subjects", max(-1.0, float(low)), min(1.0, float(high)), level, kind)
     interval = Interval("fixed-subjects", reason=reason) if reason else interval
     return Overconfidence(n, np.unique(confidence).size, *means, value, interval)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bench.api import FloatArray
 from bench.metrics import METRICS
-from bench.stats.intervals import TINY, Interval
+from bench.stats.intervals import NO_SPREAD, TINY, Interval
 
 LEVEL = 0.95
 
@@ -59,7 +59,7 @@ class MethodCells(NamedTuple):
         is_cell, tail = self.method == name, (1 + LEVEL) / 2
         error = np.sqrt(self.covariance.diagonal()[is_cell])
         if error.max() <= TINY:
-            return Interval("fixed-subjects", reason="nothing varies between these questions")
+            return Interval("fixed-subjects", reason=NO_SPREAD)
         largest = (self.draws[:, is_cell] / np.maximum(error, TINY)).max(axis=1)
         df = self.freedom[is_cell]
         t_values = -stdtrit(df, ndtr(np.quantile(largest, tail))), stdtrit(df, tail)

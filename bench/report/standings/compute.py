@@ -21,6 +21,7 @@ from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.stats import Comparison, Estimate, Settings
+from bench.stats.intervals import NO_SPREAD
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
@@ -55,7 +56,8 @@ class LineStanding:
     def orders_answers(self) -> bool | None:
         """Whether the AUROC is significantly above 50 %; None if that is unknown.
 
-        It is unknown if the AUROC is undefined, or if it is above 50 % but has no interval.
+        It is unknown if the AUROC is undefined, or if it is above 50 % but has no interval. An AUROC of 100 % of enough
+        answers has none, but is known to be above 50 %.
         """
         return _is_above_chance(self.metrics.get("auroc"))
 
@@ -235,6 +237,9 @@ def compare_on_shared(
 def _is_above_chance(auroc: Estimate | None) -> bool | None:
     if auroc is None or auroc.value is None:
         return None
+    # of 20 right and 20 wrong answers all right ones come first by chance once in 10^11
+    if auroc.fixed.reason == NO_SPREAD and auroc.value > 1 - ROUNDING:
+        return True
     if auroc.fixed.low is None and auroc.value > CHANCE + ROUNDING:
         return None
     return (auroc.fixed.low or auroc.value) > CHANCE + ROUNDING

@@ -356,6 +356,14 @@ def test_audit_of_a_constant_has_a_page(tmp_path: Path) -> None:
     assert said in (tmp_path / "out/audit.html").read_text(encoding="utf-8")
 
 
+def test_audit_sees_the_order_of_perfect_confidences() -> None:
+    right = np.arange(600) >= 300
+    sure = np.where(right, np.linspace(0.2, 0.99, 600), np.linspace(0.01, 0.79, 600))
+    audit = bench.audit(pd.DataFrame({"correct": right, "p": sure}))
+    said = "Right answers have the higher confidences: AUROC 100.0 (nothing varies between these questions)."
+    assert said in " ".join(audit.verdict())
+
+
 def test_audit_thresholds_are_of_the_file(tmp_path: Path) -> None:
     """They could not be used if they were of probabilities that only the audit has, learned from all labels."""
     table = frame(1200).assign(doubt=lambda rows: 3 * (1 - rows.logprob))
