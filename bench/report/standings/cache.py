@@ -14,7 +14,6 @@ from pathlib import Path
 
 from bench.api import UserError
 from bench.api.protocol import ECE_BINS
-from bench.report import grouping
 from bench.report.grouping import Key, ece_bins_of
 from bench.report.standings import compute
 from bench.report.standings.compute import Standings, compute_standings
@@ -96,6 +95,6 @@ class StandingsReader:
 @memoized
 def _statistics_digest() -> str:
     bench = Path(__file__).resolve().parents[2]
-    return source_digest(
-        [*map(Path, (__file__, compute.__file__, grouping.__file__)), bench / "stats", bench / "metrics"]
-    )
+    read = ("report/competition.py", "report/grouping.py", "results/files.py", "results/question_records.py")
+    folders = [bench / "stats", bench / "metrics"]
+    return source_digest([Path(__file__), Path(compute.__file__), *(bench / name for name in read), *folders])

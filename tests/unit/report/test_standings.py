@@ -262,6 +262,13 @@ def test_standings_of_changed_sources_are_computed_again(
     assert len(list((tmp_path / "standings").iterdir())) == 2
 
 
+def test_standings_are_kept_for_the_code_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who needs an order to be ranked, and what an empty answer counts as, stands outside of the statistics."""
+    monkeypatch.setattr(kept, "source_digest", lambda paths: " ".join(path.name for path in paths))
+    read_by = {"cache.py", "compute.py", "competition.py", "grouping.py", "files.py", "question_records.py"}
+    assert read_by | {"stats", "metrics"} == {*kept._statistics_digest.__wrapped__().split()}
+
+
 def test_standings_of_a_broken_file_are_computed_again(out: Path, tmp_path: Path) -> None:
     first = read(out, tmp_path)
     (file,) = (tmp_path / "standings").iterdir()
