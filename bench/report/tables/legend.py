@@ -52,7 +52,10 @@ _BY_SQUARE = (
     "In calibration, RMSCE decides, the root mean squared calibration error without what chance adds to it, where less"
     " than 0 counts as 0; ECE has no test."
 )
-CALIBRATED = f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05)."
+CALIBRATED = (
+    f"{DAGGER} is an ECE that can't be distinguished from that of a calibrated method (p ≥ 0.05), where AUROC is above"
+    " chance."
+)
 _CONSTANT = (
     f"{WORSE} is a Brier score no better than that of a constant confidence, the share of right answers in training, or"
     " of these answers where no method was trained."
