@@ -26,6 +26,7 @@ from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
+from bench.store.lines import asked_path
 from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
 
@@ -220,7 +221,7 @@ class Worker:
             items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
         journal: Path | None = None
         if isinstance(self.lm, ServerModel):
-            journal = self.store.root / "asked" / f"{key_of({'shard': task.kind})[:32]}.jsonl"
+            journal = asked_path(self.store.root, task.kind)
             extractor = (
                 ServerExtractor(self.lm, task.settings, pass_definitions(task.names), task.seed)
                 if decoder is None

@@ -8,8 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.store.disk_cache import with_digest
+from bench.store.disk_cache import key_of, with_digest
 from bench.store.files import fsync_path
+
+
+def asked_path(root: Path, kind: str) -> Path:
+    """Return the file of what a server answered in a shard, by the kind of the shard's entries in the store."""
+    return root / "asked" / f"{key_of({'shard': kind})[:32]}.jsonl"
 
 
 def append_line(path: Path, fields: Mapping[str, Any], *, flush: bool = True) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.store.disk_cache import Store
+from bench.store.lines import asked_path
 from bench.store.locks import adapter_claim, file_lock, shard_claim, used_models
-from bench.store.usage import ADAPTERS, ENTRIES, READINGS, UsageRow
+from bench.store.usage import ADAPTERS, ENTRIES, READINGS, SERVERS, UsageRow, list_usage
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def select_entries(
     newest, is_used = time.time() - (seconds or 0.0), used_models(root)
     removable: list[UsageRow] = []
     in_use_rows: list[UsageRow] = []
+    rows = list(rows)
     for row in rows:
         if row.kind in kinds and model in {None, row.model} and (seconds is None or row.written <= newest):
             locked = False  # whether another process locks the entry; missing lock files are not created here
@@ -53,11 +55,15 @@ def select_entries(
                     except OSError:
                         locked = True
             (in_use_rows if locked or is_used(row.model) else removable).append(row)
-    return PruneResult(removable, in_use_rows)
+    left = {row.model for row in {*rows} - {*removable} if row.kind != SERVERS}
+    # while anything of a server's model stays, so does what tells another model from it
+    return PruneResult([row for row in removable if row.kind != SERVERS or row.model not in left], in_use_rows)
 
 
 def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
     """Remove entries one at a time, each atomically, so that an interruption does no harm.
+
+    What a server answered goes with the shard's last entry; with `servers` also that of shards which have none yet.
 
     Args:
         root: the cache folder.
@@ -90,6 +96,16 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
                     with suppress(OSError):
                         path.unlink()
         (skipped if row.path.exists() else removed).append(row)
+    asked = {asked_path(root, row.store_kind) for row in removed if row.kind == READINGS}
+    if any(row.kind == SERVERS for row in removed):
+        asked |= {*(root / "asked").glob("[!t]*.jsonl")}  # all but the texts of tokens
+    kept = {asked_path(root, row.store_kind) for row in list_usage(root) if row.kind == READINGS}
+    for path in asked - kept:
+        if path.is_file() and not path.parent.is_symlink():
+            claim = root / "claims" / f"shard-{path.stem}.lock"  # as shard_claim names it
+            with suppress(OSError), file_lock(claim, None):
+                path.unlink()
+                claim.unlink()
     return PruneResult(removed, skipped)
 
 

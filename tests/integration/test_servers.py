@@ -50,6 +50,8 @@ from bench.servers import client
 from bench.signals.definition import definition
 from bench.store.disk_cache import Store
 from bench.store.lines import append_line
+from bench.store.pruning import prune, select_entries
+from bench.store.usage import list_usage
 from tests.kit import splits
 from tests.kit.llama_cpp import LlamaServer
 from tests.kit.model_server import ModelServer
@@ -886,6 +888,19 @@ def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path) ->
     ):
         columns(served(server), tmp_path, splits.FiveRivers, set(FEW))
     assert not requests(server), "no question was asked"
+
+
+def test_chat_server_pruned_answers_come_from_no_journal(start: Any, tmp_path: Path, other: Any) -> None:
+    server, signal = start(ChatServer), TokenIds(Of.ANSWER)
+    before = columns(served(server), tmp_path, splits.FiveOpenRivers, {signal})[signal].values.tolist()
+    vars(other)["head"].weight.mul_(-1)
+    server.lm = other
+    prune(tmp_path, select_entries(tmp_path, list_usage(tmp_path)).gone)
+    after, anew = (
+        columns(served(server), cache, splits.FiveOpenRivers, {signal})[signal].values.tolist()
+        for cache in (tmp_path, tmp_path / "anew")
+    )
+    assert after == anew != before
 
 
 def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any) -> None:

@@ -18,6 +18,7 @@ from bench.run import pipeline
 from bench.run.config import RunConfig
 from bench.run.resolve import ResolvedRun
 from bench.store.disk_cache import Store, key_of
+from bench.store.lines import append_line, asked_path
 from bench.store.locks import adapter_claim, mark_in_use, shard_claim, used_models
 from bench.store.pruning import PruneResult, prune, select_entries
 from bench.store.usage import UsageRow, format_size, list_usage
@@ -102,6 +103,33 @@ def test_entries_go_whole_and_others_stay(tmp_path: Path) -> None:
     assert (tmp_path / "verdicts").exists()
     assert list(tmp_path.glob("tmp-*")) == []
     put(tmp_path, SHARD, "1")  # can be made again
+
+
+def test_server_answers_go_with_what_was_read(tmp_path: Path) -> None:
+    other = "readings/" + "b" * 64
+    reading, server = put(tmp_path, SHARD, "1", "one"), put(tmp_path, "servers", "2", "one")
+    put(tmp_path, other, "3", "two")
+    texts = tmp_path / "asked" / "tokens-0.jsonl"
+    paths = [*(asked_path(tmp_path, kind) for kind in (SHARD, other, "readings/unfinished")), texts]
+    for path in paths:
+        append_line(path, {"key": "k", "value": 1})
+    prune(tmp_path, [reading])
+    assert [path.exists() for path in paths] == [False, True, True, True]
+    claim = shard_claim(tmp_path, "readings/unfinished")
+    with held_elsewhere(tmp_path, f"with file_lock(Path({str(claim)!r}), None)"):
+        prune(tmp_path, [server])
+        assert [path.exists() for path in paths] == [False, True, True, True]
+    prune(tmp_path, [put(tmp_path, "servers", "2", "one")])
+    assert [path.exists() for path in paths] == [False, True, False, True]
+    assert not list((tmp_path / "claims").glob("shard-*"))
+
+
+def test_server_identity_stays_with_its_readings(tmp_path: Path) -> None:
+    rows = [put(tmp_path, SHARD, "1", "one"), put(tmp_path, "servers", "2", "one")]
+    old = time.time() - 10 * 86_400
+    os.utime(rows[1].path, (old, old))
+    assert select_entries(tmp_path, list_usage(tmp_path), seconds=86_400).gone == []
+    assert {*select_entries(tmp_path, list_usage(tmp_path)).gone} == {*list_usage(tmp_path)}
 
 
 def test_entry_that_cannot_be_removed_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
