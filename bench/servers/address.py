@@ -6,7 +6,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from bench.api import UserError
 
@@ -17,7 +17,7 @@ _NO_KEY = "none"
 and such servers ignore its value."""
 
 _SECRET_MIN_LENGTH = 6
-"""If a URL's query parameter has a value of at least this many characters, the value is treated as a secret."""
+"""If a URL's user, or a value of its query, has at least this many characters, it is treated as a secret."""
 
 _MAX_URL_LENGTH = 2_000
 _MAX_HOST_LENGTH = 253
@@ -115,10 +115,12 @@ class Address:
         return key or _NO_KEY
 
     def redact(self, text: str) -> str:
-        """Return a text from the server in which `***` replaces the API key, the password and secret query values."""
-        password = _split(self.base).password or ""
-        secrets = {os.environ.get(KEY, "").strip(), password, unquote(password)}
-        secrets |= {value for value in self.query.values() if len(value) >= _SECRET_MIN_LENGTH}
+        """Return a text from the server in which `***` replaces the API key, the password, secret users and values."""
+        parts = _split(self.base)
+        secrets = {os.environ.get(KEY, "").strip(), parts.password or "", unquote(parts.password or "")}
+        for value in (*self.query.values(), unquote(parts.username or "")):
+            if len(value) >= _SECRET_MIN_LENGTH:
+                secrets |= {value, quote(value, safe="")}
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

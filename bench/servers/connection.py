@@ -148,7 +148,7 @@ class Connection:
 
     def error(self, what: str, advice: str) -> UserError:
         """Return an error for the user; `{url}` and `{model}` in the advice stand for the options' names."""
-        words = self.address.words
+        words, what = self.address.words, self.address.redact(what)
         return UserError(
             f"{words.server} {self.address.public} {what}. {advice.format(url=words.url, model=words.model)}."
         )

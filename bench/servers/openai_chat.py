@@ -274,7 +274,7 @@ class OpenAIChat(Dialect):
             model, read = str(reply.get("model") or ""), int((reply.get("usage") or {}).get("prompt_tokens") or 0)
             trace = message.get("reasoning_content") or message.get("reasoning") or text.lstrip().startswith("<think")
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise self.unexpected_reply("a chat completion", f"{str(reply)[:160]}") from error
+            raise self.unexpected_reply("a chat completion", self.client.connection.one_line(str(reply))) from error
         if trace:
             what = f"has a model, {self.model!r}, that reasons before it answers"
             raise self.client.error(what, "Serve it with reasoning turned off, or another model")

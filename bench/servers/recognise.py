@@ -67,5 +67,6 @@ def _cards(client: Client) -> list[dict[str, Any]]:
     reply = client.request("models")
     cards = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
-        raise client.error(f"answers no list of models ({str(reply)[:80]})", "Correct {url} (most end in /v1)")
+        what = f"answers no list of models ({client.connection.one_line(str(reply))})"
+        raise client.error(what, "Correct {url} (most end in /v1)")
     return cards

@@ -257,7 +257,8 @@ class VLLM(Dialect):
             ]
             read, sent = reply["usage"]["prompt_tokens"], sum(map(len, prompts))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise self.unexpected_reply("completions with log-probabilities", f"{str(reply)[:160]}") from error
+            got = self.client.connection.one_line(str(reply))
+            raise self.unexpected_reply("completions with log-probabilities", got) from error
         least, sizes = self.vocabulary % UNKNOWN if k < 0 else k, {len(row) for each in replies for row in each.rows}
         whole = all(len(each.ids) == len(each.own) == len(each.rows) > 0 for each in replies) and min(sizes) >= least
         if (read, len(replies), whole) != (sent, len(prompts), True):

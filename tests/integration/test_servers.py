@@ -880,6 +880,16 @@ def test_chat_server_is_read_as_far_as_it_tells(start: Any, oddity: Any, tier: i
     assert ("logprobs" in last) == (tier > 0)
 
 
+def test_chat_server_reply_is_quoted_without_the_key(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
+    server = start(ChatServer)
+    body = json.dumps({"error": {"message": f"{'x' * 120} key sk-verysecret may not"}}).encode()
+    server.fault = lambda call, _n: Reply(body=body) if "logprobs" in call.body else None
+    notes = "\n".join(served(server).notes)
+    assert "got {'error': {'message': 'xxx" in notes
+    assert "very" not in notes
+
+
 def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path) -> None:
     server = start(ChatServer)
     server.room = 60

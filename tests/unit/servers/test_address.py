@@ -24,6 +24,11 @@ def test_password_and_query_stay_hidden_but_are_sent(user: str, password: str, t
     assert address.redact(f"bad {password} or {token}") == "bad *** or ***"
 
 
+def test_user_and_query_are_hidden_as_sent_and_as_meant() -> None:
+    address = Address.of("https://my%2Btoken@example.org/v1?code=abc%2Bdef&n=1")
+    assert address.redact("my+token my%2Btoken abc+def abc%2Bdef 1") == "*** *** *** *** 1"
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
