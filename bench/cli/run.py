@@ -108,6 +108,8 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
 
     The commands work in the folder from which the run was started.
     """
+    from bench.model.specs import shown
+
     folder = [] if config.out == RUNS else ["--results", str(config.out)]
     deviating = any(row.deviations for row in rows)  # answers of a file may deviate, too
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", deviating)) if value]
@@ -117,7 +119,7 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
     }
     if heads:
         tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]
-        named = ["--model", config.model, *tokenizer]
+        named = ["--model", shown(config.model), *tokenizer]
         commands["your own questions"] = ["score", "--head", str(heads[0]), *named, "questions.jsonl"]
     lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, lines.values()))

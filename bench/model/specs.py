@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
-from bench.servers.address import MODEL, Address
+from bench.servers.address import MODEL, Address, public_url
 from bench.store.disk_cache import digest_file
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+]|-(?!-)){0,78}[A-Za-z0-9+]|[A-Za-z0-9]")
@@ -109,6 +109,11 @@ def resolve(name: str) -> ModelSpec:
 def is_url(name: str) -> bool:
     """Return whether a name is the URL of a server."""
     return name.lower().startswith(("http://", "https://"))
+
+
+def shown(name: str) -> str:
+    """Return a name as it may be shown: a URL without its password and query."""
+    return public_url(name) if is_url(name) else name
 
 
 def is_path(name: str) -> bool:

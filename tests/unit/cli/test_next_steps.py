@@ -11,6 +11,7 @@ import pytest
 
 from bench.cli.run import next_steps, program, rank_heads
 from bench.results import files
+from bench.run.analyses.request import format_command
 from bench.run.config import RunConfig
 from tests.kit.tables import planted
 
@@ -55,6 +56,13 @@ def test_commands_show_what_the_run_wrote(
         shlex.split(line.removeprefix("next:").strip().partition("  ")[0]) for line in next_steps(config, rows, heads)
     ]
     assert found == commands
+
+
+def test_commands_name_servers_without_their_secrets() -> None:
+    url, shown = "https://me:hunter2@example.org/v1?token=abcdefgh", "https://example.org/v1"
+    config = RunConfig(methods=("ptrue",), model=url, answers=url, judge_url=url)
+    assert f"--model {shown} questions.jsonl" in next_steps(config, ROWS, [Path("a")])[-1]
+    assert format_command(config) == (f"bench run --method ptrue --model {shown} --answers {shown} --judge-url {shown}")
 
 
 def test_commands_show_results_of_answers_that_deviate() -> None:
