@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import openai
 
 from bench.api import OutputHead, UserError
 from bench.prompts.front_coding import Ids
@@ -25,6 +26,8 @@ UNKNOWN = 1 << 18
 """Size of a vocabulary, or context, that the server doesn't tell: more than most models have."""
 _REFUSALS = {400, 413, 422, 500}
 """Status of a call that a server refuses for what it asks."""
+_PASSING = {0, 408, 409, 425, 429, 502, 503, 504}
+"""Status of a failure that passes; 0 if no answer came."""
 _AT_ONCE = 8
 """Texts that are tokenised at once."""
 _IMPOSSIBLE = -9000.0
@@ -312,3 +315,9 @@ def sendable(text: str) -> str:
 def is_refusal(error: UserError) -> bool:
     """Return whether a call failed as the server refused what it asked."""
     return getattr(error.__cause__, "status_code", 0) in _REFUSALS
+
+
+def passes(error: Exception) -> bool:
+    """Return whether a call failed by what passes, such as load, so that it doesn't tell what a server can do."""
+    cause = error.__cause__
+    return isinstance(cause, openai.APIError | TimeoutError) and getattr(cause, "status_code", 0) in _PASSING

@@ -21,7 +21,7 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import PROMPTS, TOP, Dialect, is_refusal
+from bench.servers.dialect import PROMPTS, TOP, Dialect, is_refusal, passes
 from bench.servers.readings import Ability, Draw, Scored, difference
 from bench.store.lines import append_line, read_lines
 
@@ -42,6 +42,8 @@ _TOPS = (TOP, 5)
 """Numbers of likeliest tokens that are asked for, until a server gives as many; fewer than the last are of no use."""
 _SCALED = 0.5
 """Difference in nats from which on log-probabilities count as scaled by a temperature; caches move them by less."""
+_BROKEN = {"abort", "content_filter", "error", "insufficient_system_resource"}
+"""Ends of answers that are not the model's own."""
 _UNTOLD = -9999
 """Stands for the log-probability of a token that is not among the likeliest."""
 
@@ -142,7 +144,7 @@ class OpenAIChat(Dialect):
         try:
             read = self._ask(self.encode(" a" * words), 1)[2]
         except UserError as error:
-            if not is_refusal(error):
+            if passes(error):
                 raise
         if not read:
             self.notes.append("it doesn't tell how many tokens it read, so a prompt that it cuts isn't noticed")
@@ -268,16 +270,21 @@ class OpenAIChat(Dialect):
             body |= {"logprobs": True, "top_logprobs": self.top}
         reply = self.client.request("chat/completions", body)
         try:
-            choice = reply["choices"][0]
+            choice, used = reply["choices"][0], reply.get("usage") or {}
             message, text = choice["message"], choice["message"].get("content") or ""
             tokens = [_Told.of(told) for told in (choice.get("logprobs") or {}).get("content") or ()]
-            model, read = str(reply.get("model") or ""), int((reply.get("usage") or {}).get("prompt_tokens") or 0)
+            model, read = str(reply.get("model") or ""), int(used.get("prompt_tokens") or 0)
             trace = message.get("reasoning_content") or message.get("reasoning") or text.lstrip().startswith("<think")
+            ended, told = str(choice.get("finish_reason")), used.get("completion_tokens")
+            n = limit if told is None or (text and not told) else int(told)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self.unexpected_reply("a chat completion", self.client.connection.one_line(str(reply))) from error
         if trace:
             what = f"has a model, {self.model!r}, that reasons before it answers"
             raise self.client.error(what, "Serve it with reasoning turned off, or another model")
+        if ended in _BROKEN or (ended == "length" and n < limit):
+            what = f"broke off an answer after {n} of {limit} tokens ({ended})"
+            raise self.client.error(what, "See its log, or leave that question out if it stays")
         self.model = model if self._is_new else self.model
         self._is_new = False
         self.check_model(model)

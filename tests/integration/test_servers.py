@@ -913,6 +913,30 @@ def test_chat_server_pruned_answers_come_from_no_journal(start: Any, tmp_path: P
     assert after == anew != before
 
 
+@pytest.mark.parametrize(
+    ("ended", "used", "says"),
+    [
+        ("error", {}, "broke off an answer after 2 of 2 tokens (error). See its log, or leave that question out"),
+        ("content_filter", {}, "(content_filter)"),
+        ("length", {"completion_tokens": 1}, "after 1 of 2 tokens (length)"),
+        ("length", {"completion_tokens": 2}, ""),
+        ("eos", None, ""),
+    ],
+)
+def test_chat_server_answer_that_was_broken_off_is_none(start: Any, ended: str, used: Any, says: str) -> None:
+    server = start(ChatServer)
+    dialect = served(server).dialect
+
+    def change(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["finish_reason"], answer["usage"] = ended, used
+
+    server.change = change
+    with contextlib.ExitStack() as stack:
+        if says:
+            stack.enter_context(pytest.raises(UserError, match=re.escape(says)))
+        dialect.complete(dialect.encode("Well?"), 2)
+
+
 def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any) -> None:
     server = start(ChatServer)
     server.change = lambda answer: answer["choices"][0]["message"].update(reasoning="Well")
