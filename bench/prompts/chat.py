@@ -50,11 +50,9 @@ _THINKING_NOTE = "this model's chat template can open a reasoning trace: it was 
 _TRACE_NOTE = (
     "this model's chat template opens a reasoning trace, which can't be turned off: the trace is taken as its answer"
 )
-_OPEN_TRACE = re.compile(
-    r"(?:[<\[]\|?(?:think|thinking|thought|reason|reasoning)\|?[>\]]|<\|channel\|?>\s*(?:thought|analysis)\S*)\s*$",
-    re.IGNORECASE,
-)
-"""Pattern of the end of a generation prompt after which a model writes a trace, e.g. `<think>`."""
+OPENING = r"(?:[<\[]\|?(?:think|thinking|thought|reason|reasoning)\|?[>\]]|<\|channel\|?>\s*(?:thought|analysis)\S*)"
+"""Pattern of what opens a reasoning trace, e.g. `<think>`."""
+_OPEN_TRACE = re.compile(OPENING + r"\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.api import UserError
+from bench.prompts.chat import OPENING
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
 from bench.servers.dialect import PROMPTS, TOP, Dialect, is_refusal, passes
@@ -42,6 +43,7 @@ _TOPS = (TOP, 5)
 """Numbers of likeliest tokens that are asked for, until a server gives as many; fewer than the last are of no use."""
 _SCALED = 0.5
 """Difference in nats from which on log-probabilities count as scaled by a temperature; caches move them by less."""
+_TRACE = re.compile(rf"\s*(?:<think|{OPENING})", re.IGNORECASE)
 _BROKEN = {"abort", "content_filter", "error", "insufficient_system_resource"}
 """Ends of answers that are not the model's own."""
 _UNTOLD = -9999
@@ -274,7 +276,8 @@ class OpenAIChat(Dialect):
             message, text = choice["message"], choice["message"].get("content") or ""
             tokens = [_Told.of(told) for told in (choice.get("logprobs") or {}).get("content") or ()]
             model, read = str(reply.get("model") or ""), int(used.get("prompt_tokens") or 0)
-            trace = message.get("reasoning_content") or message.get("reasoning") or text.lstrip().startswith("<think")
+            hidden = (used.get("completion_tokens_details") or {}).get("reasoning_tokens")
+            trace = message.get("reasoning_content") or message.get("reasoning") or hidden or _TRACE.match(text)
             ended, told = str(choice.get("finish_reason")), used.get("completion_tokens")
             n = limit if told is None or (text and not told) else int(told)
         except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -937,9 +937,23 @@ def test_chat_server_answer_that_was_broken_off_is_none(start: Any, ended: str, 
         dialect.complete(dialect.encode("Well?"), 2)
 
 
-def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any) -> None:
+@pytest.mark.parametrize(
+    ("said", "used"),
+    [
+        ({"reasoning": "Well"}, {}),
+        ({"content": "[THINK]Well"}, {}),
+        ({"content": "<|channel|>analysis<|message|>Well"}, {}),
+        ({"content": None}, {"completion_tokens_details": {"reasoning_tokens": 8}}),
+    ],
+)
+def test_chat_server_whose_reasoning_stays_on_is_refused(start: Any, said: Any, used: Any) -> None:
     server = start(ChatServer)
-    server.change = lambda answer: answer["choices"][0]["message"].update(reasoning="Well")
+
+    def change(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["message"].update(said)
+        answer["usage"].update(used)
+
+    server.change = change
     with pytest.raises(UserError, match="has a model, 'tiny', that reasons before it answers"):
         served(server)
 
