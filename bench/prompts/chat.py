@@ -166,9 +166,12 @@ class Chat:
         """Return a short conversation as text; empty if the template fails, which `check` reports."""
         roles = cycle(("user", "assistant"))
         messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns or ("probe",), strict=False)]
-        with suppress(Exception):
+        try:
             return self._apply_template(messages, answering=answering, **settings)
-        return ""
+        except UserError:  # a server fails
+            raise
+        except Exception:  # noqa: BLE001 - templates fail by any error
+            return ""
 
     def render(self, messages: Sequence[Message], *, answering: bool = True, at_once: bool = False) -> str:
         """Return a conversation as text.
@@ -185,14 +188,16 @@ class Chat:
         settings = {"enable_thinking": self.thinking is not None and not at_once} if self.takes_thinking else {}
         try:
             return self._apply_template(turns, answering=answering, **settings)
+        except UserError:  # a server fails
+            raise
         except Exception as error:
             why = " ".join(str(error).split())[:200]
             raise UserError(
                 f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
             ) from error
 
-    def check(self) -> None:
-        """Check the chat template by rendering a short conversation.
+    def check(self, *, limited: bool = True) -> None:
+        """Check the chat template by rendering a short conversation, whose time may be limited.
 
         Raises:
             UserError: the template fails, or does not finish in time.
@@ -205,7 +210,7 @@ class Chat:
 
         thread = threading.Thread(target=render, daemon=True)
         thread.start()
-        thread.join(_SECONDS)
+        thread.join(_SECONDS if limited else None)
         if thread.is_alive():
             raise UserError(
                 f"The chat template of this model took more than {_SECONDS:.0f} s to write one short conversation;"
@@ -230,6 +235,8 @@ class Chat:
         probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
         try:
             return "probe-system" in self._apply_template(probe, answering=True)
+        except UserError:  # a server fails
+            raise
         except Exception:  # noqa: BLE001 - templates reject a system turn by any error; a broken one fails in `render`
             return False
 

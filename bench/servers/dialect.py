@@ -198,10 +198,20 @@ class Dialect(ABC):
     def apply_chat_template(
         self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, tokenize: bool, **settings: Any
     ) -> str:
-        """Return a conversation as text, by the server's own chat template."""
+        """Return a conversation as text, by the server's own chat template.
+
+        Raises:
+            UserError: the server fails.
+            ValueError: the template does.
+        """
         del tokenize, settings["chat_template"]
         messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
-        return self.render(messages, answering=add_generation_prompt, **settings)
+        try:
+            return self.render(messages, answering=add_generation_prompt, **settings)
+        except UserError as error:
+            if is_refusal(error):
+                raise ValueError(str(error)) from error
+            raise
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of token ids; special tokens have none."""

@@ -111,6 +111,19 @@ class Loading(LlamaServer):
             send(handler, Reply(status=503, body=b'{"error": {"message": "Loading model"}}'))
 
 
+class Outage(LlamaServer):
+    """A proxy answers for it, by some status, the nth call of a path; or each from the nth on."""
+
+    path, since, status, stays, seen = "/apply-template", 0, 503, False, 0
+
+    def handle(self, handler: Any, body: dict[str, Any]) -> None:
+        self.seen += handler.path == self.path
+        if handler.path == self.path and (self.seen == self.since or (self.stays and self.seen > self.since)):
+            send(handler, Reply("bad gateway", self.status))
+        else:
+            super().handle(handler, body)
+
+
 @pytest.fixture
 def server(tiny: LanguageModel) -> Iterator[LlamaServer]:
     made = LlamaServer(tiny)
@@ -456,6 +469,19 @@ def test_llama_cpp_is_waited_for_while_it_loads(start: Any, monkeypatch: pytest.
     monkeypatch.setattr(client, "RETRIES", 1)
     with pytest.raises(UserError, match=r"failed in 2 tries \(503: .*Loading model.*Wait"):
         served(start(Loading))
+
+
+@pytest.mark.parametrize("since", [1, 2, 3])
+def test_server_outage_is_not_taken_for_its_template(start: Any, monkeypatch: pytest.MonkeyPatch, since: int) -> None:
+    """Its first calls tell whether the template takes a system turn, then whether it takes `enable_thinking`."""
+    monkeypatch.setattr(client, "RETRIES", 0)
+    server = start(Outage)
+    expected, server.seen, server.since = served(server).chat, 0, since
+    chat = served(server).chat
+    assert (chat._takes_system, chat.takes_thinking) == (expected._takes_system, expected.takes_thinking)
+    server.seen, server.stays = 0, True
+    with pytest.raises(UserError, match=r"^The server http.* failed in 1 tries \(503: bad gateway\)\. Wait"):
+        served(server)
 
 
 @pytest.mark.parametrize(
