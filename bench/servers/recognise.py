@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.api import UserError
 from bench.servers.client import Client
-from bench.servers.dialect import Dialect, is_refusal
+from bench.servers.dialect import Dialect, passes
 from bench.servers.llama_cpp import LlamaCpp
 from bench.servers.openai_chat import OpenAIChat
 from bench.servers.vllm import VLLM
@@ -35,7 +35,7 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     number = 0 if served is None else names.index(served)
     card = cards[number]
     if "meta" in card and card["meta"] is None:  # llama.cpp lists its model while it loads it
-        client.request("/props")  # is asked again, and then refused, until it is loaded
+        _answer(client, "/props", None, wait=True)  # is asked again, and then refused, until it is loaded
         card = _cards(client)[number]
     props = _answer(client, "/props", None)
     if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
@@ -45,7 +45,7 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
         try:
             return client, VLLM(client, card, cached=cached)
         except UserError as error:
-            if error.__cause__ is not None and not is_refusal(error):  # it passes, and would make another tier of it
+            if passes(error):  # and would make another tier of it
                 raise
             why = f"it has vLLM's endpoints, but not all that is needed of them ({error})"
     dialect = OpenAIChat(client, card, cached=cached)
@@ -53,11 +53,17 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     return client, dialect
 
 
-def _answer(client: Client, path: str, body: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return what an endpoint answers that servers of one kind have; nothing if this one lacks it."""
+def _answer(client: Client, path: str, body: Mapping[str, Any] | None, *, wait: bool = False) -> Mapping[str, Any]:
+    """Return what an endpoint answers that servers of one kind have; nothing if this one lacks it.
+
+    Raises:
+        UserError: it is busy after all tries, and must be waited for.
+    """
     try:
         answer = client.request(path, body)
-    except UserError:
+    except UserError as error:
+        if wait and passes(error):
+            raise
         return {}
     return answer if isinstance(answer, dict) else {}
 

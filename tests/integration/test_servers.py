@@ -784,6 +784,18 @@ def test_vllm_reads_prompts_that_fill_its_context(start: Any, tiny: LanguageMode
     assert np.isfinite(there).all()
 
 
+def test_vllm_whose_tokens_have_no_ids_is_read_by_chats(start: Any) -> None:
+    server = start(VLLMServer)
+
+    def name(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["logprobs"]["tokens"] = [" Paris"]  # as SGLang does
+
+    server.change = name
+    lm = served(server)
+    assert lm.dialect.name == "OpenAI-compatible"
+    assert "it has vLLM's endpoints, but not all that is needed of them" in lm.notes[-1]
+
+
 def test_vllm_that_is_busy_at_the_start_is_not_read_by_chats(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = start(VLLMServer)
     monkeypatch.setattr(client, "RETRIES", 0)
@@ -875,6 +887,14 @@ def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_p
     codes.unlink()
     with pytest.raises(UserError, match=r"The cache lacks the texts of tokens of 'tiny', which its .* had"):
         columns(served(server), tmp_path, splits.FiveOpenRivers, {Text(Of.SAMPLES), Samples(3)})
+
+
+def test_chat_server_may_say_nothing_of_its_model(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start(ChatServer)
+    card = {"data": [{"id": "tiny", "meta": None}]}
+    answer = server.answer
+    monkeypatch.setattr(server, "answer", lambda call: card if call.path == "/v1/models" else answer(call))
+    assert "this OpenAI-compatible server, tier 1" in served(server).notes[0]
 
 
 @pytest.mark.parametrize(
