@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import openai
 
@@ -41,6 +42,18 @@ TEXTS = (
 """Texts whose token ids tell one tokenizer from another."""
 _PIECE = 64
 """Positions whose distributions are computed at once from their states."""
+
+
+class Tokens(msgspec.Struct):
+    """What servers answer to a text, reduced to the field that is read."""
+
+    tokens: list[int]
+
+
+class Prompt(msgspec.Struct):
+    """What servers answer to token ids, or to a conversation."""
+
+    prompt: str
 
 
 class Dialect(ABC):

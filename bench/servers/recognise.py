@@ -39,12 +39,16 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
         card = _cards(client)[number]
     props = _answer(client, "/props", None)
     if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
-        return client, LlamaCpp(client, props, card, cached=cached)
+        try:
+            return client, LlamaCpp(client, props, card, cached=cached)
+        except (LookupError, TypeError, ValueError) as error:
+            what = f"says otherwise of itself than llama.cpp ({type(error).__name__}: {error})"
+            raise client.error(what, "Update it") from error
     why = ""
     if "max_model_len" in _answer(client, "/tokenize", {"model": card.get("id"), "prompt": "x"}):
         try:
             return client, VLLM(client, card, cached=cached)
-        except UserError as error:
+        except (UserError, LookupError, TypeError, ValueError) as error:
             if passes(error):  # and would make another tier of it
                 raise
             why = f"it has vLLM's endpoints, but not all that is needed of them ({error})"

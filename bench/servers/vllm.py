@@ -19,7 +19,7 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect, is_refusal
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect, Prompt, Tokens, is_refusal
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
@@ -104,14 +104,14 @@ class VLLM(Dialect):
         if text in self._ids_of and not special:
             return self._ids_of[text]
         body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        ids: list[int] = self.client.request("/tokenize", body)["tokens"]
+        ids: list[int] = self.client.request("/tokenize", body, Tokens).tokens
         return ids
 
     def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
         """Return a conversation as text; its token ids are those that the server itself makes of it."""
         body = {"model": self.model, "messages": turns, "add_generation_prompt": answering}
-        ids = self.client.request("/tokenize", {**body, "chat_template_kwargs": settings})["tokens"]
-        text = str(self.client.request("/detokenize", {"model": self.model, "tokens": ids})["prompt"])
+        ids = self.client.request("/tokenize", {**body, "chat_template_kwargs": settings}, Tokens).tokens
+        text = str(self.client.request("/detokenize", {"model": self.model, "tokens": ids}, Prompt).prompt)
         if len(self._ids_of) >= _KEPT:
             self._ids_of.clear()
         self._ids_of[text] = ids
@@ -120,7 +120,7 @@ class VLLM(Dialect):
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
         shown = [token for token in ids if token not in self.all_special_ids]
-        return str(self.client.request("/detokenize", {"model": self.model, "tokens": shown})["prompt"])
+        return str(self.client.request("/detokenize", {"model": self.model, "tokens": shown}, Prompt).prompt)
 
     def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
         """Return the log-probabilities of the k likeliest tokens after a prompt (see `Dialect.next_token`)."""
@@ -259,9 +259,10 @@ class VLLM(Dialect):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             got = self.client.connection.one_line(str(reply))
             raise self.unexpected_reply("completions with log-probabilities", got) from error
-        least, sizes = self.vocabulary % UNKNOWN if k < 0 else k, {len(row) for each in replies for row in each.rows}
-        whole = all(len(each.ids) == len(each.own) == len(each.rows) > 0 for each in replies) and min(sizes) >= least
-        if (read, len(replies), whole) != (sent, len(prompts), True):
+        least = k if k >= 0 else self.vocabulary if Ability.WHOLE in self.abilities else 1
+        sizes = {len(row) for each in replies for row in each.rows}
+        whole = all(0 < len(each.ids) == len(each.own) == len(each.rows) for each in replies)
+        if (read, len(replies), whole and min(sizes, default=-1) >= least) != (sent, len(prompts), True):
             asked = f"{sent} tokens read, and each of the answer with {least} log-probabilities"
             raise self.unexpected_reply(asked, f"{read} read, and {sorted(sizes) or 'none'}")
         return replies

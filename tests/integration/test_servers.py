@@ -545,6 +545,27 @@ def test_server_without_the_log_probabilities_is_refused_at_once(server: LlamaSe
         served(server)
 
 
+@pytest.mark.parametrize(
+    ("path", "changes", "says"),
+    [
+        ("/props", {"default_generation_settings": None}, r"says otherwise of itself than llama.cpp \(TypeError: "),
+        ("/v1/models", {"data": [{"id": "m", "meta": {}}]}, r"than llama.cpp \(KeyError: 'n_vocab'\)\. Update it\."),
+        ("/tokenize", {"tokens": None}, "answered tokenize otherwise than expected"),
+        ("/apply-template", {"prompt": None}, "answered apply-template otherwise than expected"),
+    ],
+)
+def test_server_that_says_odd_things_of_itself_is_refused(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch, path: str, changes: Any, says: str
+) -> None:
+    def answer(call: Call) -> Any:
+        said = LlamaServer.answer(server, call)
+        return {**said, **changes} if call.path == path and isinstance(said, dict) else said
+
+    monkeypatch.setattr(server, "answer", answer)
+    with pytest.raises(UserError, match=says):
+        served(server)
+
+
 def test_server_that_reports_sampled_probabilities_is_refused(
     server: LlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -784,13 +805,28 @@ def test_vllm_reads_prompts_that_fill_its_context(start: Any, tiny: LanguageMode
     assert np.isfinite(there).all()
 
 
-def test_vllm_whose_tokens_have_no_ids_is_read_by_chats(start: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"choices": []}, {"choices": [{"index": 0, "logprobs": {"tokens": [" Paris"]}}]}, {"max_model_len": "8k"},
+        {"tokens": ["x"]},
+    ],
+    ids=["no choice", "as SGLang", "no number", "texts"],
+)  # fmt: skip
+def test_vllm_that_answers_otherwise_is_read_by_chats(
+    start: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
     server = start(VLLMServer)
 
-    def name(answer: dict[str, Any]) -> None:
-        answer["choices"][0]["logprobs"]["tokens"] = [" Paris"]  # as SGLang does
+    def answer(call: Call) -> Any:
+        said: Any = VLLMServer.answer(server, call)
+        if call.path == "/v1/models":
+            said["data"][0].update(change)
+        elif "chat" not in call.path:
+            said.update({name: value for name, value in change.items() if name in said})
+        return said
 
-    server.change = name
+    monkeypatch.setattr(server, "answer", answer)
     lm = served(server)
     assert lm.dialect.name == "OpenAI-compatible"
     assert "it has vLLM's endpoints, but not all that is needed of them" in lm.notes[-1]
