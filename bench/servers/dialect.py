@@ -246,7 +246,7 @@ class Dialect(ABC):
         """Return the log-probabilities of the likeliest tokens after a prompt, which no sampler may move.
 
         Raises:
-            UserError: another temperature, or a bias, moves them; or they are all the same.
+            UserError: another temperature, or a bias, moves them; or they are all the same, or others each time.
         """
         plain = self.next_token(prompt, TOP)
         self.check_weights(plain)
@@ -254,6 +254,9 @@ class Dialect(ABC):
         for what, (temperature, bias) in moves.items():
             after = self.next_token(prompt, TOP, temperature=temperature, bias=bias)
             if difference([plain], [after]) > TOLERANCE:
+                if difference([plain], [self.next_token(prompt, TOP)]) > TOLERANCE:
+                    what = "gives one prompt other log-probabilities each time, as it does when others use it, too"
+                    raise self.client.error(what, "Wait until it is free, or start it with one slot")
                 raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         return plain
 

@@ -696,6 +696,36 @@ def test_server_that_closes_idle_connections_is_compared_once(server: LlamaServe
     assert len(server.completions) == asked
 
 
+def test_server_probe_beside_other_requests_may_differ(start: Any, tmp_path: Path) -> None:
+    for parallel, added, same in ((4, 0.3, True), (4, 0.7, False), (1, 0.3, False)):
+        server = start(LlamaServer, slots=4)
+        lm, store = served(server, parallel), Store(tmp_path / str((parallel, added)))
+        store.prepare()
+        lm.check_identity(store)
+        for values in lm._probed:
+            values.update({token: value - added for token, value in values.items()})
+        for connection in server.open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        lm.dialect.tokenise("x", special=True)
+        with contextlib.nullcontext() if same else pytest.raises(UserError, match="during the run log-probabilities"):
+            lm.check_link()
+
+
+def test_server_that_others_use_is_told_from_one_that_samples(server: LlamaServer) -> None:
+    numbers = itertools.count()
+
+    def change(answer: dict[str, Any]) -> None:
+        noise = 0.1 * next(numbers)
+        for entry in answer["completion_probabilities"]:
+            for each in entry.get("top_logprobs", []):
+                each["logprob"] -= noise
+
+    server.change = change
+    with pytest.raises(UserError, match="other log-probabilities each time, as it does when others use it, too. Wait"):
+        served(server)
+
+
 def test_server_log_probabilities_are_kept_line_by_line(tmp_path: Path) -> None:
     from bench.signals.server_extractor import Journal
 
