@@ -16,7 +16,7 @@ import openai
 from bench.api import OutputHead, UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.readings import Ability, Draw, Floats, Scored, difference, score_rows
+from bench.servers.readings import WORDS, Ability, Draw, Floats, Scored, difference, score_rows
 
 TOP = 20
 """Number of likeliest tokens that are read with each token, if not all are."""
@@ -255,8 +255,8 @@ class Dialect(ABC):
             after = self.next_token(prompt, TOP, temperature=temperature, bias=bias)
             if difference([plain], [after]) > TOLERANCE:
                 if difference([plain], [self.next_token(prompt, TOP)]) > TOLERANCE:
-                    what = "gives one prompt other log-probabilities each time, as it does when others use it, too"
-                    raise self.client.error(what, "Wait until it is free, or start it with one slot")
+                    moved = "gives one prompt other log-probabilities each time, as it does when others use it, too"
+                    raise self.client.error(moved, "Wait until it is free, or start it with one slot")
                 raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         return plain
 
@@ -282,6 +282,10 @@ class Dialect(ABC):
             if not is_refusal(error):
                 raise
             self.notes.append(f"log-probabilities of given texts are refused, which needs a newer server ({error})")
+        else:
+            lost = [WORDS[each] for each in (Ability.CHOSEN, Ability.GIVEN) if each not in self.abilities]
+            if lost:
+                self.notes.append(f"{' and '.join(lost)} are not read, as they are others than the likeliest tokens'")
 
     def check_model(self, name: str) -> None:
         """Check that the server still has the model, by the name in a reply.

@@ -109,6 +109,8 @@ class OpenAIChat(Dialect):
             try:
                 tokens = self._ask(prompt, 1, temperature=1)[1]
             except UserError as error:
+                if passes(error):
+                    raise
                 why = str(error)
                 continue
             given = min((len(token.likeliest) for token in tokens), default=0)

@@ -35,39 +35,43 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     number = 0 if served is None else names.index(served)
     card = cards[number]
     if "meta" in card and card["meta"] is None:  # llama.cpp lists its model while it loads it
-        _answer(client, "/props", None, wait=True)  # is asked again, and then refused, until it is loaded
+        _answer(client, "/props", None)  # is asked again, and then refused, until it is loaded
         card = _cards(client)[number]
-    props = _answer(client, "/props", None)
+    why: list[str] = []
+    props = _answer(client, "/props", None, why)
     if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
         try:
             return client, LlamaCpp(client, props, card, cached=cached)
         except (LookupError, TypeError, ValueError) as error:
             what = f"says otherwise of itself than llama.cpp ({type(error).__name__}: {error})"
             raise client.error(what, "Update it") from error
-    why = ""
-    if "max_model_len" in _answer(client, "/tokenize", {"model": card.get("id"), "prompt": "x"}):
+    if "max_model_len" in _answer(client, "/tokenize", {"model": card.get("id"), "prompt": "x"}, why):
         try:
             return client, VLLM(client, card, cached=cached)
         except (UserError, LookupError, TypeError, ValueError) as error:
             if passes(error):  # and would make another tier of it
                 raise
-            why = f"it has vLLM's endpoints, but not all that is needed of them ({error})"
+            why.append(f"it has vLLM's endpoints, but not all that is needed of them ({error})")
     dialect = OpenAIChat(client, card, cached=cached)
-    dialect.notes += [why] * bool(why)
+    dialect.notes += why
     return client, dialect
 
 
-def _answer(client: Client, path: str, body: Mapping[str, Any] | None, *, wait: bool = False) -> Mapping[str, Any]:
+def _answer(
+    client: Client, path: str, body: Mapping[str, Any] | None, notes: list[str] | None = None
+) -> Mapping[str, Any]:
     """Return what an endpoint answers that servers of one kind have; nothing if this one lacks it.
 
     Raises:
-        UserError: it is busy after all tries, and must be waited for.
+        UserError: it is busy after all tries, and there are no notes to say so.
     """
     try:
         answer = client.request(path, body)
     except UserError as error:
-        if wait and passes(error):
-            raise
+        if passes(error):
+            if notes is None:
+                raise
+            notes.append(f"a server of another kind may give more, but was not recognised: {error}")
         return {}
     return answer if isinstance(answer, dict) else {}
 

@@ -19,7 +19,19 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect, Prompt, Tokens, is_refusal
+from bench.servers.dialect import (
+    BIAS,
+    PROMPTS,
+    TEXTS,
+    TOLERANCE,
+    TOP,
+    UNKNOWN,
+    Dialect,
+    Prompt,
+    Tokens,
+    is_refusal,
+    passes,
+)
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
@@ -84,7 +96,9 @@ class VLLM(Dialect):
         try:
             self.vocabulary = max(self._ask([prompt], 1, -1)[0].rows[0]) + 1
             self.abilities |= Ability.WHOLE
-        except UserError:
+        except UserError as error:
+            if passes(error):
+                raise
             if not self.layers:
                 self.notes.append("whole distributions need --max-logprobs -1, with which vLLM can be started")
         turns = [{"role": role, "content": role} for role in ("system", "user", "assistant")]

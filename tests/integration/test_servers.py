@@ -722,7 +722,7 @@ def test_server_that_others_use_is_told_from_one_that_samples(server: LlamaServe
                 each["logprob"] -= noise
 
     server.change = change
-    with pytest.raises(UserError, match="other log-probabilities each time, as it does when others use it, too. Wait"):
+    with pytest.raises(UserError, match=r"log-probabilities each time, as it does when others use it, too\. Wait"):
         served(server)
 
 
@@ -868,6 +868,41 @@ def test_vllm_that_is_busy_at_the_start_is_not_read_by_chats(start: Any, monkeyp
     server.fault = lambda _call, number: Reply("loading", 503) if number == 2 else None
     with pytest.raises(UserError, match="503: loading"):
         served(server)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asks", "fails"),
+    [(VLLMServer, "logprobs", -1), (ChatServer, "top_logprobs", 20)],
+    ids=["whole distributions", "likeliest tokens"],
+)
+def test_server_that_is_busy_at_the_start_lacks_nothing(
+    start: Any, monkeypatch: pytest.MonkeyPatch, kind: Any, asks: str, fails: int
+) -> None:
+    server = start(kind)
+    monkeypatch.setattr(client, "RETRIES", 0)
+    server.fault = lambda call, _n: Reply("loading", 503) if call.body.get(asks) == fails else None
+    with pytest.raises(UserError, match="503: loading"):
+        served(server)
+
+
+def test_server_that_is_not_recognised_while_busy_is_noted(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "RETRIES", 0)
+    server = start(Outage)
+    server.path, server.since = "/props", 1
+    monkeypatch.setattr(server, "answer", start(ChatServer).answer)
+    assert "a server of another kind may give more, but was not recognised" in served(server).notes[-1]
+
+
+def test_server_readings_that_disagree_are_noted(server: LlamaServer) -> None:
+    def change(answer: dict[str, Any]) -> None:
+        for entry in answer["completion_probabilities"]:
+            if "top_probs" in entry:
+                first, second = entry["top_probs"][:2]
+                first["prob"], second["prob"] = second["prob"], first["prob"]
+
+    server.change = change
+    notes = served(server).notes
+    assert "log-probabilities of chosen tokens are not read, as they are others than the likeliest tokens'" in notes
 
 
 def test_vllm_of_an_old_kind_reads_words_as_given_texts(start: Any, tiny: LanguageModel, tmp_path: Path) -> None:
