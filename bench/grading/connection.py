@@ -10,7 +10,7 @@ import openai
 
 from bench.api import UserError
 from bench.progress import visible
-from bench.servers.connection import MAX_REASON_LENGTH, Connection
+from bench.servers.connection import MAX_REASON_LENGTH, Connection, is_too_long
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,8 @@ class JudgeConnection(Connection):
             create = self.client.chat.completions.with_raw_response.create
             response = await self.call(create(messages=body, **self._params))
         except UserError as error:
-            if isinstance(error.__cause__, openai.APIError) and error.__cause__.code in _QUESTION_REFUSED:
+            cause = error.__cause__
+            if is_too_long(cause) or (isinstance(cause, openai.APIError) and cause.code in _QUESTION_REFUSED):
                 return None
             raise
         try:

@@ -140,8 +140,7 @@ class Connection:
         status = error.status_code
         what, advice = _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _FAILED)
         body = error.body if isinstance(error.body, dict) else {}
-        too_long = body.get("type") == "exceed_context_size_error" or _CONTEXT in str(body.get("message"))
-        advice = _TOO_LONG if too_long else advice
+        advice = _TOO_LONG if is_too_long(error) else advice
         response = f"{status}: {self.one_line(str(body.get('message') or error.response.text or 'no reason given'))}"
         tries = "" if error.response.headers.get("x-should-retry") == "false" else tries
         return self.error(f"{what.format(tries=tries).rstrip()} ({response})", advice)
@@ -157,6 +156,12 @@ class Connection:
         """Return a server's text as one short line without secrets."""
         line = visible(" ".join(self.address.redact(text).split()))
         return line if len(line) <= MAX_REASON_LENGTH else line[: MAX_REASON_LENGTH - 1] + "…"
+
+
+def is_too_long(error: BaseException | None) -> bool:
+    """Return whether a server refused a prompt since it is longer than its context."""
+    body = error.body if isinstance(error, openai.APIStatusError) and isinstance(error.body, dict) else {}
+    return body.get("type") == "exceed_context_size_error" or _CONTEXT in str(body.get("message"))
 
 
 async def _fail_at_once(response: httpx2.Response) -> None:

@@ -323,8 +323,17 @@ def test_undecided_verdict_is_asked_in_the_next_run(server: JudgeServer, tmp_pat
     assert len(server.calls) == 1
 
 
-def test_filtered_question_has_no_verdict(server: JudgeServer, tmp_path: Path) -> None:
-    refusal = json.dumps({"error": {"message": "filtered", "code": "content_filter"}}).encode()
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "filtered", "code": "content_filter"},
+        {"message": "This model's maximum context length is 8192 tokens.", "code": 400},
+        {"message": "too long", "type": "exceed_context_size_error", "code": 400},
+    ],
+    ids=["filtered", "too long for vLLM", "too long for llama.cpp"],
+)
+def test_refused_question_has_no_verdict(server: JudgeServer, tmp_path: Path, error: dict[str, Any]) -> None:
+    refusal = json.dumps({"error": error}).encode()
     server.script = lambda call, n: Reply(status=400, body=refusal) if "river 0 " in call.text else even_rivers(call, n)
     assert ask(judge(server, tmp_path)) == [None, *EVEN[1:]]
     assert len(server.calls) == 12
