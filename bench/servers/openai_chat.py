@@ -133,6 +133,8 @@ class OpenAIChat(Dialect):
             self.notes.append(f"its own samplers cut what it samples: {what}; log-probabilities are not concerned")
         what = "others get their upper bound, and entropies their lower one, which results count"
         self.notes.append(f"log-probabilities are of the {self.top} likeliest tokens: {what}")
+        if any(token.log_probability <= _UNTOLD for token in drawn):
+            self.notes.append("it doesn't score what it samples outside these: it counts as the last listed, a bound")
         return ""
 
     def check_room(self, longest: int) -> None:

@@ -1008,6 +1008,7 @@ def test_chat_server_may_say_nothing_of_its_model(start: Any, monkeypatch: pytes
         ({"most": 4}, 0, r"could be used \(.*top_logprobs must be at most 4"),
         ({"scaled": True}, 1, "it scales log-probabilities by the temperature: samples at others than 1 have none"),
         ({"top_k": 15}, 1, "its own samplers cut what it samples: of 32 tokens at temperature 2 32 are among the 20"),
+        ({"untold": True}, 1, "it doesn't score what it samples outside these"),
         ({"thinks": True}, 1, "of the 20 likeliest"),
         ({"strict": True}, 1, "of the 20 likeliest"),
     ],

@@ -140,9 +140,9 @@ class ChatServer(ModelServer):
         """Most `top_logprobs`: more are refused."""
         self.given: int | None = None
         """Number of likeliest tokens that come, whatever is asked for; 0 for null."""
-        self.scaled, self.thinks, self.strict = False, False, False
+        self.scaled, self.thinks, self.strict, self.untold = False, False, False, False
         """Whether the temperature scales log-probabilities; the model reasons unless told not to; unknown settings are
-        refused."""
+        refused; an answer's tokens outside the likeliest have -9999."""
         self.room, self.top_k = 1 << 30, 0
         """Tokens of a prompt that are read, the last ones; candidates of the sampler, 0 for all."""
         super().__init__(lm, alias)
@@ -170,6 +170,8 @@ class ChatServer(ModelServer):
             order = shown.argsort(descending=True, stable=True)[: k if self.given is None else self.given].tolist()
             text.append(token)
             entries.append({**self._entry(token, shown), "top_logprobs": [self._entry(i, shown) for i in order]})
+            if self.untold and token not in order:
+                entries[-1]["logprob"] = -9999.0
         message = {"role": "assistant", "content": self.lm.chat.tokenizer.decode(text, skip_special_tokens=True)}
         if self.thinks and body.get("chat_template_kwargs", {}).get("enable_thinking", True):
             message["reasoning_content"] = "Let me think."
