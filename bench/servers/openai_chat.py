@@ -292,8 +292,8 @@ class OpenAIChat(Dialect):
         if ended in _BROKEN or (ended == "length" and n < limit):
             what = f"broke off an answer after {n} of {limit} tokens ({ended})"
             raise self.client.error(what, "See its log, or leave that question out if it stays")
-        self.model = model if self._is_new else self.model
-        self._is_new = False
+        self.model = model if self._is_new and model else self.model
+        self._is_new = self._is_new and not model
         self.check_model(model)
         return text, tokens, read
 

@@ -990,6 +990,18 @@ def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_p
         columns(served(server), tmp_path, splits.FiveOpenRivers, {Text(Of.SAMPLES), Samples(3)})
 
 
+def test_chat_server_that_names_no_model_has_the_served_one(start: Any) -> None:
+    server = start(ChatServer)
+    server.change = lambda answer: answer.update(model=None)
+    lm = served(server)
+    assert lm.label.startswith("tiny.served-")
+    server.change = lambda answer: answer.update(model="tiny-2026")
+    lm.dialect.complete(lm.dialect.encode("Well?"), 2)
+    server.change = lambda answer: answer.update(model="another")
+    with pytest.raises(UserError, match="has the model 'another' now, not 'tiny-2026'"):
+        lm.dialect.complete(lm.dialect.encode("Well?"), 2)
+
+
 def test_chat_server_may_say_nothing_of_its_model(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = start(ChatServer)
     card = {"data": [{"id": "tiny", "meta": None}]}
