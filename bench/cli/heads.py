@@ -38,6 +38,7 @@ Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16. D
 Tokenizer = Annotated[
     str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder. Default: the file's own.")
 ]
+Served = Annotated[str | None, typer.Option(help="Name of the model on a server. Default: its only one.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass. Default: the device's.")]
 Plugins = Annotated[
     list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
@@ -62,6 +63,7 @@ def score(
     device: Device = None,
     dtype: Dtype = None,
     tokenizer: Tokenizer = None,
+    served: Served = None,
     token_budget: Budget = None,
     plugin: Plugins = None,
     *,
@@ -88,7 +90,7 @@ def score(
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
     setting = HeadSetting(
         model, device, dtype, token_budget=token_budget, trust_remote_code=trust_remote_code,
-        plugins=tuple(plugin or ()), tokenizer=tokenizer,
+        plugins=tuple(plugin or ()), tokenizer=tokenizer, served=served,
     )  # fmt: skip
     report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
@@ -146,6 +148,7 @@ def check(
     attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: sdpa if possible.")] = None,
     device: Device = None,
     tokenizer: Tokenizer = None,
+    served: Served = None,
     token_budget: Budget = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that passes.")] = 0.02,
     state_tolerance: Annotated[
@@ -170,7 +173,7 @@ def check(
     from bench.run.scorers.scorer import HeadSetting
 
     kind, files = attention and attention.value, tuple(plugin or ())
-    setting = HeadSetting(model, device, dtype, kind, token_budget, plain, trust_remote_code, files, tokenizer)
+    setting = HeadSetting(model, device, dtype, kind, token_budget, plain, trust_remote_code, files, tokenizer, served)
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(report))
@@ -186,6 +189,7 @@ def export(
     out: Annotated[Path, typer.Argument(help="Folder to write; an exported head there is replaced.")],
     model: Model = None,
     tokenizer: Tokenizer = None,
+    served: Served = None,
     plugin: Plugins = None,
     *,
     as_json: AsJson = False,
@@ -202,5 +206,5 @@ def export(
     from bench.run.scorers.exporting import export as export_head
     from bench.run.scorers.scorer import HeadSetting
 
-    setting = HeadSetting(model, "cpu", plugins=tuple(plugin or ()), tokenizer=tokenizer)
+    setting = HeadSetting(model, "cpu", plugins=tuple(plugin or ()), tokenizer=tokenizer, served=served)
     (print_json if as_json else print_fields)(export_head(folder, out, setting))

@@ -71,6 +71,8 @@ class HeadSetting:
     """Python files that define methods."""
     tokenizer: str | None = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    served: str | None = None
+    """Name of the model on a server. Default: its only one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +285,7 @@ def load_head(
     plugins: Sequence[str | Path] = (),
     trust_remote_code: bool = False,
     tokenizer: str | None = None,
+    served: str | None = None,
 ) -> Scorer:
     """Load a head that `bench run --save-heads` wrote, with its model.
 
@@ -296,12 +299,15 @@ def load_head(
         plugins: Python files that define the method, if it is neither built in nor installed.
         trust_remote_code: whether to run code that comes with the model.
         tokenizer: Hub id or folder of a GGUF file's tokenizer; by default the file's own.
+        served: name of the model on a server; by default its only one.
 
     Raises:
         UserError: the head is damaged, or belongs to another model, method or version.
     """
     files = tuple(Path(path) for path in plugins)
-    setting = HeadSetting(model, device, dtype, trust_remote_code=trust_remote_code, plugins=files, tokenizer=tokenizer)
+    setting = HeadSetting(
+        model, device, dtype, trust_remote_code=trust_remote_code, plugins=files, tokenizer=tokenizer, served=served
+    )
     cache = tempfile.mkdtemp(prefix="confbench-head-")
     try:
         head = open_head(Path(folder), setting, Path(cache))
@@ -364,7 +370,7 @@ def open_head(
         tokenizer=setting.tokenizer,
     )  # fmt: skip
     spec = specs.resolve(config.model)
-    lm = open_model(spec, options)
+    lm = open_model(spec, options, setting.served)
     lacking = (
         lm.missing(each.needs(Format(card.asked.format)), each.depths)
         for each in map(definition, method.reads().predict)
