@@ -23,6 +23,8 @@ T = TypeVar("T")
 _CALL_TIMEOUT_FACTOR = 2
 """Time limit of a call with all its tries, as a multiple of the sum of the tries' timeouts. It ends calls to a server
 that sends blanks forever, with which no single try times out."""
+_LONGEST_WAIT_S = 120
+"""If a server asks for a longer wait, the client tries no more."""
 _ALLOWED_HEADERS = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type"}
 _ALLOWED_HEADERS |= {"host", "user-agent", "x-stainless-raw-response"}
 """Request headers that servers other than OpenAI's get: not the organisation or project that the environment names.
@@ -141,8 +143,10 @@ class Connection:
         what, advice = _BY_STATUS.get(status) or _BY_CLASS.get(status // 100, _FAILED)
         body = error.body if isinstance(error.body, dict) else {}
         advice = _TOO_LONG if is_too_long(error) else advice
-        response = f"{status}: {self.one_line(str(body.get('message') or error.response.text or 'no reason given'))}"
-        tries = "" if error.response.headers.get("x-should-retry") == "false" else tries
+        headers, reason = error.response.headers, body.get("message") or error.response.text or "no reason given"
+        wait = int(text) if (text := headers.get("retry-after", "")[:9]).isdecimal() else 0
+        tries = "" if headers.get("x-should-retry") == "false" or wait > _LONGEST_WAIT_S else tries
+        response = f"{status}{f', again in {wait} s' if wait else ''}: {self.one_line(str(reason))}"
         return self.error(f"{what.format(tries=tries).rstrip()} ({response})", advice)
 
     def error(self, what: str, advice: str) -> UserError:

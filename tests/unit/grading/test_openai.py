@@ -235,6 +235,13 @@ def test_troubles_that_stay_end_the_run(
     assert "\n" not in str(refused.value)
 
 
+def test_wait_that_is_too_long_is_told(server: JudgeServer, tmp_path: Path) -> None:
+    server.script = lambda _call, _n: Reply("slow down", 429, {"Retry-After": "300"})
+    with pytest.raises(UserError, match=r"turned the call away \(429, again in 300 s: slow down\)\. Wait"):
+        ask(judge(server, tmp_path, concurrency=1))
+    assert len(server.calls) == 1
+
+
 def test_server_that_dies_loses_no_paid_verdict(server: JudgeServer, tmp_path: Path) -> None:
     server.script = lambda call, n: even_rivers(call, n) if n <= 5 else Reply("dead", 500, QUICK)
     with pytest.raises(UserError, match="goes on from the 5 verdicts that are kept"):
