@@ -26,7 +26,7 @@ class PruneResult:
 
 def select_entries(
     root: Path,
-    rows: Iterable[UsageRow],
+    rows: Collection[UsageRow],
     kinds: Collection[str] = ENTRIES,
     model: str | None = None,
     seconds: float | None = None,
@@ -43,7 +43,6 @@ def select_entries(
     newest, is_used = time.time() - (seconds or 0.0), used_models(root)
     removable: list[UsageRow] = []
     in_use_rows: list[UsageRow] = []
-    rows = list(rows)
     for row in rows:
         if row.kind in kinds and model in {None, row.model} and (seconds is None or row.written <= newest):
             locked = False  # whether another process locks the entry; missing lock files are not created here
@@ -55,7 +54,7 @@ def select_entries(
                     except OSError:
                         locked = True
             (in_use_rows if locked or is_used(row.model) else removable).append(row)
-    left = {row.model for row in {*rows} - {*removable} if row.kind != SERVERS}
+    left = {row.model for row in {*rows} - {*removable} if row.kind != SERVERS} - {""}
     # while anything of a server's model stays, so does what tells another model from it
     return PruneResult([row for row in removable if row.kind != SERVERS or row.model not in left], in_use_rows)
 
