@@ -218,15 +218,13 @@ class ServerModel(LanguageModel):
         with self._lock:
             links = self.client.links
             if links != self._links:
-                limit = _BESIDE if (self.parallel or 1) > 1 else 0
-                self._compare(self._probed[:1], self.dialect.probe(PROMPTS[:1]), "during the run", limit)
+                most = _BESIDE if (self.parallel or 1) > 1 else 0
+                self._compare(self._probed[:1], self.dialect.probe(PROMPTS[:1]), "during the run", most)
                 self._links = min(links + 1, self.client.links)  # the probe's own may be one more
 
-    def _compare(
-        self, before: list[dict[str, float]], now: list[dict[str, float]], when: str, limit: float = 0
-    ) -> None:
+    def _compare(self, before: list[dict[str, float]], now: list[dict[str, float]], when: str, most: float = 0) -> None:
         apart = difference(before, now)
-        if not apart <= max(limit, self.dialect.tolerance):
+        if not apart <= max(most, self.dialect.tolerance):
             raise self.client.error(
                 f"answers otherwise than before: {when} log-probabilities of {self.dialect.model!r} after fixed prompts"
                 f" differ by up to {apart:.3g}; it has another model, or other settings",

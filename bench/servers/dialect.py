@@ -44,15 +44,11 @@ _PIECE = 64
 """Positions whose distributions are computed at once from their states."""
 
 
-class Tokens(msgspec.Struct):
-    """What servers answer to a text, reduced to the field that is read."""
-
+class _TokensReply(msgspec.Struct):
     tokens: list[int]
 
 
-class Prompt(msgspec.Struct):
-    """What servers answer to token ids, or to a conversation."""
-
+class _TextReply(msgspec.Struct):
     prompt: str
 
 
@@ -193,6 +189,16 @@ class Dialect(ABC):
 
     def check_room(self, longest: int) -> None:  # noqa: B027 - most kinds refuse what is too long
         """Check that a prompt of so many tokens is read whole."""
+
+    def ask_tokens(self, body: Mapping[str, Any]) -> list[int]:
+        """Return the token ids that the server makes of a text or conversation."""
+        reply: _TokensReply = self.client.request("/tokenize", body, _TokensReply)
+        return reply.tokens
+
+    def ask_text(self, path: str, body: Mapping[str, Any]) -> str:
+        """Return the text that the server makes of token ids or of a conversation."""
+        reply: _TextReply = self.client.request(path, body, _TextReply)
+        return reply.prompt
 
     # --- the tokenizer ------------------------------------------------------------------------------------------------
 

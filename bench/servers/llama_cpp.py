@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, Dialect, Prompt, Tokens
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, Dialect
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 E = TypeVar("E")
@@ -91,14 +91,12 @@ class LlamaCpp(Dialect):
 
     def tokenise(self, text: str, *, special: bool) -> list[int]:
         """Return the token ids of a text; `special` adds what the tokenizer adds by default."""
-        body = {"content": text, "add_special": special, "parse_special": True}
-        ids: list[int] = self.client.request("/tokenize", body, Tokens).tokens
-        return ids
+        return self.ask_tokens({"content": text, "add_special": special, "parse_special": True})
 
     def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
         """Return a conversation as text, by the server's own chat template."""
         body = {"messages": turns, "add_generation_prompt": answering, "chat_template_kwargs": settings}
-        return str(self.client.request("/apply-template", body, Prompt).prompt)
+        return self.ask_text("/apply-template", body)
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""

@@ -35,17 +35,17 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     number = 0 if served is None else names.index(served)
     card = cards[number]
     if "meta" in card and card["meta"] is None:  # llama.cpp lists its model while it loads it
-        _answer(client, "/props", None)  # is asked again, and then refused, until it is loaded
+        _answer(client, "/props")  # is asked again, and then refused, until it is loaded
         card = _cards(client)[number]
     why: list[str] = []
-    props = _answer(client, "/props", None, why)
+    props = _answer(client, "/props", why)
     if "default_generation_settings" in props and isinstance(card.get("meta"), dict):
         try:
             return client, LlamaCpp(client, props, card, cached=cached)
         except (LookupError, TypeError, ValueError) as error:
-            what = f"says otherwise of itself than llama.cpp ({type(error).__name__}: {error})"
+            what = f"says otherwise of itself than llama.cpp ({client.connection.one_line(repr(error))})"
             raise client.error(what, "Update it") from error
-    if "max_model_len" in _answer(client, "/tokenize", {"model": card.get("id"), "prompt": "x"}, why):
+    if "max_model_len" in _answer(client, "/tokenize", why, model=card.get("id"), prompt="x"):
         try:
             return client, VLLM(client, card, cached=cached)
         except (UserError, LookupError, TypeError, ValueError) as error:
@@ -57,16 +57,14 @@ def open_server(url: str, served: str | None, *, cached: bool) -> tuple[Client, 
     return client, dialect
 
 
-def _answer(
-    client: Client, path: str, body: Mapping[str, Any] | None, notes: list[str] | None = None
-) -> Mapping[str, Any]:
+def _answer(client: Client, path: str, notes: list[str] | None = None, **body: Any) -> Mapping[str, Any]:
     """Return what an endpoint answers that servers of one kind have; nothing if this one lacks it.
 
     Raises:
         UserError: it is busy after all tries, and there are no notes to say so.
     """
     try:
-        answer = client.request(path, body)
+        answer = client.request(path, body or None)
     except UserError as error:
         if passes(error):
             if notes is None:

@@ -19,19 +19,7 @@ import numpy as np
 from bench.api import UserError
 from bench.prompts.front_coding import Ids
 from bench.servers.client import Client
-from bench.servers.dialect import (
-    BIAS,
-    PROMPTS,
-    TEXTS,
-    TOLERANCE,
-    TOP,
-    UNKNOWN,
-    Dialect,
-    Prompt,
-    Tokens,
-    is_refusal,
-    passes,
-)
+from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, UNKNOWN, Dialect, is_refusal, passes
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 _NAMED = "token_id:"
@@ -117,15 +105,13 @@ class VLLM(Dialect):
         """Return the token ids of a text; `special` adds what the tokenizer adds by default."""
         if text in self._ids_of and not special:
             return self._ids_of[text]
-        body = {"model": self.model, "prompt": text, "add_special_tokens": special}
-        ids: list[int] = self.client.request("/tokenize", body, Tokens).tokens
-        return ids
+        return self.ask_tokens({"model": self.model, "prompt": text, "add_special_tokens": special})
 
     def render(self, turns: Sequence[Mapping[str, str]], *, answering: bool, **settings: Any) -> str:
         """Return a conversation as text; its token ids are those that the server itself makes of it."""
         body = {"model": self.model, "messages": turns, "add_generation_prompt": answering}
-        ids = self.client.request("/tokenize", {**body, "chat_template_kwargs": settings}, Tokens).tokens
-        text = str(self.client.request("/detokenize", {"model": self.model, "tokens": ids}, Prompt).prompt)
+        ids = self.ask_tokens({**body, "chat_template_kwargs": settings})
+        text = self.ask_text("/detokenize", {"model": self.model, "tokens": ids})
         if len(self._ids_of) >= _KEPT:
             self._ids_of.clear()
         self._ids_of[text] = ids
@@ -134,7 +120,7 @@ class VLLM(Dialect):
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
         shown = [token for token in ids if token not in self.all_special_ids]
-        return str(self.client.request("/detokenize", {"model": self.model, "tokens": shown}, Prompt).prompt)
+        return self.ask_text("/detokenize", {"model": self.model, "tokens": shown})
 
     def next_token(self, prompt: Ids, k: int, *, temperature: float = 1, bias: int | None = None) -> dict[int, float]:
         """Return the log-probabilities of the k likeliest tokens after a prompt (see `Dialect.next_token`)."""
