@@ -21,6 +21,7 @@ from bench.results.files import read_records
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.stats import Comparison, Estimate, Settings
+from bench.stats.holm import with_holm
 from bench.stats.intervals import NO_SPREAD
 
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
@@ -50,7 +51,8 @@ class LineStanding:
     """Share of right answers in the training data. A line without training data takes the share of the first line of
     its group that has some; if no line has, it is the share of the answers that are judged."""
     beats_constant: bool = False
-    """Whether the Brier score is significantly better than `constant`, paired by question and tested alone."""
+    """Whether the Brier score is significantly better than `constant`, paired by question. The lines that are ranked
+    together are tested together (Holm)."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -176,25 +178,33 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
                 for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
                     rising[name] = largest = max(largest, rising[name])
         sampling = stats.Sampling.of(numbers.strata, first.correct, settings.average)
-        for i, key in enumerate(group):
-            rate, method = float(np.mean(base_rates[key] or default or first.correct)), numbers.methods[str(i)]
+        rates = [float(np.mean(base_rates[key] or default or first.correct)) for key in group]
+        against_constant = {}
+        for i, rate in enumerate(rates):
             # the share may be that of these very answers: as it has the least loss, its own error moves that loss by
             # terms of second order alone, and the influence of the loss p (1 - p) is (1 - 2 p) (correct - p) either way
-            brier = [
-                stats.mean_over_seeds(
+            brier = {
+                who: stats.mean_over_seeds(
                     stats.influence("brier", p, p, first.correct, numbers.strata, settings.average) for p in runs
                 )
-                for runs in (confidence[str(i)], np.full((1, first.correct.size), rate))
-            ]
-            (pair,) = stats.compare("brier", dict(enumerate(brier)), sampling, [], settings)
+                for who, runs in (("method", confidence[str(i)]), ("constant", np.full((1, first.correct.size), rate)))
+            }
+            (pair,) = stats.compare("brier", brier, sampling, [], settings)
+            against_constant[str(i)] = pair, brier["constant"]
+        beaten = set[str]()
+        for block in blocks:  # the best of many methods is judged, so they are corrected together
+            tests = with_holm([against_constant[name][0] for name in block], "p_corrected")
+            beaten |= {name for name, pair in zip(block, tests, strict=True) if pair.winner(alpha) == "method"}
+        for i, key in enumerate(group):
+            method, constant = numbers.methods[str(i)], against_constant[str(i)][1]
             lines[key] = LineStanding(
                 labels=group_index,
                 metrics=method.estimates,
                 calibrated_p=method.calibrated_p,
                 ranks={metric: by_name[str(i)] for metric, by_name in ranked.items() if str(i) in by_name},
-                constant=brier[1].value if brier[1] else 0.0,
-                constant_confidence=rate,
-                beats_constant=pair.winner(alpha) == 0,
+                constant=constant.value if constant else 0.0,
+                constant_confidence=rates[i],
+                beats_constant=str(i) in beaten,
             )
         pairs += [
             replace(pair, first=group[int(pair.first)], second=group[int(pair.second)])  # type: ignore[arg-type,misc]
