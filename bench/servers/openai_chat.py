@@ -44,7 +44,7 @@ _TOPS = (TOP, 5)
 _SCALED = 0.5
 """Difference in nats from which on log-probabilities count as scaled by a temperature; caches move them by less."""
 _TRACE = re.compile(rf"\s*(?:<think|{OPENING})", re.IGNORECASE)
-_BROKEN = {"abort", "content_filter", "error", "insufficient_system_resource"}
+_BROKEN = {"abort", "error", "insufficient_system_resource"}
 """Ends of answers that are not the model's own."""
 _UNTOLD = -9999
 """Stands for the log-probability of a token that is not among the likeliest."""
@@ -292,6 +292,8 @@ class OpenAIChat(Dialect):
         if ended in _BROKEN or (ended == "length" and n < limit):
             what = f"broke off an answer after {n} of {limit} tokens ({ended})"
             raise self.client.error(what, "See its log, or leave that question out if it stays")
+        if ended == "content_filter":  # the server's own word on this question, each time: an empty answer
+            text, tokens = "", []
         self.model = model if self._is_new and model else self.model
         self._is_new = self._is_new and not model
         self.check_model(model)

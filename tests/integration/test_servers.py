@@ -1077,7 +1077,6 @@ def test_chat_server_pruned_answers_come_from_no_journal(start: Any, tmp_path: P
     ("ended", "used", "says"),
     [
         ("error", {}, "broke off an answer after 2 of 2 tokens (error). See its log, or leave that question out"),
-        ("content_filter", {}, "(content_filter)"),
         ("length", {"completion_tokens": 1}, "after 1 of 2 tokens (length)"),
         ("length", {"completion_tokens": 2}, ""),
         ("eos", None, ""),
@@ -1095,6 +1094,13 @@ def test_chat_server_answer_that_was_broken_off_is_none(start: Any, ended: str, 
         if says:
             stack.enter_context(pytest.raises(UserError, match=re.escape(says)))
         dialect.complete(dialect.encode("Well?"), 2)
+
+
+def test_chat_server_answer_that_was_filtered_is_empty(start: Any) -> None:
+    server = start(ChatServer)
+    dialect = served(server).dialect
+    server.change = lambda answer: answer["choices"][0].update(finish_reason="content_filter")
+    assert dialect.complete(dialect.encode("Well?"), 2).ids.size == 0
 
 
 @pytest.mark.parametrize(
