@@ -27,13 +27,6 @@ class AverageOver(StrEnum):
     SUBJECTS = "subjects"
 
 
-class Layout(StrEnum):
-    """Layout of a table: the metrics of one model, or of two models side by side."""
-
-    METHODS = "methods"
-    MODELS = "models"
-
-
 @dataclass(frozen=True)
 class Selection:
     """Results that a table or report shows; each field is a command-line option, with its help below."""
@@ -74,8 +67,6 @@ class View(Selection):
     """Show published numbers beside the measured ones."""
     compare: Annotated[tuple[str, ...] | None, Separated()] = None
     """Compare these methods, separated by commas: paired differences, tests and a verdict."""
-    layout: Layout = Layout.METHODS
-    """Show one table for each model and task, or two models side by side."""
 
 
 @dataclass(frozen=True)

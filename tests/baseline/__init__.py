@@ -41,7 +41,6 @@ VIEWS = (
     "--format tex",
     "--format md --sort auroc",
     "--format md --sort rmsce",
-    "--format md --layout models --train-on own",
     "--format md --against paper",
     "--format md --compare ccps,pik,sequence-probability",
     "--format terminal --method trained",

@@ -143,7 +143,7 @@ def check_same_as_terminal(page, tables, payload):
                 assert found["Rank" if label == "rank" else label] == text, (line.method, label)
                 assert is_bold["Rank" if label == "rank" else label] == ("*" in cell.mark), (line.method, label)
             assert found["Method"] == line.method
-            assert (kind == "leads") == (line.key in leaders) == row.cells[0].shaded
+            assert (kind == "leads") == (line.key in leaders) == row.is_shaded
             assert found["Rank"].lstrip("▸") == str(line.rank(table.headline) or "\u2013")
     assert next(rows, None) is None
 

@@ -15,7 +15,7 @@ import bench
 from bench.api import ConfidenceMethod, UserError
 from bench.api.options import from_keywords
 from bench.cli import python as door
-from bench.report.selection import Layout, Selection, View
+from bench.report.selection import Against, Selection, View
 from bench.run.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -118,8 +118,8 @@ def test_a_text_with_commas_stays_whole_where_the_command_line_keeps_it() -> Non
 def test_the_names_of_the_command_line_do_too() -> None:
     made = from_keywords(RunConfig, {"method": "ptrue", "model": "tiny", "task": "rivers", "set": "a=1"}, "run()")
     assert (made.methods, made.tasks, made.overrides) == (("ptrue",), ("rivers",), ("a=1",))
-    assert from_keywords(View, {"sort": "auroc", "layout": "models"}, "table()") == View(
-        headline="auroc", layout=Layout.MODELS
+    assert from_keywords(View, {"sort": "auroc", "against": "paper"}, "table()") == View(
+        headline="auroc", against=Against.PAPER
     )
 
 

@@ -171,8 +171,8 @@ class Results:
         Args:
             options: `methods` and `metrics` to show, and `sort`, the metric to sort and rank by. `stats=True` adds
                 intervals, spreads and training, and `against="paper"` the published numbers (means over subjects).
-                `layout="models"` shows two models side by side, and `compare="ccps,lts"` paired differences. By default
-                options are as given when results were loaded.
+                `compare="ccps,lts"` shows paired differences. By default options are as given when results were
+                loaded.
 
         Raises:
             UserError: an unknown option or name, options that exclude each other or are chosen when results are loaded,

@@ -20,7 +20,7 @@ from bench.report.competition import NEEDS_ORDER, displayed_value, find_best
 from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
-from bench.report.tables import export, layout, side_by_side
+from bench.report.tables import export, layout
 from bench.report.tables.caption import at_chance, build_facts, too_few, unfit_judge, unjudgeable
 from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import brief
@@ -134,21 +134,15 @@ def mark_plugins(tables: Sequence[Table], built_in: Collection[str]) -> list[Tab
     return marked_tables
 
 
-def table_views(
-    tables: Sequence[Table], *, stats: bool = False, models: bool = False, legend: bool = False
-) -> TableViews:
+def table_views(tables: Sequence[Table], *, stats: bool = False, legend: bool = False) -> TableViews:
     """Lay out tables as grids, CSV records and JSON data, from which all output formats are made.
 
     Args:
         tables: from `build`.
         stats: include intervals, and metrics that the paper does not have.
-        models: show two models side by side, instead of one table for each model and task.
         legend: print the whole legend in a terminal too, not its two lines; so does `stats`, unless the table is long.
-
-    Raises:
-        UserError: the tables can't be shown side by side, see `side_by_side.model_grids`.
     """
-    grids = side_by_side.model_grids(tables) if models else layout.method_grids(tables, stats=stats)
+    grids = layout.method_grids(tables, stats=stats)
     if len(tables) > _FEW:
         grids = [layout.overview_grid([table.with_hidden_lines() for table in tables]), *grids]
     if not legend and (not stats or any(grid.hides_spreads for grid in grids)):

@@ -28,16 +28,13 @@ def latex_label(table: Table, *more: str) -> str:
     return "-".join((table.model, table.task, *filter(None, [common_corpus(table.rows)]), *more))
 
 
-def metric_column(name: str, table: Table, *, span: str = "", is_bare: bool = False) -> Column:
-    """Return the column of a metric; the heading of ECE also names the ECE floor, if a method has one.
-
-    With `is_bare`, the heading leaves out the floor.
-    """
+def metric_column(name: str, table: Table) -> Column:
+    """Return the column of a metric; the heading of ECE also names the ECE floor, if a method has one."""
     metric, is_droppable = METRICS[name], table.metrics is None and name != table.headline
-    floor = "/floor" * (name == "ece" and not is_bare and any("ece_floor" in li.estimates for li in table.lines))
+    floor = "/floor" * (name == "ece" and any("ece_floor" in li.estimates for li in table.lines))
     label = metric.label + floor + ARROWS[metric.higher_is_better]
     sentence = legend.ACC if name == "acc" else ""
-    return Column(label, span, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
+    return Column(label, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
 def method_cell(line: Line, *, leads: bool = False) -> Cell:
@@ -53,11 +50,10 @@ def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
         before = line.key.recalibration
 
 
-def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> list[Cell]:
+def metric_cells(line: Line, names: Sequence[str]) -> list[Cell]:
     """Return the cells of a method's metrics: means with ± half the interval's width, and the ECE floor behind an ECE.
 
-    Signs and footnotes follow. With `is_bare`, half-widths and floors are left out. If no seed of the method is ok,
-    each cell shows the method's status.
+    Signs and footnotes follow. If no seed of the method is ok, each cell shows the method's status.
     """
     if line.status != "ok":
         return [Cell(line.status, notes=line.reasons)] * len(names)
@@ -68,9 +64,8 @@ def metric_cells(line: Line, names: Sequence[str], *, is_bare: bool = False) -> 
             cells.append(DASH if estimate is None else Cell("undefined", notes=estimate.notes))
             continue
         text = value_text(metric, estimate.mean)
-        if not is_bare:
-            text += "" if estimate.half is None else f" ±{value_text(metric, estimate.half)}"
-            text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
+        text += "" if estimate.half is None else f" ±{value_text(metric, estimate.half)}"
+        text += "" if floor is None or name != "ece" else f" / {percent(floor)}"
         signs = legend.DAGGER * (name == "ece" and line.is_calibrated and line.orders_answers)
         signs += SIGNS[estimate.best] if estimate.best else ""
         signs += legend.WORSE * (name == "brier" and line.is_worse_than_constant)
@@ -131,11 +126,10 @@ def seed_sentences(lines: Sequence[Line]) -> Iterator[str]:
         yield f"Every method ran with {lines[0].n_runs} seeds."
 
 
-def order_sentences(tables: Sequence[Table]) -> Iterator[str]:
+def order_sentences(table: Table) -> Iterator[str]:
     """Yield a sentence that names the metric by which rows are sorted, if no column shows this metric."""
-    headline = tables[0].headline
-    if ranked_by(headline) not in tables[0].columns:
-        yield f"{legend.order_sentence(headline)[:-1]}, which is not shown."
+    if ranked_by(table.headline) not in table.columns:
+        yield f"{legend.order_sentence(table.headline)[:-1]}, which is not shown."
 
 
 def general_footnotes(table: Table) -> tuple[str, ...]:
@@ -145,23 +139,21 @@ def general_footnotes(table: Table) -> tuple[str, ...]:
     return (*table.remarks, *[missing] * (table.published is not None and not has_published))
 
 
-def published_rows(table: Table, method: str, line: Line | None, *, is_bare: bool = False) -> Iterator[list[Cell]]:
+def published_rows(table: Table, line: Line) -> Iterator[list[Cell]]:
     """Yield a subrow with a method's published numbers and one with differences, if there are published numbers.
 
     A difference is the measured mean minus the published mean, with ± half the width of the measured mean's interval.
-    With `is_bare`, the half-width is left out. Published numbers are shown even if the method was not run.
     """
     printed, differences = [Cell("published")], [Cell("difference")]
     for name in table.columns:
-        cell, metric = table.cell(method, name), METRICS[name]
+        cell, metric = table.cell(line.method, name), METRICS[name]
         if cell is None:
             printed.append(BLANK)
         else:
-            spread = "" if is_bare or cell.std is None else f" ±{percent(cell.std)}"
+            spread = "" if cell.std is None else f" ±{percent(cell.std)}"
             notes = (f"no target: {cell.reason}",) if cell.reason else ()
             printed.append(Cell(percent(cell.mean) + spread, notes=notes))
-        difference = None if line is None else table.difference(line, name)
-        half = None if is_bare or line is None else line.estimate(name).half
+        difference, half = table.difference(line, name), line.estimate(name).half
         text = "" if half is None else f" ±{value_text(metric, half)}"
         differences.append(BLANK if difference is None else Cell(signed(metric, difference) + text))
     yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))

@@ -301,15 +301,13 @@ def _latex_lines(grid: Grid, label: str) -> list[str]:
             rows.append(r"\midrule")
         elif rows and has_subrows and not row.is_subrow:
             rows.append(r"\addlinespace[2pt]")
-        shaded = [cell.shaded for cell in row.cells]
-        shade = r"\cellcolor{black!8}" * (any(shaded) and not all(shaded))
         texts = []
         for cell in row.cells:
             mean, space, rest = map(_latex_text, cell.text.partition(" "))
             text = (rf"\textbf{{{mean}}}" if cell.bold else mean) + space + rest + _latex_text(cell.mark)
             text += rf"\textsuperscript{{{grid.numbers(cell)}}}" if cell.notes else ""
-            texts.append(shade * cell.shaded + text)
-        start = r"\quad " if row.is_subrow else r"\rowcolor{black!8}" * all(shaded)
+            texts.append(text)
+        start = r"\quad " if row.is_subrow else r"\rowcolor{black!8}" * row.is_shaded
         rows.append(start + " & ".join(texts) + r" \\")
     # headings over several columns, with a rule under each
     heads, rules, start_at = [], "", 1

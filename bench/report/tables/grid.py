@@ -47,8 +47,6 @@ class Cell:
     """Signs behind the text; the legend explains them."""
     notes: tuple[str, ...] = ()
     """Footnotes of the cell. In the grid, footnotes are numbered in the order in which they first occur."""
-    shaded: bool = False
-    """Whether the cell has a background (LaTeX only)."""
 
 
 class GridRow(NamedTuple):
@@ -61,6 +59,8 @@ class GridRow(NamedTuple):
     """Whether the row begins a new block, which a line or gap separates from the rows above."""
     is_spread: bool = False
     """Whether the row has intervals or standard deviations, which a terminal leaves out of a long table."""
+    is_shaded: bool = False
+    """Whether the row has a background (LaTeX only)."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,10 @@ class Grid:
     remarks: tuple[str, ...] = ()
     """Footnotes that belong to no cell."""
     verdict: tuple[str, ...] = ()
-    """Sentences on which method is best; they stand between the title and the other sentences of the caption.
+    """Sentences on which method is best, the first of them bold.
 
-    In LaTeX they stand below the table.
+    They stand between the title and the other sentences of the caption; in LaTeX they stand below the table.
     """
-    leads: tuple[int, ...] = (0,)
-    """Indices of the sentences of `verdict` that are bold and begin a paragraph."""
     label: str = ""
     """Label of the table in LaTeX."""
     is_folded: bool = False
@@ -117,10 +115,8 @@ class Grid:
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:
-        """Paragraphs of the verdict: the first sentence of each, and its other sentences joined by newlines."""
-        ends = (*self.leads[1:], len(self.verdict))
-        pieces = [self.verdict[start:end] for start, end in zip(self.leads, ends, strict=True)]
-        return [(piece[0], "\n".join(piece[1:])) for piece in pieces if piece]
+        """The verdict as at most one paragraph: its first sentence, and its other sentences joined by newlines."""
+        return [(self.verdict[0], "\n".join(self.verdict[1:]))] if self.verdict else []
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
             leads = line.key in leaders
             cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
-            rows.append(GridRow([replace(cell, shaded=leads) for cell in cells], begins_block=begins_block))
-            published = list(published_rows(table, line.method, line)) if table.published is not None else []
+            rows.append(GridRow(cells, begins_block=begins_block, is_shaded=leads))
+            published = list(published_rows(table, line)) if table.published is not None else []
             spreads = list(interval_rows(line, names)) if stats else []
             rows += [
                 GridRow(
@@ -84,8 +84,8 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
         remarks = (*(missing_intervals(table.lines, names) if stats else ()), *general_footnotes(table))
         remarks = (*remarks, *(verdict.details if stats else ()))
         main = Grid(
-            (*table.facts, *seed_sentences(table.lines), *order_sentences([table])), tuple(columns), tuple(rows),
-            legend.legend([table], stats=stats), remarks, verdict.sentences, label=latex_label(table),
+            (*table.facts, *seed_sentences(table.lines), *order_sentences(table)), tuple(columns), tuple(rows),
+            legend.legend(table, stats=stats), remarks, verdict.sentences, label=latex_label(table),
         )  # fmt: skip
         grids.append(main)
         if stats and (table.metrics is None or {"ece", *_CALIBRATION_COLUMNS} & set(table.metrics)):
@@ -113,8 +113,8 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
         rows.append(GridRow(cells, begins_block=begins_block))
         spreads = interval_rows(line, names, [""] * chance)
         rows += [GridRow(cells, is_subrow=True, is_spread=True) for cells in spreads]
-    sentences = [legend.mean_sentence(table.average, nats=True), legend.HALF, *legend.sign_sentences([table], names)]
-    sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.interval_sentences([table])]
+    sentences = [legend.mean_sentence(table.average, nats=True), legend.HALF, *legend.sign_sentences(table, names)]
+    sentences += [legend.CHANCE if chance else legend.DECOMPOSED, *legend.interval_sentences(table)]
     columns = [*[Column("p calibrated")] * chance, *(metric_column(name, table) for name in names)]
     if len(table.lines) > MOST_SPREADS:  # a narrow terminal drops the last columns, and does not print all rows again
         columns = [replace(column, droppable=i, is_metric=False) for i, column in enumerate(columns)]

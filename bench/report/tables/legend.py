@@ -81,9 +81,8 @@ LABELS_AS_SUM = (
 SEEDS = "Seeds are the runs of a method."
 PUBLISHED = (
     "Published numbers are the paper's, from a single run, ± the standard deviation over its subjects, which is no"
-    " error. The difference is ours minus published, in percentage points{}."
+    " error. The difference is ours minus published, in percentage points, ± half the width of our interval alone."
 )
-_OUR_HALF_WIDTH = ", ± half the width of our interval alone"
 FIXED = "The 95 % interval for these subjects is one for other questions of the same subjects."
 _CLUSTERED = "The 95 % interval for other subjects takes the subjects as a sample of subjects."
 _STD = "Std is a standard deviation: of a metric over the subjects, or between the seeds."
@@ -96,29 +95,19 @@ TRAINING = (
 )
 
 
-def legend(tables: Sequence[Table], *, stats: bool = False, is_bare: bool = False) -> tuple[str, ...]:
-    """Return the sentences of the legend of a table of methods.
-
-    Args:
-        tables: the table, or the tables that stand side by side.
-        stats: whether subrows with intervals stand below the methods.
-        is_bare: whether cells have only means, and no columns follow the metrics.
-    """
-    lines = [line for table in tables for line in table.lines]
-    names = tables[0].columns
-    sentences = [mean_sentence(tables[0].average, nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
-    if not is_bare:
-        sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
-        sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
+def legend(table: Table, *, stats: bool = False) -> tuple[str, ...]:
+    """Return the sentences of the legend of a table; with `stats`, subrows with intervals stand below the methods."""
+    lines, names = table.lines, table.columns
+    sentences = [mean_sentence(table.average, nats=stats or "nll" in names)] + [ACC] * ("acc" in names)
+    sentences += [HALF] * any(line.estimate(metric).half is not None for line in lines for metric in names)
+    sentences += [FLOOR] * ("ece" in names and any("ece_floor" in line.estimates for line in lines))
     sentences += [_BLOCKS] * (_group_noun(lines) == "block")
-    sentences += [*sign_sentences(tables, names), rank_sentence(tables)]
-    if not is_bare:
-        sentences += [LABELS_AS_SUM] * (not tables[0].is_audit)
-        sentences += [TOKENS] * any(line.answer_tokens for line in lines) + [GROUPS] * has_groups(lines)
-        sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
-    if any(table.cell(line.method, name) for table in tables for line in table.lines for name in names):
-        sentences += [PUBLISHED.format("" if is_bare else _OUR_HALF_WIDTH)]
-    sentences += interval_sentences(tables) if stats else []
+    sentences += [*sign_sentences(table, names), rank_sentence(table)]
+    sentences += [LABELS_AS_SUM] * (not table.is_audit)
+    sentences += [TOKENS] * any(line.answer_tokens for line in lines) + [GROUPS] * has_groups(lines)
+    sentences += [SEEDS] if len({(len(line.seeds), line.n_runs) for line in lines}) > 1 else []
+    sentences += [PUBLISHED] * any(table.cell(line.method, name) for line in lines for name in names)
+    sentences += interval_sentences(table) if stats else []
     return tuple(sentences)
 
 
@@ -176,21 +165,19 @@ def mean_sentence(average: Average, *, nats: bool = False) -> str:
     return _MEAN.format(of=averaged(average), nats=" (NLL in nats)" if nats else "")
 
 
-def interval_sentences(tables: Sequence[Table]) -> list[str]:
+def interval_sentences(table: Table) -> list[str]:
     """Return the sentences that explain the subrows of intervals and standard deviations."""
-    return [*([FIXED, _CLUSTERED] if any(table.standings for table in tables) else []), _STD]
+    return [*([FIXED, _CLUSTERED] if table.standings else []), _STD]
 
 
-def rank_sentence(tables: Sequence[Table]) -> str:
+def rank_sentence(table: Table) -> str:
     """Return the sentence that explains ranks, or only the order of rows if there are no ranks."""
-    lines = [line for table in tables for line in table.lines]
-    headline = tables[0].headline
-    if not any(line.rank(headline) is not None for line in lines):
+    headline = table.headline
+    if not any(line.rank(headline) is not None for line in table.lines):
         return order_sentence(headline)
-    shown = {line.key for line in lines}
-    leads = any(line.key in shown for table in tables for line in table.leaders())
+    leads = {line.key for line in table.lines} & {line.key for line in table.leaders()}
     leading = f" {_LEADING.format(metric=metric_name(ranked_by(headline)))}" if leads else ""
-    return _ranks(_group_noun(lines), headline) + leading
+    return _ranks(_group_noun(table.lines), headline) + leading
 
 
 def _ranks(group: str, headline: str) -> str:
@@ -202,14 +189,9 @@ def order_sentence(headline: str) -> str:
     return ORDER.format(metric=metric_name(ranked_by(headline)))
 
 
-def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """Yield the sentences that explain the signs that occur in tables.
-
-    Args:
-        tables: tables with the signs.
-        names: names of the metrics shown.
-    """
-    lines = [line for table in tables for line in table.lines]
+def sign_sentences(table: Table, names: Sequence[str] = COLUMNS) -> Iterator[str]:
+    """Yield the sentences that explain the signs that occur in a table which shows the named metrics."""
+    lines = table.lines
     marks_present = {line.estimates[name].best for line in lines for name in names if name in line.estimates}
     group = _group_noun(lines)
     yield from (sentence.format(group=group) for best, sentence in _BEST.items() if best in marks_present)
@@ -220,7 +202,7 @@ def sign_sentences(tables: Sequence[Table], names: Sequence[str] = COLUMNS) -> I
     if "ece" in names and any(line.is_calibrated and line.orders_answers for line in lines):
         yield CALIBRATED
     if "brier" in names and any(line.is_worse_than_constant for line in lines):
-        yield _AUDIT_CONSTANT if tables[0].is_audit else _CONSTANT
+        yield _AUDIT_CONSTANT if table.is_audit else _CONSTANT
 
 
 def has_groups(lines: Sequence[Line]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import registry
 from bench.api import UserError
 from bench.report import recomputed, style
-from bench.report.selection import AverageOver, Layout, Selection, View
+from bench.report.selection import AverageOver, Selection, View
 from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, published, reasoning
 from bench.report.tables.choice import apply_selection, refuse_unknown_metrics, select_rows
@@ -34,28 +34,25 @@ def build_views(view: View, cache: Path | None, say: Callable[[str], None] = lam
         UserError: options that exclude each other, nothing to show, or a malformed result.
     """
     options = {
-        "--against": view.against, "--stats": view.stats, "--layout models": view.layout == Layout.MODELS,
-        "--method": view.methods, "--sort": view.headline,
+        "--against": view.against, "--stats": view.stats, "--method": view.methods, "--sort": view.headline,
     }  # fmt: skip
     conflicting = [name for name, is_on in options.items() if is_on]
     if view.compare is not None and conflicting:
         raise UserError(
             f"--compare makes a table of its own, of the methods that it names; leave out {' and '.join(conflicting)}"
         )
-    if view.stats and view.layout == Layout.MODELS:
-        raise UserError("--layout models has no room for --stats; leave out one of them")
     return views_of(tables_of(view, cache, say), view)
 
 
 def views_of(tables: Sequence[Table], view: View) -> TableViews:
-    """Lay out tables as a request says: compared by pairs, beside the paper's numbers, by method or by model.
+    """Lay out tables as a request says: compared by pairs, beside the paper's numbers, or by method.
 
     For people, answers with traces are compared with those without; CSV and JSON have the tables alone.
     """
     if view.compare is not None:
         return comparison.build(tables, view.compare)
     shown = build.add_published(tables, published.read(view.results)) if view.against else tables
-    views = build.table_views(shown, stats=view.stats, models=view.layout == Layout.MODELS, legend=view.legend)
+    views = build.table_views(shown, stats=view.stats, legend=view.legend)
     paired = [grid for pair in reasoning.paired_views(tables, view.results) for grid in pair.grids]
     return replace(views, grids=[*views.grids, *paired])
 

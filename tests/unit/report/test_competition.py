@@ -162,7 +162,7 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
     records = csv.DictReader(io.StringIO(formats.render(views, "csv")))
     assert {record["method"] for record in records if record["leading"] == "1"} == case.leaders
     (grid,) = views.grids
-    assert {row.cells[0].text for row in grid.rows if any(cell.shaded for cell in row.cells)} == case.leaders
+    assert {row.cells[0].text for row in grid.rows if row.is_shaded} == case.leaders
     assert ("▸" in " ".join(grid.legend)) is bool(case.leaders)
     best = {line.method for line in table.lines if line.estimate(metric).best and not line.key.recalibration}
     assert best <= (case.leaders or names(table.competition().comparable))

@@ -51,7 +51,6 @@ def all_forms() -> list[Grid]:
     return [
         *build.table_views(built).grids,
         *build.table_views(beside, stats=True).grids,
-        *build.table_views(beside, models=True).grids,
         *comparison.build(built, ["ccps", *HOSTILE[:3]]).grids,
     ]
 

@@ -111,9 +111,6 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "training cut short, published and not", [
         scored("pik", brier=0.01, training=CUT_SHORT), scored("ct", training=CUT_SHORT), scored(), scored("lts")
     ], tested  # fmt: skip
-    yield "cut short on one of two models", [
-        scored(model="small", training=CUT_SHORT), scored("pik", model="small"), scored(), scored("pik")
-    ], {**tested, "models": True}  # fmt: skip
     yield "other labels", [scored(), scored("pik"), scored("ptrue"), scored("ct"), scored("lts")], {
         "standings_of": Tests(labels={"ptrue": 1, "ct": 1, "lts": 2})
     }  # fmt: skip
@@ -122,7 +119,6 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
         learned("pik", 90, 0), learned("pik", 100, 0, seed=1), scored("lts", status="failed", reason="x"),
     ], {}  # fmt: skip
     yield "groups", grouped(), {}
-    yield "groups side by side", grouped(), {"models": True}
     yield "blocks", [
         scored("ptrue", brier=0.2), scored(), scored("pik", brier=0.1), scored("ptrue+isotonic", brier=0.005),
         scored("ccps+isotonic", brier=0.01), scored("lts", **NAN), scored("ct"),
@@ -183,7 +179,7 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
 
 
 def views_of(rows: list[ResultRow], options: dict[str, Any]) -> TableViews:
-    shown = {name: options[name] for name in ("stats", "models") if name in options}
+    shown = {name: options[name] for name in ("stats",) if name in options}
     tables = build(rows, **{name: options[name] for name in options if name not in {*shown, "built_in"}})
     return table_views(mark_plugins(tables, options["built_in"]) if "built_in" in options else tables, **shown)
 
@@ -193,7 +189,7 @@ def test_table_words_are_those_of_the_golden_file() -> None:
     texts, legends = [], dict[str, list[str]]()
     for name, rows, options in worlds():
         grids = views_of(rows, options).grids
-        bare = formats.markdown([replace(grid, verdict=(), leads=(0,), legend=()) for grid in grids])
+        bare = formats.markdown([replace(grid, verdict=(), legend=()) for grid in grids])
         texts.append(f"## {name}\n\n{bare.strip()}\n")
         for sentence in formats.merge_legends(grids):
             legends.setdefault(sentence, []).append(name)
@@ -333,15 +329,12 @@ def test_few_answers_are_the_fewest_known() -> None:
     assert build([scored(), unknown])[0].too_few == build([unknown])[0].too_few == ""
 
 
-@pytest.mark.parametrize("models", [False, True])
-def test_blocks_begin_with_recalibrations_and_no_group(models: bool) -> None:
+def test_blocks_begin_with_recalibrations_and_no_group() -> None:
     tables = build(grouped())
-    (grid,) = table_views(tables, models=models).grids
+    (grid,) = table_views(tables).grids
     begin = [row.cells[0].text for row in grid.rows if row.begins_block]
     assert begin == ["combined+platt"]
-    tex, drawn = (
-        formats.render(table_views(tables, models=models), kind, width=200).splitlines() for kind in ("tex", "terminal")
-    )
+    tex, drawn = (formats.render(table_views(tables), kind, width=200).splitlines() for kind in ("tex", "terminal"))
     drawn = drawn[next(i for i, line in enumerate(drawn) if line.startswith("method ")) :]
     for name in begin:
         assert tex[next(i for i, line in enumerate(tex) if line.startswith(f"{name} ")) - 1] == r"\midrule"

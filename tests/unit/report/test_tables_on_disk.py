@@ -1,4 +1,4 @@
-"""`bench table` from files: every number again, the paper beside ours, comparisons, layouts, traces."""
+"""`bench table` from files: every number again, the paper beside ours, comparisons, traces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.metrics import METRICS
 from bench.report.competition import displayed_value
 from bench.report.grouping import group_rows
 from bench.report.recomputed import read_recomputed
-from bench.report.selection import Against, AverageOver, Layout, View
+from bench.report.selection import Against, AverageOver, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.caption import distinguishing_labels
@@ -295,9 +295,6 @@ def test_comparison_says_which_results_are_missing(out: Path, cache: Path) -> No
     assert "litcab was not run with qwen14b" in formats.render(sheet, "terminal", width=80)
 
 
-PAPER, MODELS = Against.PAPER, Layout.MODELS
-
-
 @pytest.mark.parametrize(
     ("view", "message"),
     [
@@ -305,67 +302,15 @@ PAPER, MODELS = Against.PAPER, Layout.MODELS
         ({"compare": ("P(True)", "PTRUE")}, "expected at least two different methods, got ptrue"),
         ({"compare": ("ccps",)}, "expected at least two different methods, got ccps"),
         ({"compare": ()}, "expected at least two different methods, got none"),
-        ({"compare": ("a", "b"), "against": PAPER}, "--compare makes a table of its own, .*; leave out --against"),
-        ({"compare": ("a", "b"), "stats": True, "layout": MODELS}, "leave out --stats and --layout models"),
+        ({"compare": ("a", "b"), "against": Against.PAPER}, "makes a table of its own, .*; leave out --against"),
+        ({"compare": ("a", "b"), "stats": True, "headline": "brier"}, "leave out --stats and --sort"),
         ({"compare": ("a", "b"), "methods": ("a",)}, "of the methods that it names; leave out --method"),
-        ({"compare": ("a", "b"), "headline": "brier"}, "leave out --sort"),
         ({"compare": ("ccps", "ptrue"), "metrics": ("ece", "aurc")}, "--compare: aurc has no test; there are tests of"),
-        ({"layout": MODELS, "stats": True}, "--layout models has no room for --stats"),
     ],
 )
 def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         table(out, cache, **view)
-
-
-def test_models_stand_side_by_side(out: Path, cache: Path) -> None:
-    sheet = table(out, cache, layout=Layout.MODELS)
-    (grid,) = sheet.grids
-    assert [column.span for column in grid.columns] == ["", *["llama8b"] * 7, *["qwen14b"] * 7]
-    rows = {row.cells[0].text: row for row in grid.rows}
-    exact = {(record["model"], record["method"]): record for record in rows_of(sheet)}
-
-    def mean(method: str) -> float:
-        return sum(float(exact[model, method]["brier_mean"]) for model in ("llama8b", "qwen14b"))
-
-    assert list(rows) == [*sorted(("ptrue", "ccps"), key=mean), "litcab", "ct"]  # what one model lacks comes last
-    for place, model in ((1, "llama8b"), (8, "qwen14b")):
-        mark = "▸" * int(exact[model, "ccps"]["leading"])
-        assert rows["ccps"].cells[place].text == f"{mark}{exact[model, 'ccps']['rank']}"
-        assert rows["ccps"].cells[place + 1].text == f"{100 * float(exact[model, 'ccps']['ece_mean']):.1f}"
-    assert {cell.text for cell in rows["litcab"].cells[8:]} == {"\u2013"}
-    assert rows["litcab"].cells[9].notes == ("litcab was not run with qwen14b on mmlu-choice",)
-    assert r"\multicolumn{7}{c}{qwen14b}" in formats.render(sheet, "tex")
-    assert "qwen14b AUROC ↑" in formats.render(sheet, "md")
-    text = formats.render(sheet, "terminal", width=70)  # below one another
-    assert max(map(len, text.splitlines())) <= 70
-    assert len(re.findall(r"^method +rank +ECE ↓", text, re.MULTILINE)) == 2
-    assert len(re.findall(r"^ +llama8b$", text, re.MULTILINE)) == 1
-
-
-def test_published_numbers_of_methods_not_run_are_there(out: Path, cache: Path) -> None:
-    (grid,) = table(out, cache, layout=Layout.MODELS, against=Against.PAPER).grids
-    _, published, difference, *_ = rows_from(grid, "litcab")
-    assert [cell.text for cell in published.cells[8:]] == ["", "45.6", "", "20.0", "78.3", "83.7", "65.3"]
-    assert {cell.text for cell in difference.cells[8:]} == {""}
-
-
-def test_models_come_in_blocks_of_two(tmp_path: Path, cache: Path) -> None:
-    for model in ("somebodys", "qwen32b", "llama8b"):
-        put(tmp_path, "ccps", model=model)
-    titles = [grid.facts[0] for grid in table(tmp_path, cache, layout=Layout.MODELS).grids[1:]]
-    assert titles == ["llama8b and qwen32b on mmlu-choice", "somebodys on mmlu-choice"]
-
-
-def test_presets_of_models_side_by_side_are_alike(tmp_path: Path, cache: Path) -> None:
-    put(tmp_path, "ccps")
-    put(tmp_path, "ccps", model="qwen14b", preset="paper")
-    assert len(table(tmp_path, cache).grids) == 2
-    said = "presets fixed, paper, which don't belong side by side; choose one with --preset"
-    with pytest.raises(UserError, match=said):
-        table(tmp_path, cache, layout=Layout.MODELS)
-    (alone,) = table(tmp_path, cache, layout=Layout.MODELS, preset="paper").grids
-    assert {column.span for column in alone.columns} == {""}  # its name stands in the caption
 
 
 TRACED: dict[str, Any] = {

@@ -178,13 +178,6 @@ def test_verdict_escapes_names_in_each_format() -> None:
     assert r"both others; \[red\]c\| is 10.0 points behind" in render([table], "md")
 
 
-def test_verdict_of_models_side_by_side_is_two() -> None:
-    tables = [replace(judged({"a": 0.1, "b": b}), model=model) for model, b in (("one", 0.2), ("two", 0.1))]
-    text = "\n".join(table_views(tables, models=True).grids[0].verdict)
-    assert text.count("one: Best by Brier score: a (10.0)") == 1
-    assert text.count("two: Tied by Brier score: a (10.0) and b (10.0) can't be told apart; no") == 1
-
-
 def test_summary_counts_leaders_over_models() -> None:
     other = [replace(judged({"ccps": 0.2 - k, "lts": 0.1 + k}), model=f"{k}") for k in (0.0, 0.1, 0.2, 0.3)]
     assert (summary_of(other)[0].leads, summary_of(other)[0].sure) == ("ccps 3 of 4 (sure 3), lts 1 (sure 1)", "4 of 4")
