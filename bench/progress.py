@@ -57,7 +57,7 @@ def visible_json(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - two digits hold so much
+    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # two digits hold so much
 
 
 def terminal(*, stderr: bool = False) -> Console:

@@ -57,7 +57,7 @@ class KernelLanguageEntropy(SampledMethod):
                 "kernel-language-entropy: expected kernel=heat, matern or full and edges=likeliest or shares, got"
                 f" {self.kernel!r} and {self.edges!r}"
             )
-        if self.n < 2 or not self.t > 0:  # noqa: PLR2004
+        if self.n < 2 or not self.t > 0:
             raise UserError(
                 f"kernel-language-entropy: expected n of at least 2 and t above 0, got {self.n} and {self.t}"
             )

@@ -109,6 +109,6 @@ def _check_shape(who: str, values: Any, n: int) -> npt.NDArray[np.float64]:
     hint = ""
     if array.shape in {(n, 1), (1, n)}:
         hint = "; use .ravel()"
-    elif array.ndim == 2 and len(array) == n:  # noqa: PLR2004
+    elif array.ndim == 2 and len(array) == n:
         hint = "; give one column, e.g. predict_proba(x)[:, 1]"
     raise ContractError(f"{who}: expected shape ({n},), got {array.shape}{hint}")

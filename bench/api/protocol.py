@@ -22,7 +22,6 @@ mistake at that float32.
 
 _MOST_BINS = 10_000
 """Largest allowed number of bins of the expected calibration error; test sets have too few answers for more."""
-_TWO = 2
 
 
 ECE_BINS = 10
@@ -204,9 +203,9 @@ def with_fields(preset: str, values: Mapping[str, object]) -> Protocol:
             f"--set protocol.validation_fraction: expected a share from 0 to 1, got {protocol.validation_fraction}."
         )
     for key, letters in (("letters", protocol.letters), ("query_letters", protocol.query_letters)):
-        if len(set(letters.casefold())) != len(letters) or len(letters) < _TWO or not letters.isalnum():
+        if len(set(letters.casefold())) != len(letters) or len(letters) < 2 or not letters.isalnum():
             raise UserError(f"--set protocol.{key}: expected different letters, two at least, got {letters!r}.")
-    if len(protocol.query_letters) != _TWO:
+    if len(protocol.query_letters) != 2:
         raise UserError(f"--set protocol.query_letters: expected two letters, got {protocol.query_letters!r}.")
     return protocol
 

@@ -248,7 +248,7 @@ def stratified_folds(correct: npt.ArrayLike, *, folds: int = 5, seed: int = 0) -
     """
     o = np.asarray(correct, dtype=bool)
     folds = min(folds, o.size)
-    if folds < 2:  # noqa: PLR2004 - one to fit on, one to hold out
+    if folds < 2:  # one to fit on, one to hold out
         raise ValueError(f"expected at least two answers in at least two folds, got {o.size} in {folds}")
     order = np.lexsort((np.random.default_rng(seed).random(o.size), o))  # shuffled within each class
     fold = np.empty(o.size, dtype=np.int64)

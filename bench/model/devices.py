@@ -88,7 +88,7 @@ def default_batch_limits(*devices: str, dtype: torch.dtype) -> BatchLimits:
     On the CPU in float32 every pack is decoded alone, since joint decoding changes the last bits of results, which
     float32 promises to keep.
     """
-    if device_kind(devices[0]) == "cpu" and dtype.itemsize < 4:  # noqa: PLR2004 - bytes of a float32
+    if device_kind(devices[0]) == "cpu" and dtype.itemsize < 4:  # bytes of a float32
         return _TOGETHER_ON_CPU
     return min((_by_size(device, _TOGETHER, ALONE) for device in devices), key=lambda limits: limits.bytes)
 

@@ -115,7 +115,7 @@ def _by_shape(block: Any, hidden_size: int) -> dict[Any, Literal["query", "value
     """
     for module in block.modules():
         layers = [child for child in module.children() if isinstance(child, torch.nn.Linear)]
-        if len(layers) != 4:  # noqa: PLR2004
+        if len(layers) != 4:
             continue
         query, key, value, output = layers
         is_attention = key.out_features == value.out_features and query.out_features % key.out_features == 0

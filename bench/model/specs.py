@@ -188,7 +188,7 @@ def model_label(model: str) -> str:
     if is_gguf(model):
         return file_label(model)
     parts = model.split("/")
-    if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # noqa: PLR2004 - organisation/name
+    if len(parts) <= 2 and all(NAME.fullmatch(part) for part in parts):  # organisation/name
         return model
     absolute = os.path.abspath(model)  # noqa: PTH100 - must not follow links, which is what Path.resolve does
     words = re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", absolute)[-1])

@@ -30,8 +30,6 @@ ORDER_METRICS = ("auroc", "aucpr")
 _JUDGED_BY = MappingProxyType({"ece": CALIBRATION})
 CHANCE = 0.5
 """AUROC of confidences that say nothing about correctness."""
-SEVERAL = 2
-"""Minimum number of ranked methods; among fewer, no method is said to lead."""
 NOT_TESTED = "not tested"
 OTHER_LABELS = "other answers or labels"
 Best = Literal["beyond chance", "not beyond chance", "not tested"]
@@ -100,7 +98,7 @@ class Competition:
     @property
     def leaders(self) -> tuple[Line, ...]:
         """Methods of rank 1 that don't fail against a constant confidence; empty if fewer than two were ranked."""
-        return tuple(line for line in self.first if not self.fails(line)) if len(self.ranked) >= SEVERAL else ()
+        return tuple(line for line in self.first if not self.fails(line)) if len(self.ranked) > 1 else ()
 
 
 def rank(
@@ -170,7 +168,7 @@ def find_best(lines: Sequence[Line], standings: Standings | None) -> dict[Key, d
                 if (mean := line.estimate(name).mean) is not None
             }
             best_value = (max if metric.higher_is_better else min)(values.values(), default=0.0)
-            if len(values) < SEVERAL or (name == "auroc" and best_value <= CHANCE):
+            if len(values) < 2 or (name == "auroc" and best_value <= CHANCE):
                 continue
             # methods whose printed numbers are equal are best together
             top = value_text(metric, best_value)

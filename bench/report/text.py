@@ -187,7 +187,7 @@ def p_text(p: float) -> str:
     >>> p_text(0.0312), p_text(1e-9)
     ('0.031', '<0.001')
     """
-    return "<0.001" if p < 0.0005 else f"{p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
+    return "<0.001" if p < 0.0005 else f"{p:.3f}"  # would be printed as 0.000
 
 
 def count(value: float) -> str:

@@ -24,7 +24,7 @@ from bench.store.locks import folder_lock
 
 FOLDER = "questions"
 """Name of the folder of question texts in `results/`; no model may use this name (`bench.results.files.RESERVED`)."""
-SEVERAL = " \N{SYMBOL FOR RECORD SEPARATOR} "
+ANSWER_SEPARATOR = " \N{SYMBOL FOR RECORD SEPARATOR} "
 """Separator of the right answers to an open question that has several."""
 _SEAL = b"seal"
 """Key in the Parquet file's metadata under which a digest of the questions is stored."""
@@ -42,7 +42,7 @@ class QuestionText:
     choices: tuple[str, ...]
     """Option texts in the order of the prompt; empty for an open question."""
     gold: str
-    """Right answer: the option letter or, for an open question, all right texts, joined by SEVERAL."""
+    """Right answer: the option letter or, for an open question, all right texts, joined by ANSWER_SEPARATOR."""
 
 
 def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> QuestionText:
@@ -59,7 +59,7 @@ def of(question: Question, style: PromptStyle, fmt: Format, letters: str) -> Que
         subject=question.subject,
         text=templates.context(question, style, letters),
         choices=question.choices if fmt is Format.CHOICE else (),
-        gold=SEVERAL.join((templates.target(question, fmt, letters), *question.accepted)),
+        gold=ANSWER_SEPARATOR.join((templates.target(question, fmt, letters), *question.accepted)),
     )
 
 

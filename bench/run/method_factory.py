@@ -144,7 +144,7 @@ def refuse_untunable(n: int | None, protocol: Protocol) -> None:
     """
     if n is None:
         return
-    if n < 2:  # noqa: PLR2004
+    if n < 2:
         raise UserError(
             f"--tune: expected at least 2 configurations, got {n}; the preset's own alone is a run without it."
         )

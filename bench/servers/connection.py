@@ -170,7 +170,7 @@ def is_too_long(error: BaseException | None) -> bool:
 
 async def _fail_at_once(response: httpx2.Response) -> None:
     """Have the client try no more after status 500, by which model servers refuse, e.g., a conversation."""
-    if response.status_code == 500:  # noqa: PLR2004
+    if response.status_code == 500:
         response.headers["x-should-retry"] = "false"
 
 

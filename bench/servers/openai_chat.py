@@ -183,7 +183,7 @@ class OpenAIChat(Dialect):
 
     def _spell(self, token: int) -> bytes:
         if token & _LISTED != _LISTED:
-            cut = 0x80 <= token >> 16 & 0xFF < 0xC0  # noqa: PLR2004 - the second of four bytes
+            cut = 0x80 <= token >> 16 & 0xFF < 0xC0  # the second of four bytes
             return (token | 0xF000_0000 * cut).to_bytes(4, "big").lstrip(b"\0")
         if token not in self._texts:
             self.keep(self._path)  # another run may have added it

@@ -225,7 +225,7 @@ def make_batch(
     prompts = _ragged(rng.integers(0, model.vocab_size, int(sizes.sum())), sizes)
     answers = Texts(_ragged(tokens, lengths), last_states(rng, tokens, np.repeat(certainty, lengths), model))
     last_shown = answers.ids.values[answers.ids.offsets[:-1]] == LETTERS - 1
-    options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # noqa: PLR2004  (every fifth)
+    options = np.where((rng.random(n) < 0.2) & ~last_shown, LETTERS - 1, LETTERS)  # every fifth
     golds: list[tuple[IntArray, FloatArray]] = []
     wrongs = []  # for each question: token ids, states, and to which option each of them belongs
     for i, (shown, is_correct) in enumerate(zip(options, labels, strict=True)):

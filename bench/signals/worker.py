@@ -325,7 +325,7 @@ def _versions() -> dict[str, str]:
 def _check(expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
     for name, value in expected.items():
         if actual[name] != value:
-            remote, local = (text if len(text) < 64 else text[:12] for text in (value, actual[name]))  # noqa: PLR2004 - a digest
+            remote, local = (text if len(text) < 64 else text[:12] for text in (value, actual[name]))  # a digest
             raise UserError(
                 f"expected {name} {remote} as where the run was started, found {local}. Make them the same on all"
                 " machines."

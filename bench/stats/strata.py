@@ -82,7 +82,7 @@ def checked_runs(
             `bench.metrics.accuracy`.
     """
     runs = np.atleast_2d(np.asarray(confidence, dtype=np.float64))
-    if runs.ndim != 2 or not len(runs):  # noqa: PLR2004 - seeds and questions
+    if runs.ndim != 2 or not len(runs):  # seeds and questions
         raise ValueError(f"expected confidences of shape (n,) or (seeds, n), got {np.shape(confidence)}")
     for run in runs:
         validate(run, correct)

@@ -325,7 +325,7 @@ def check_one_class(make: MakeMethod) -> None:
         except UserError:
             continue
         assert np.isfinite(p).all(), "the confidences are not finite"
-        one_sided = np.ptp(p) < TOLERANCE or ((p >= 0.5) == label).all()  # noqa: PLR2004
+        one_sided = np.ptp(p) < TOLERANCE or ((p >= 0.5) == label).all()
         assert one_sided, f"all labels {label}, yet the confidences lie between {p.min():.3g} and {p.max():.3g}"
 
 

@@ -35,7 +35,7 @@ def check_card(make: MakeTask) -> None:
     assert card.why.strip(), "the card's `why` is empty"
     assert card.version >= 1, f"expected a version from 1, got {card.version}"
     fewest, most = card.options
-    assert 2 <= fewest <= most <= len(string.ascii_lowercase), f"options: expected 2 to 26, got {card.options}"  # noqa: PLR2004
+    assert 2 <= fewest <= most <= len(string.ascii_lowercase), f"options: expected 2 to 26, got {card.options}"
     assert {"test", "train"} & set(card.splits), f"expected a test or a train split, got {sorted(card.splits)}"
 
 

@@ -250,7 +250,7 @@ def calibrated(
     first_half = np.zeros(len(strata), dtype=np.bool_)
     for stratum in (False, True):
         rows = np.flatnonzero(strata == stratum)
-        if len(rows) < 2:  # noqa: PLR2004
+        if len(rows) < 2:
             raise UntrainableError(
                 f"{who}: expected at least two training answers of either kind, right and wrong or sure and unsure; got"
                 f" {len(rows)} of {len(strata)}; raise --train-limit, if given, or name another task with --train-on"

@@ -224,7 +224,7 @@ def estimate(linear: LinearisedEstimate) -> Effect:
 
     n, seeds, value = linear.answers, len(linear.by_seed), linear.value
     counted = int(linear.effective_answers + _TOLERANCE)
-    if counted < MIN_ANSWERS or seeds < 2:  # noqa: PLR2004
+    if counted < MIN_ANSWERS or seeds < 2:
         return Effect(value, None, None, None, counted)
     of_questions = float(n / (n - 1) * (linear.influence**2).sum())
     of_seeds = float(linear.by_seed.var(ddof=1)) / seeds

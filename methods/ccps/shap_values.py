@@ -151,7 +151,7 @@ def _game(logit: Logit, x: Tensor, background: Tensor, is_player: Tensor) -> Cal
 
     def value(coalitions: FloatArray) -> FloatArray:
         member = torch.zeros(len(coalitions), len(is_player), dtype=torch.bool, device=x.device)
-        member[:, is_player] = torch.from_numpy(coalitions > 0.5).to(x.device)  # noqa: PLR2004
+        member[:, is_player] = torch.from_numpy(coalitions > 0.5).to(x.device)
         parts = []
         with torch.no_grad():
             for chunk in torch.split(member, n_rows):

@@ -348,7 +348,7 @@ def _format_effect(effect: Effect, unit: str = "points", decimals: int = 2) -> s
     value = f"{number(effect.value, '+')} {unit}"
     if effect.low is None or effect.high is None or effect.p is None:
         return f"{value}, without interval"
-    p = "p <0.001" if effect.p < 0.0005 else f"p {effect.p:.3f}"  # noqa: PLR2004 - would be printed as 0.000
+    p = "p <0.001" if effect.p < 0.0005 else f"p {effect.p:.3f}"  # would be printed as 0.000
     return f"{value} ({number(effect.low)} to {number(effect.high)}), {p}"
 
 

@@ -308,7 +308,9 @@ TABLE = [
         {
             "bench.report.guard.compute.compute_guards": guarded, "bench.results.cells.skipped_notes": NOTES,
             "bench.report.analysis.write": [Path("a.svg")],
-            "bench.run.scorers.card.read_card": Fake(name="a head", test=Fake(records="d"), asked=Fake(answers="generate")),
+            "bench.run.scorers.card.read_card": Fake(
+                name="a head", test=Fake(records="d"), asked=Fake(answers="generate")
+            ),
             "bench.run.scorers.card.write_guard": None,
         },
         given={"out": "a", "head": "b"},

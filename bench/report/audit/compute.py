@@ -40,8 +40,8 @@ LEVEL = 0.95
 _NULL_LABELS = 10_000_000
 """Labels that the test of calibration draws at most, all draws together; at least 99 draws are made."""
 _COMPARED = ("brier", "rmsce", "auroc")
-_LEAST, _TWO, _PERCENT = 20, 2, 100
-"""Rows that something can be learned on; groups that can be compared; the scale of numbers in percent."""
+_LEAST = 20
+"""Rows that something can be learned on."""
 _PILE, _STEPS = 0.5, (0.1, 0.05, 0.01)
 """Share of one value among confidences from which on a footnote says so; steps to which confidences may be rounded."""
 Records = Mapping[tuple[str, str], QuestionRecords]
@@ -205,14 +205,14 @@ def _findings(confidence: FloatArray, most: float) -> Iterator[str]:
     pile = int(counts.argmax())
     if distinct.size == 1:
         yield f"every confidence is {distinct[0]:g}: it tells no answer from another"
-    elif distinct.size == _TWO:
+    elif distinct.size == 2:
         yield f"it has two values only, {distinct[0]:g} and {distinct[1]:g}: two bins are all that can be judged"
     elif counts[pile] >= _PILE * confidence.size:
         yield f"{percent(counts[pile] / confidence.size)} % of its confidences are {distinct[pile]:g}"
     steps = [step for step in _STEPS if np.allclose(distinct / step, np.round(distinct / step), atol=1e-6)]
-    if distinct.size > _TWO and steps:
+    if distinct.size > 2 and steps:
         yield f"its confidences are rounded to {steps[0]:g}: {distinct.size} values; within one nothing is ordered"
-    if (n := np.count_nonzero((confidence > 0) & (confidence < 1 / _PERCENT))) and most == _PERCENT:
+    if (n := np.count_nonzero((confidence > 0) & (confidence < 0.01))) and most == 100:
         yield f"with --scale 100 {n:,} of its numbers are below 1: were these written from 0 to 1?"
 
 
@@ -254,7 +254,7 @@ def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> 
     for line in (line for table in tables for line in table.lines):
         lines.setdefault(line.key.method, {})[line.rows[0].model] = line
     for method, by_group in lines.items():
-        if len(by_group) < _TWO:
+        if len(by_group) < 2:
             continue
         keys = {group: Key(group.replace(RECALIBRATED, "_"), "") for group in by_group}
         runs = {keys[group]: [records[group, method]] for group in by_group}

@@ -150,7 +150,7 @@ def _confidences(sheet: Sheet, column: str, most: float, words: Mapping[str, flo
     expected, advice = f"a number from 0 to {most:g}", "correct it, or name the columns of confidences (--confidence)"
     numbers = _numbers(sheet, column, expected, {word: most * value for word, value in words.items()})
     for k in np.flatnonzero((numbers < 0) | (numbers > most)).tolist():
-        up_to = 10 if numbers.max() <= 10 else 100  # noqa: PLR2004
+        up_to = 10 if numbers.max() <= 10 else 100
         hint = f"if this column goes up to {up_to}, say --scale {column}={up_to}; else " * bool(most == 1 < numbers[k])
         hint += "of log-probabilities write exp(value); else " * bool(numbers.max() <= 0)
         raise _error(sheet, k, column, expected, hint + advice)

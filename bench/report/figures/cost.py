@@ -89,7 +89,7 @@ def cost_quality(
     )
     styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
     figure, axes = new_figure(
-        (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),  # noqa: PLR2004
+        (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),
         title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
         key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
     )  # fmt: skip

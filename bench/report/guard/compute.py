@@ -193,7 +193,7 @@ class _GuardBuilder:
             share = self.request.share
             mask = held_out_mask(records.id, share=share, seed=self.request.split_seed)
             if mask.all() or not mask.any():
-                option = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"  # noqa: PLR2004
+                option = "another --split-seed" if share == 0.5 else f"--share nearer to 0.5 than {share:g}"
                 option = "leave out --risk" if row.is_audit else f"name {option}"
                 raise UserError(
                     f"{plain(row.model)} on {plain(row.task)}: expected questions on both sides, got"

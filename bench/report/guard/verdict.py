@@ -26,7 +26,7 @@ def format_threshold(threshold: float) -> str:
     >>> format_threshold(0.91234), format_threshold(0.99996), format_threshold(0.0)
     ('0.912', '0.99996', '0')
     """
-    return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # noqa: PLR2004 - would be printed as 1
+    return f"{threshold:.3g}" if threshold < 0.9995 else f"{threshold:.6g}"  # would be printed as 1
 
 
 def format_level(level: float) -> str:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.report import competition
-from bench.results.question_texts import SEVERAL, QuestionText
+from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
 from bench.stats import TESTED, Average, Settings
 
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
@@ -131,6 +131,6 @@ def is_right(rule: Rule, answer: str, question: QuestionText, letters: str) -> b
         question: text, options and gold answers; if there are several, it is enough to match one.
         letters: option letters of the protocol, at least as many as the question has options.
     """
-    golds = (question.gold,) if question.choices else question.gold.split(SEVERAL)
+    golds = (question.gold,) if question.choices else question.gold.split(ANSWER_SEPARATOR)
     question_letters = letters[: len(question.choices)]
     return bool(answer.strip()) and any(rule(answer, gold, question_letters) for gold in golds)

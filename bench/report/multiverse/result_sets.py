@@ -217,7 +217,7 @@ def build_result_sets(
         if missing:
             exclusions.missing.append(f"No result with {described}: {join(missing)}.")
         result_sets.append(result_set)
-    if all(len(names.keys() & set(methods)) < 2 for key, names in cells.items() if key[0] == reference):  # noqa: PLR2004
+    if all(len(names.keys() & set(methods)) < 2 for key, names in cells.items() if key[0] == reference):
         raise UserError(
             f"No seed has results of two methods of the table ({join(methods)}), so none can be compared in a"
             " universe; run them with the same --seed"

@@ -29,8 +29,6 @@ _ALPHA = 0.05
 """Significance level: a difference is significant if its corrected p value is below this number."""
 VERDICTS = {"+": "better", "-": "worse", "=": "can't be distinguished", "x": "no verdict", "": "no test"}
 _NOTHING = "No two methods were tested against each other here."
-_NUMBERS = 3
-"""Number of cells with numbers in a row of the differences: difference, interval and p value."""
 _ALONE = "shares its answers and labels with no other method here"
 
 
@@ -128,13 +126,15 @@ def differences_table(table: Table, where: str) -> str:
     label, unit = labels[reference.key], "percentage points" if metric.is_fraction else "nats"
     better = "more" if metric.higher_is_better else "less"
     caption = f"{where}: {metric.label} of each method minus that of {label}, in {unit}; {better} is better"
-    scope = {"scope": "col"}
-    names = ("Difference", "95 % interval", "p corrected", f"Beside {label}")
-    headings = [el("th", scope, "Method"), *(el("th", scope, _cell_class(i), name) for i, name in enumerate(names))]
+    scope, number, names = {"scope": "col"}, {"class": "num"}, ("Difference", "95 % interval", "p corrected")
+    headings = [
+        el("th", scope, "Method"), *(el("th", scope, number, name) for name in names),
+        el("th", scope, f"Beside {label}"),
+    ]  # fmt: skip
     body = []
     for pair in rows:
         *texts, verdict = _pair_texts(pair)
-        cells = (el("td", _cell_class(i), text) for i, text in enumerate((*texts, VERDICTS[verdict])))
+        cells = (*(el("td", number, text) for text in texts), el("td", VERDICTS[verdict]))
         body.append(el("tr", el("th", {"scope": "row"}, labels[pair.first]), *cells))
     markup = table_of({"class": "cards"}, el("caption", el("span", caption)), headings, el("tbody", *body))
     left_out, tested = table.standings.left_out if table.standings else {}, tested_columns(table)
@@ -142,11 +142,3 @@ def differences_table(table: Table, where: str) -> str:
     not_compared = "; ".join(f"{labels[key]} ({plain(left_out.get(key, _ALONE))})" for key in others)
     note = el("p", {"class": "muted legend"}, f"Not compared: {not_compared}.") if not_compared else None
     return html(el("div", {"class": "wide"}, markup), note)
-
-
-def _cell_class(cell: int) -> dict[str, str]:
-    """Return the HTML attributes of a cell in the table of differences: class `num` if the cell holds a number.
-
-    `cell` counts the cells after the one with the method's name, from 0 on; the first three hold numbers.
-    """
-    return {"class": "num"} if cell < _NUMBERS else {}

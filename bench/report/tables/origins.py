@@ -19,8 +19,6 @@ from bench.results.row import AFTER_TRACES, ResultRow
 
 _REVISION_LENGTH = 12
 """Number of characters of a model revision that footnotes show."""
-SEVERAL = 2
-"""Minimum number of distinct judges of a table, or of distinct plugin versions of a method's seeds, that is noted."""
 
 Values = Mapping[Key, frozenset[str]]
 """Judges, or model revisions, of the seeds of each line (method); an empty set if unknown."""
@@ -37,7 +35,7 @@ class Origins:
     def judge_sentence(self) -> str:
         """Sentence that says which judge graded the answers; empty if no judge did."""
         judges = {value for names in self._judges.values() for value in names}
-        if len(judges) < SEVERAL:
+        if len(judges) < 2:
             return f"Answers were graded by {join(judges)}." if judges else ""
         return (
             f"Answers were graded by different judges: by {_mode(self._judges)} unless a footnote says otherwise;"
@@ -59,7 +57,7 @@ class Origins:
             usual = _mode(self._revisions)[:_REVISION_LENGTH]
             yield f"with revision {revisions} of the model, lines without such a note with {usual}"
         plugins = {_revision(row, f"{PLUGIN}{base_of(row.method)}") for row in self._done[key]}
-        if len(plugins) >= SEVERAL:
+        if len(plugins) > 1:
             yield "its seeds were run with different versions of the plugin"
 
     @cached_property

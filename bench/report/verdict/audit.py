@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, CHANCE, SEVERAL
+from bench.report.competition import CALIBRATION, CHANCE
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, metric_name, percent, precise
 from bench.report.verdict.phrases import name_first_few, with_value
@@ -48,7 +48,7 @@ def calibration_sentences(table: Table) -> Iterator[str]:
     ]
     if same := [f"{line.key.label} ({percent(off.confidence)} %)" for line, off in known if off.distinct == 1]:
         yield f"The same confidence in every answer, so it tells none from another: {name_first_few(same)}."
-    for line, off in known if len(known) < SEVERAL else ():
+    for line, off in known if len(known) < 2 else ():
         means = f"{percent(off.confidence)} % sure on average, {percent(off.accuracy)} % right"
         if off.least:
             yield f"{line.key.label} is {off.word} by {off_by(off)}: {means}."
@@ -57,7 +57,7 @@ def calibration_sentences(table: Table) -> Iterator[str]:
             yield f"{line.key.label} is not shown to be over- or underconfident on average: {means} ({why})."
         if (error := line.estimate(CALIBRATION)).mean is not None and (ends := error_ends(line, table)):
             yield f"Calibration error (RMS, without what chance adds): {points(max(error.mean, ends[0]), *ends)}."
-    if len(known) < SEVERAL:
+    if len(known) < 2:
         return
     texts = []
     for word in (OVER, UNDER, NOT_SHOWN, TOO_FEW):
@@ -73,7 +73,7 @@ def order_sentences(table: Table) -> Iterator[str]:
     known = [
         (line, auroc.mean, auroc.standing.fixed) for line, auroc in lines if auroc.mean is not None and auroc.standing
     ]
-    for line, mean, fixed in known if len(lines) < SEVERAL else ():
+    for line, mean, fixed in known if len(lines) < 2 else ():
         orders = "Right answers have the higher confidences" if line.orders_answers else "No order of answers is shown"
         inside = interval_text(METRICS["auroc"], *fixed.ends) if fixed.ends else fixed.reason
         yield f"{orders}: AUROC {percent(mean)} ({inside})."

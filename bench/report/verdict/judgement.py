@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, SEVERAL, Competition
+from bench.report.competition import CALIBRATION, Competition
 from bench.report.grouping import Key
 from bench.report.standings.compute import Pair, Standings
 from bench.report.tables.model import Line, Table
@@ -52,7 +52,7 @@ class Judgement(Competition):
     @property
     def top(self) -> list[Line]:
         """The first leader and the best other ranked method; the two best ranked methods where none leads."""
-        return sorted(self.ranked, key=lambda line: line not in self.leaders[:1])[:SEVERAL]
+        return sorted(self.ranked, key=lambda line: line not in self.leaders[:1])[:2]
 
     @property
     def orders_none(self) -> bool:
@@ -62,7 +62,7 @@ class Judgement(Competition):
     @property
     def constant_wins(self) -> bool:
         """Whether methods were ranked by Brier score, and those of rank 1 are no better than a constant confidence."""
-        return len(self.ranked) >= SEVERAL and bool(self.first) and not self.leaders
+        return len(self.ranked) > 1 and bool(self.first) and not self.leaders
 
     @property
     def state(self) -> State:

@@ -13,7 +13,6 @@ from bench.report.text import count, interval_text, precise, value_text
 
 _NAMED = 4
 """Maximum number of methods that a phrase names. In a longer list, a count of the others replaces the last name."""
-_TEN, _THOUSAND, _MILLION = 10, 10_000, 1_000_000
 
 
 def with_value(line: Line, metric: str) -> str:
@@ -69,11 +68,11 @@ def compact_count(number: float) -> str:
     >>> compact_count(2.34), compact_count(812), compact_count(73_412), compact_count(1_234_567), compact_count(0.4e6)
     ('2.3', '812', '73 k', '1.2 M', '400 k')
     """
-    if number < _TEN and number % 1:
+    if number < 10 and number % 1:
         return f"{number:.1f}"
-    if number < _THOUSAND:
+    if number < 10_000:
         return count(round(number))
-    return f"{number / 1e6:,.1f} M" if number >= _MILLION else f"{number / 1e3:,.0f} k"
+    return f"{number / 1e6:,.1f} M" if number >= 1e6 else f"{number / 1e3:,.0f} k"
 
 
 def sort_by_cost(lines: Sequence[Line]) -> list[Line]:

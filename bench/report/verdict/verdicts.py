@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, SEVERAL, badness
+from bench.report.competition import CALIBRATION, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise, two_digits
 from bench.report.verdict import audit
@@ -120,7 +120,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         _recalibrated_sentence(main, recalibrated), _baseline_sentence(main, free), _cost_sentence(main, free), second,
     ]  # fmt: skip
     if table.is_audit:
-        several = len(main.known) >= SEVERAL
+        several = len(main.known) > 1
         advice = [
             table.too_few, *audit.calibration_sentences(table), _leader_sentence(main, averaged) * several,
             _baseline_sentence(main), *audit.order_sentences(table), second * several,
@@ -140,7 +140,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     if cheapest and not table.is_audit:
         cost_in_brief = f"{cheapest[0].key.label}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
-    lead = main.comparison_to(*main.top) if len(main.ranked) >= SEVERAL else None
+    lead = main.comparison_to(*main.top) if len(main.ranked) > 1 else None
     if lead is not None:
         inside = (
             f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""

@@ -133,7 +133,7 @@ def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], 
             label = letter == question.gold if exact else substring_rule(answer, question.gold)
             misread += [key] if (letter is not None) != parsed else []
         else:
-            golds = question.gold.split(question_texts.SEVERAL)
+            golds = question.gold.split(question_texts.ANSWER_SEPARATOR)
             label = bool(answer.strip()) and any(same_text(answer, gold) for gold in golds)
         checked = question.choices or cell.row.judge == "match"  # else the judge is needed
         wrong += [key] if checked and label != correct else []

@@ -220,7 +220,7 @@ def _variant_confidences(
         ContractError: a variant has another shape or invalid confidences, the reference or any other variant is
             missing, or the path is invalid.
     """
-    if findings.reference not in findings.confidence or len(findings.confidence) < 2:  # noqa: PLR2004
+    if findings.reference not in findings.confidence or len(findings.confidence) < 2:
         raise ContractError(f"{method}: an analysis gave no variant beside a reference {findings.reference!r}")
     path = [step.variant for step in findings.path]
     is_complete = findings.confidence.keys() >= set(path) and len(path) != 1

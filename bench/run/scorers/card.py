@@ -415,7 +415,7 @@ def read_card(folder: Path) -> Card:
 def _hint(what: str, folders: Iterable[str]) -> str:
     """Return a hint for an error message: the text `what`, and the first three of `folders`; empty without folders."""
     names = sorted(folders)
-    return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""  # noqa: PLR2004
+    return f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -148,7 +148,7 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
     }
     yield from (f"{what}: {count:,}" for what, count in counts.items() if count)
     if others.questions:
-        named = ", ".join(map(repr, others.subjects[:3])) + (" ..." if len(others.subjects) > 3 else "")  # noqa: PLR2004
+        named = ", ".join(map(repr, others.subjects[:3])) + (" ..." if len(others.subjects) > 3 else "")
         yield (
             f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
             f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"

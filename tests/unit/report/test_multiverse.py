@@ -29,7 +29,7 @@ from bench.report.multiverse.verdict import verdict
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
 from bench.results import files, question_texts
-from bench.results.question_texts import SEVERAL, QuestionText
+from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
 from bench.results.row import ResultRow, Training
 from bench.stats import Settings
 from tests.fixtures.readable import check_readable, words
@@ -298,7 +298,7 @@ def test_gradings_are_choices_where_they_change_labels(tmp_path: Path) -> None:
     ],
 )
 def test_grading_rules_are_those_of_their_sources(answer: str, gold: str, right: set[str]) -> None:
-    question = QuestionText("1", "s", "Which?", (), f"someone else{SEVERAL}{gold}")
+    question = QuestionText("1", "s", "Which?", (), f"someone else{ANSWER_SEPARATOR}{gold}")
     assert {name for name, rule in OPEN_RULES.items() if is_right(rule, answer, question, "abcd")} == right
 
 

@@ -31,7 +31,7 @@ def test_choice_question_is_kept_with_its_options():
     assert opened == QuestionText("t/0", "bells", "Q: Which metal?", (), "bronze")
     several = replace(question, accepted=("bell metal",))
     opened = question_texts.of(several, replace(STYLE, context="Q: {text}"), Format.OPEN, LETTERS)
-    assert opened.gold.split(question_texts.SEVERAL) == ["bronze", "bell metal"]
+    assert opened.gold.split(question_texts.ANSWER_SEPARATOR) == ["bronze", "bell metal"]
 
 
 def test_questions_of_any_text_are_read_back(tmp_path):
