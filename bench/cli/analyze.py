@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from bench.api import UserError
 from bench.api.errors import fold_name
 from bench.api.options import RUNS
 from bench.cli import verbosity
@@ -51,14 +49,6 @@ app = Commands(
 Format = Annotated[OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="Output")]
 
 
-class FigureFormat(StrEnum):
-    """File format of figures."""
-
-    SVG = "svg"
-    PNG = "png"
-    PDF = "pdf"
-
-
 @app.command(_METHOD_COMMAND, cls=GroupedHelp)
 @options_from(AnalysisRequest)
 def analyze(
@@ -69,13 +59,9 @@ def analyze(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the numbers (JSON), a figure, and a page where there is one. Default: none are written.",
+            help="Folder for the numbers (JSON), a figure (SVG), and a page where there is one. Default: none.",
             rich_help_panel="Output",
         ),
-    ] = None,
-    figure: Annotated[
-        list[FigureFormat] | None,
-        typer.Option(help="Format of the figure; may be repeated. Default: svg.", rich_help_panel="Output"),
     ] = None,
     format_: Format = OutFormat.TERMINAL,
 ) -> None:
@@ -94,17 +80,14 @@ def analyze(
         first_lines = {name: (function.__doc__ or "").strip().partition("\n")[0] for name, function in analyses.items()}
         print_listing([{"name": name, "what": what} for name, what in first_lines.items()])
         return
-    if figure and out is None:
-        raise UserError("--figure: expected --out DIR as well, the folder to write it to")
     if out is not None:
         from bench.results.files import ensure_writable
 
         ensure_writable(out)
-    from bench.report.method_analyses import build_analysis, read_published
+    from bench.report.method_analyses import build_analysis
 
     results = method_analyses.run_analysis(method, analysis, request, verbosity.progress())
-    kinds = tuple(item.value for item in figure or [FigureFormat.SVG])
-    print_analyses([build_analysis(result, read_published(result, RUNS), kinds) for result in results], out, format_)
+    print_analyses([build_analysis(result, RUNS) for result in results], out, format_)
 
 
 @app.command("transfer", cls=GroupedHelp)

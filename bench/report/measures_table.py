@@ -9,6 +9,7 @@ from statistics import median
 
 from bench.api import MeasureColumn
 from bench.api.analyses import Value
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.published import finite, values_of
 from bench.report.text import NO_BREAK, count, p_text, plain, rounded
 from bench.stats.analysis_measures import AnalysisMeasures
@@ -44,6 +45,32 @@ def title(measured: AnalysisMeasures | Variants) -> str:
         f"{measured.method} {measured.analysis}: {measured.model} on {measured.task}, preset {measured.preset}, seeds"
         f" {', '.join(map(str, measured.seeds))}, {measured.n:,} questions"
     )
+
+
+def about(result: AnalysisMeasures | Variants) -> dict[str, object]:
+    """Return the columns with which a CSV record of an analysis begins."""
+    return {name: getattr(result, name) for name in ("model", "task", "method", "analysis", "preset")}
+
+
+def views(measured: AnalysisMeasures, results: Path) -> TableViews:
+    """Return the report as a table for people, and as CSV and JSON data.
+
+    Raises:
+        UserError: the file of published values in the folder of results is malformed.
+    """
+    published, answer = read_published(measured, results), verdict(measured)
+    table = text_grid(title(measured), measure_rows(measured, published), 1, _legend(measured, published), (answer,))
+    return TableViews([table], lambda: [*_records(measured, published)], lambda: [_data(measured, published)])
+
+
+def text_grid(
+    title: str, rows: Sequence[Mapping[str, str]], n_names: int, legend: Sequence[str], verdict: tuple[str, ...] = ()
+) -> Grid:
+    """Return a table of texts: a row maps column labels to texts, and its first `n_names` columns name it."""
+    labels = rows[0] if rows else ()
+    columns = [Column(label, is_left=k < n_names, is_metric=k >= n_names) for k, label in enumerate(labels)]
+    cells = (GridRow([*map(Cell, row.values())]) for row in rows)
+    return Grid((title,), tuple(columns), tuple(cells), tuple(legend), verdict=verdict)
 
 
 def drop_empty_columns(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
@@ -86,11 +113,8 @@ def _scaled(column: MeasureColumn, value: float) -> tuple[float, int]:
     return (100 * value if column.kind in _IN_PERCENT else value), decimals
 
 
-def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[str, str]]]:
-    """Return the tables of the report; a table is a list of rows, and a row maps column labels to texts.
-
-    There is one table, without empty columns, or none if nothing was measured.
-    """
+def measure_rows(measured: AnalysisMeasures, published: Published) -> list[dict[str, str]]:
+    """Return the rows of the table, without empty columns; a row maps column labels to texts."""
     rows = []
     for row in measured.shown_rows:
         record: dict[str, str] = {}
@@ -101,7 +125,7 @@ def blocks(measured: AnalysisMeasures, published: Published) -> list[list[dict[s
             published_value = published.get((measured.model, str(row[measured.name_key]), column.key))
             record[f"{column.label}: paper"] = value_text(column, published_value)
         rows.append(record)
-    return [drop_empty_columns(rows)] if rows else []
+    return drop_empty_columns(rows)
 
 
 def verdict(measured: AnalysisMeasures) -> str:
@@ -109,7 +133,7 @@ def verdict(measured: AnalysisMeasures) -> str:
     return f"{measured.measures.question} {measured.measures.answer}"
 
 
-def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
+def _legend(measured: AnalysisMeasures, published: Published) -> list[str]:
     """Return the sentences below the table of measures: rows left out, notes, and values published for other models.
 
     The values of other models are left out if values were published for the measured model.
@@ -135,7 +159,7 @@ def legend(measured: AnalysisMeasures, published: Published) -> list[str]:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
+def _data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
     """Return the whole analysis as JSON data, with unrounded fractions.
 
     Texts coloured by numbers are left out; the HTML page has them.
@@ -153,9 +177,10 @@ def data(measured: AnalysisMeasures, published: Published) -> dict[str, object]:
     }  # fmt: skip
 
 
-def records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[str, object]]:
+def _records(measured: AnalysisMeasures, published: Published) -> Iterator[dict[str, object]]:
     """Yield a CSV record for each row: the measured values, and the values published for the same model and row."""
     columns = dict.fromkeys(column for _, _, column in published)
     for row in measured.measures.rows:
         name = str(row[measured.name_key])
-        yield {**row, **{f"published_{key}": published.get((measured.model, name, key)) for key in columns}}
+        papers = {f"published_{key}": published.get((measured.model, name, key)) for key in columns}
+        yield {**about(measured), **row, **papers}

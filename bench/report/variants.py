@@ -13,7 +13,8 @@ from statistics import median
 
 from bench.metrics import METRICS
 from bench.report import measures_table
-from bench.report.measures_table import drop_empty_columns
+from bench.report.measures_table import about, drop_empty_columns, text_grid
+from bench.report.tables.grid import TableViews
 from bench.report.tables.published import finite, values_of
 from bench.report.text import MINUS, NO_BREAK, averaged, interval_text, p_text, plain, plural, signed, value_text
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants, estimate_fields
@@ -63,6 +64,19 @@ def title(variants: Variants) -> str:
     return f"{measures_table.title(variants)} ({100 * variants.accuracy:.1f} % right)"
 
 
+def views(variants: Variants, results: Path) -> TableViews:
+    """Return the report as tables for people, and as CSV and JSON data.
+
+    Raises:
+        UserError: the file of published values in the folder of results is malformed.
+    """
+    published, steps = read_published(variants, results), step_rows(variants)
+    rows, legend = variant_rows(variants, published), _legend(variants, published)
+    tables = [text_grid(title(variants), rows, 2, () if steps else legend, (verdict(variants),))]
+    tables += [text_grid("Steps", steps, 2, legend)] * bool(steps)
+    return TableViews(tables, lambda: [*_records(variants, published)], lambda: [_data(variants, published)])
+
+
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
@@ -97,14 +111,6 @@ def variant_rows(variants: Variants, published: Published) -> list[dict[str, str
 
 def _probability(p: float | None) -> str:
     return "" if p is None else p_text(p)
-
-
-def blocks(variants: Variants, published: Published) -> list[list[dict[str, str]]]:
-    """Return the tables of the report, as lists of rows: the variants, and then the steps between variants.
-
-    Without steps there is only the table of variants.
-    """
-    return [rows for rows in (variant_rows(variants, published), step_rows(variants)) if rows]
 
 
 def step_rows(variants: Variants) -> list[dict[str, str]]:
@@ -162,7 +168,7 @@ def _with_interval(name: str, estimate: SeedMean, value: str) -> str:
     return f"{value} ({interval})" if interval else value
 
 
-def legend(variants: Variants, published: Published) -> list[str]:
+def _legend(variants: Variants, published: Published) -> list[str]:
     """Return the sentences below the tables of variants and steps."""
     count = len(variants.of(variants.metrics[-1]))
     caption = (
@@ -291,7 +297,7 @@ def _is_better(row: VariantRow) -> bool:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def data(variants: Variants, published: Published) -> dict[str, object]:
+def _data(variants: Variants, published: Published) -> dict[str, object]:
     """Return the whole analysis as JSON data, with unrounded fractions, the verdict and the published values."""
     record = asdict(variants) | {"verdict": verdict(variants), "rows": [asdict(row) for row in variants.rows]}
     for row in record["rows"]:
@@ -299,11 +305,11 @@ def data(variants: Variants, published: Published) -> dict[str, object]:
     return record
 
 
-def records(variants: Variants, published: Published) -> Iterator[dict[str, object]]:
+def _records(variants: Variants, published: Published) -> Iterator[dict[str, object]]:
     """Yield a CSV record for each variant and metric, and then one for each metric and step between variants."""
     shares = ("share", "share_low", "share_high")
     for row in variants.rows:
-        yield {
+        yield about(variants) | {
             "variant": row.variant, "columns": variants.sizes.get(row.variant), "metric": row.metric,
             **estimate_fields(row.estimate), **estimate_fields(row.difference, "difference_"),
             "p": row.p, "p_holm": row.p_corrected,
@@ -313,7 +319,7 @@ def records(variants: Variants, published: Published) -> Iterator[dict[str, obje
         }  # fmt: skip
     for step in variants.steps:
         ends = (None,) * len(shares) if step.share is None else (step.share.value, step.share.low, step.share.high)
-        yield {
+        yield about(variants) | {
             "variant": step.start, "columns": variants.sizes.get(step.start), "metric": step.metric,
             **estimate_fields(step.difference, "difference_"), "p": step.p,
             "p_holm": step.p_corrected, "against": step.end,

@@ -116,12 +116,6 @@ def test_wrong_command_lines_are_user_errors(place: Place, words: str, said: str
     assert said in ended.stderr.splitlines()[-1]
 
 
-def test_figure_of_an_analysis_needs_a_folder(place: Place) -> None:
-    ended = place.bench(*CCPS.split(), "--model", "tiny", "--figure", "png")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "--figure: expected --out DIR as well" in ended.stderr
-
-
 def test_colours_that_are_broken_are_said_first(place: Place) -> None:
     place.write("out/style.toml", "colour =")
     ended = place.done(*PTRUE.split(), "--limit", 2, code=2)

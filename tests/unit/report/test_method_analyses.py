@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.api import MeasureColumn, Measures, Piece, Strip, Strips
-from bench.report import measures_table, method_analyses, text_heatmap, variants
+from bench.report import method_analyses, text_heatmap
 from bench.report.analysis import write
 from bench.report.figures.dot_plot import dots_of_measures
 from bench.report.figures.variants import differences_of_variants
@@ -27,8 +27,8 @@ from tests.kit.golden import check_golden
 RESULTS = Path(__file__).parents[3] / "results"
 
 
-def shown(found: AnalysisMeasures | Variants, paper: Any = None, kind: str = "md", **options: Any) -> str:
-    return formats.render(method_analyses.build_analysis(found, paper or {}).views, kind, **options)
+def shown(found: AnalysisMeasures | Variants, results: Path = RESULTS, kind: str = "md", **options: Any) -> str:
+    return formats.render(method_analyses.build_analysis(found, results).views, kind, **options)
 
 
 def data_of(found: AnalysisMeasures | Variants) -> tuple[list[dict[str, str]], dict[str, Any]]:
@@ -70,11 +70,10 @@ def test_measures_are_those_of_the_golden_file(tmp_path: Path) -> None:
     lines = ["model,row,column,value", "llama8b,content,impact,1.6", "qwen14b,content,impact,2.5"]
     (folder / "words.csv").write_text("\n".join(lines), encoding="utf-8")
     found, other = made(published="words.csv"), made("tiny", published="words.csv")
-    paper = measures_table.read_published(found, tmp_path)
     texts = {"all rows": shown(made()), "the first row": shown(made(shown=1))}
-    texts |= {"the paper beside": shown(found, paper), "another model than the paper's": shown(other, paper)}
+    texts |= {"the paper beside": shown(found, tmp_path), "another model than the paper's": shown(other, tmp_path)}
     check_golden("measures.md.txt", "\n".join(f"# {name}\n\n{text}" for name, text in texts.items()))
-    (record,) = json.loads(shown(found, paper, "json"))
+    (record,) = json.loads(shown(found, tmp_path, "json"))
     assert {"model": "qwen14b", "row": "content", "column": "impact", "value": 0.025} in record["published"]
 
 
@@ -106,14 +105,14 @@ def test_heatmap_page_is_text_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kinds"), [({"strips": STRIPS}, ["json", "html", "png"]), ({"drawn": ""}, ["json"])]
+    ("changes", "kinds"), [({"strips": STRIPS}, ["json", "html", "svg"]), ({"drawn": ""}, ["json"])]
 )
 def test_measures_files_are_of_what_there_is(tmp_path: Path, changes: dict[str, Any], kinds: list[str]) -> None:
-    paths = write([method_analyses.build_analysis(made(**changes), {}, ("png",))], tmp_path)
+    paths = write([method_analyses.build_analysis(made(**changes), RESULTS)], tmp_path)
     assert [path.name for path in paths] == [f"llama8b--mmlu-oe--ccps-tokens.{kind}" for kind in kinds]
 
 
-def compared(p: float, count: int = 2, model: str = "llama8b") -> Variants:
+def compared(p: float, count: int = 2, model: str = "llama8b", published: str = "") -> Variants:
     names = ["original", "perturbation", *(f"v{k}" for k in range(count - 2))][:count]
     own = VariantRow("full", "auroc", SeedMean(0.8, 0.7, 0.9, 0.05, 0.1))
     others = [
@@ -122,7 +121,7 @@ def compared(p: float, count: int = 2, model: str = "llama8b") -> Variants:
     ]
     return Variants(
         "ccps", "features", model, "mmlu-choice", "fixed", "Is it so?", "full", (0, 1, 2, 3, 4), 100, ("auroc",),
-        (own, *others), published="feature_ablation.csv",
+        (own, *others), published=published,
     )  # fmt: skip
 
 
@@ -156,34 +155,35 @@ def with_steps(p: float, gain: float = 0.1) -> Variants:
     return replace(found, rows=tuple(rows), steps=steps)
 
 
-def worlds() -> Iterator[tuple[str, Variants, Path | None]]:
-    """Name, variants, and where the published numbers are."""
+def worlds() -> Iterator[tuple[str, Variants]]:
+    """Name and variants; the first two have published numbers."""
+    paper = "feature_ablation.csv"
+    yield "decided, beside the paper", compared(0.01, published=paper)
+    yield "another model than the paper's", compared(0.01, model="tiny", published=paper)
+    yield "of all questions at once", replace(compared(0.01), average="questions")
+    yield "an ECE", with_ece()
     found = compared(0.2)
-    yield "decided, beside the paper", compared(0.01), RESULTS
-    yield "another model than the paper's", compared(0.01, model="tiny"), RESULTS
-    yield "of all questions at once", replace(compared(0.01), average="questions"), None
-    yield "an ECE", with_ece(), None
-    yield "undecided", found, None
-    yield "undecided, one variant", compared(0.2, count=1), None
+    yield "undecided", found
+    yield "undecided, one variant", compared(0.2, count=1)
     bare = tuple(replace(row, p=None, p_corrected=None) for row in found.rows)
-    yield "no intervals", replace(found, rows=bare), None
+    yield "no intervals", replace(found, rows=bare)
     same = tuple(replace(row, difference=row.difference and SeedMean(0.0, None, None, None)) for row in found.rows)
-    yield "nothing varies", replace(found, rows=same), None
+    yield "nothing varies", replace(found, rows=same)
     undefined = tuple(VariantRow(row.variant, "auroc", None) for row in found.rows)
-    yield "undefined", replace(found, rows=undefined, accuracy=1.0), None
+    yield "undefined", replace(found, rows=undefined, accuracy=1.0)
     of_brier = tuple(replace(row, metric="brier", p_corrected=0.01) for row in compared(0.01).rows)
-    yield "decided in another metric", replace(found, metrics=("brier", "auroc"), rows=(*found.rows, *of_brier)), None
-    yield "a long list", compared(0.5, count=75), None
-    yield "steps", with_steps(0.01), None
-    yield "undecided steps", with_steps(0.3), None
+    yield "decided in another metric", replace(found, metrics=("brier", "auroc"), rows=(*found.rows, *of_brier))
+    yield "a long list", compared(0.5, count=75)
+    yield "steps", with_steps(0.01)
+    yield "undecided steps", with_steps(0.3)
     first, second = with_steps(0.3).steps
-    yield "undecided but for one step", replace(with_steps(0.3), steps=(replace(first, p_corrected=0.01), second)), None
-    yield "steps without a gain", with_steps(0.01, gain=-0.1), None
+    yield "undecided but for one step", replace(with_steps(0.3), steps=(replace(first, p_corrected=0.01), second))
+    yield "steps without a gain", with_steps(0.01, gain=-0.1)
 
 
 def test_variants_are_those_of_the_golden_file() -> None:
-    papers = ((name, found, variants.read_published(found, at) if at else {}) for name, found, at in worlds())
-    check_golden("variants.md.txt", "\n".join(f"# {name}\n\n{shown(found, paper)}" for name, found, paper in papers))
+    texts = (f"# {name}\n\n{shown(found)}" for name, found in worlds())
+    check_golden("variants.md.txt", "\n".join(texts))
 
 
 def test_variants_data_have_rows_steps_and_averages() -> None:

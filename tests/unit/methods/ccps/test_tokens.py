@@ -193,7 +193,7 @@ def test_masking_table_has_the_papers_rows_and_columns() -> None:
         assert row(table, line["row"])[line["column"]] is not None
     found = AnalysisMeasures("ccps", "tokens", "llama8b", "mmlu-oe", "paper", (0, 1, 2, 3, 4), 60, table)
     paper = shown.read_published(found, RESULTS)
-    records = {record["what"]: record for record in shown.blocks(found, paper)[0]}
+    records = {record["what"]: record for record in shown.measure_rows(found, paper)}
     assert records["content words"]["impact (points): paper"] == "1.82"
     assert records[masking.ALL]["lift (%): paper"] == "+45.6"
 
