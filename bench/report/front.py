@@ -54,9 +54,7 @@ def front_candidates(table: Table, metric: str) -> list[Line]:
     `table.competition(metric)`. If no method of a recalibration is ranked, all comparable methods of this
     recalibration are candidates.
     """
-    kinds = sorted({line.key.recalibration for line in (*table.lines, *table.others)})
-    competitions = [table.competition(metric, kind) for kind in (None, *kinds)]
-    main, *by_recalibration = (competition.ranked or competition.comparable for competition in competitions)
-    labels = {line.standing.labels for line in main if line.standing}
+    by_recalibration = [competition.ranked or competition.comparable for competition in table.competitions(metric)]
+    labels = {line.standing.labels for main in by_recalibration[:1] for line in main if line.standing}
     lines = (line for competitors in by_recalibration for line in competitors)
     return [line for line in lines if not labels or (line.standing and line.standing.labels in labels)]

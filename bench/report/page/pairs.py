@@ -22,7 +22,6 @@ from bench.report.page.elements import table as table_of
 from bench.report.standings.compute import Pair
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, interval_text, p_text, plain, precise_difference
-from bench.report.verdict.judgement import judge_table
 from bench.stats import TESTED
 
 _ALPHA = 0.05
@@ -80,7 +79,7 @@ def best_columns(table: Table) -> dict[str, int]:
     leading method was tested against a shown method, it is the next method by rank, then by mean.
     """
     position, best = {table.ordered_lines[k].key: k for k in tested_columns(table)}, {}
-    for block in judge_table(table, table.headline):
+    for block in table.competitions():
         lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
         positions = [position[line.key] for line in lines if line.key in position]
         if positions:

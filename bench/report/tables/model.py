@@ -347,6 +347,11 @@ class Table:
         """
         return rank((*self.lines, *self.others), self.standings, metric or self.headline, recalibration)
 
+    def competitions(self, metric: str | None = None) -> list[Competition]:
+        """Rank the methods of each recalibration by a metric; those without recalibration come first."""
+        kinds = sorted({line.key.recalibration for line in (*self.lines, *self.others)})
+        return [self.competition(metric, kind) for kind in kinds]
+
     def leaders(self, metric: str | None = None) -> tuple[Line, ...]:
         """Return the methods that lead by a metric, the best mean first; see `Competition.leaders`."""
         return self.competition(metric).leaders

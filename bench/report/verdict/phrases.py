@@ -51,7 +51,7 @@ def distance_phrase(lead: Pair) -> str:
     """Say how far the second method of a comparison is behind the first, e.g. `3.9 points behind (2.9 to 4.9)`.
 
     Args:
-        lead: comparison from `Judgement.comparison_to`, positive if the first method is better.
+        lead: comparison from `Competition.comparison_to`, positive if the first method is better.
     """
     if not lead.difference:
         return "with the same mean"

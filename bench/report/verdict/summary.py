@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.metrics import METRICS
-from bench.report.competition import ranked_by
+from bench.report.competition import Competition, ranked_by
 from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, precise
-from bench.report.verdict.judgement import Judgement, judge_table
 from bench.report.verdict.phrases import cost_phrase, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, ShortVerdict, verdict_of
 
@@ -62,11 +61,12 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         if len(group) == 1:
             rows.append(SummaryRow(task=title, models=1, **vars(verdict_of(group[0], metric).brief)))
             continue
-        blocks = [judge_table(table, metric)[0] for table in group]
-        decided, few = [block for block in blocks if block.is_decided], sum(bool(table.too_few) for table in group)
+        blocks = [table.competitions(metric)[0] for table in group]
+        decided, few = [block for block in blocks if block.leaders], sum(bool(table.too_few) for table in group)
         leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.top))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
-        ordered = [block for table in group if not (block := judge_table(table, ORDER)[0]).orders_none]
+        cheapest = [sort_by_cost(block.leaders)[0] for block in decided]
+        ordered = [block for table in group if not (block := table.competitions(ORDER)[0]).orders_none]
         summary = SummaryRow(
             task=title,
             models=len({table.model for table in group}),
@@ -74,15 +74,15 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
             by=_first_to_last([f"{'+' * (lead > 0)}{precise(METRICS[ranked_by(metric)], lead)}" for lead in leads]),
             orders=_leader_counts(ordered, len(group)) if ordered else "none",
-            cost=_first_to_last(list(map(cost_phrase, sort_by_cost([block.cheapest[0] for block in decided])))),
+            cost=_first_to_last(list(map(cost_phrase, sort_by_cost(cheapest)))),
         )
         rows.append(summary)
     return rows
 
 
-def _leader_counts(blocks: Sequence[Judgement], models: int) -> str:
+def _leader_counts(blocks: Sequence[Competition], models: int) -> str:
     """Return in words which methods lead, on how many of the models, and on how many of these significantly."""
-    decided = [block for block in blocks if block.is_decided]
+    decided = [block for block in blocks if block.leaders]
     sure = Counter(block.leaders[0].key.label for block in decided if block.state == "sure")
     counts = Counter(line.key.label for block in decided for line in block.leaders)
     texts = [

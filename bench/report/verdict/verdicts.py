@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.competition import CALIBRATION, badness
+from bench.report.competition import CALIBRATION, Competition, State, badness
 from bench.report.tables.model import Line, Table
 from bench.report.text import EN_DASH, count, metric_name, precise, two_digits
 from bench.report.verdict import audit
-from bench.report.verdict.judgement import Judgement, State, judge_table
 from bench.report.verdict.phrases import (
     cost_phrase,
     distance_phrase,
     n_labels,
     name_first_few,
+    sort_by_cost,
     value_phrase,
     with_value,
 )
@@ -97,10 +97,10 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         metric: name in `bench.metrics.METRICS`; the headline metric of the table by default.
     """
     metric = metric or table.headline
-    main, *recalibrated = judge_table(table, metric)
-    order = judge_table(table, ORDER)[0]
+    main, *recalibrated = table.competitions(metric)
+    order = table.competitions(ORDER)[0]
     if main.metric == ORDER:
-        second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", judge_table(table, CALIBRATION)[0])
+        second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", table.competitions(CALIBRATION)[0])
     elif not order.known:
         shares = {row.llm_accuracy for line in order.unknown for row in line.ok_rows}
         why = "in each subject all answers are right, or all are wrong" if shares else "there is no result"
@@ -110,7 +110,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     elif order.orders_none:
         second = "Nobody orders answers: no ranked method has an AUROC whose 95 % interval is above 50 %."
     else:  # if nobody leads by the headline metric either, that is enough to say
-        nobody = f"Nobody orders answers best: {order.why_nobody}." if main.is_decided else ""
+        nobody = f"Nobody orders answers best: {order.why_nobody}." if main.leaders else ""
         second = _second_sentence("Orders answers best (AUROC)", order) or nobody
     averaged = " averaged over subjects" * (table.average == "subjects")
     free = _best_without_labels(main)
@@ -136,7 +136,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         *dropped, *_detail_sentences(main), *_unranked_sentences(main),
         *(text for b in recalibrated for text in (_leader_sentence(b, averaged), *_unranked_sentences(b))),
     ]  # fmt: skip
-    cheapest, cost_in_brief = main.cheapest, EN_DASH
+    cheapest, cost_in_brief = sort_by_cost(main.chosen), EN_DASH
     if cheapest and not table.is_audit:
         cost_in_brief = f"{cheapest[0].key.label}: " * (len(main.leaders) > 1) + cost_phrase(cheapest[0])
     by, orders = EN_DASH, _leader_names(order)
@@ -151,7 +151,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif order.orders_none:
         orders = "none"
-    few = main.is_decided and bool(table.too_few)
+    few = bool(main.leaders and table.too_few)
     sure = EN_DASH if main.state == "none" else main.state + FEW * few
     keys = [line.key for line in table.lines]
     places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)
@@ -159,7 +159,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     return Verdict(metric, main.state, main.leaders, places, tuple(kept), tuple(filter(None, details)), brief)
 
 
-def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) -> str:
+def _leader_sentence(block: Competition, averaged: str, free: Line | None = None) -> str:
     """Return the sentence on who leads, and on how many questions would decide a tie.
 
     Args:
@@ -177,7 +177,7 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
             return f"Best {by}: {best}, but its Brier score is no better than that of a constant, {constant}."
         remedy = "; recalibrated ones may (--recalibrate)" * any(line.orders_answers for line in block.ranked)
         return f"Take none: no method beats a constant confidence of {constant}; best is {best}{remedy}."
-    if not block.is_decided:
+    if not block.leaders:
         groups = {line.standing and line.standing.labels for line in block.known}
         is_one = block.state == "not tested" and len(groups) == 1
         known = [line for line in block.known if line.key not in block.excluded] or list(block.known)
@@ -212,33 +212,33 @@ def _leader_sentence(block: Judgement, averaged: str, free: Line | None = None) 
     return f"{who}; {takes} would decide{ahead}."
 
 
-def _ahead_phrase(block: Judgement) -> str:
+def _ahead_phrase(block: Competition) -> str:
     """Return which methods have a better mean than the leaders, but fail against a constant; empty if none has."""
     names = [with_value(line, block.metric) for line in block.ahead]
     what = "with a better mean, but a Brier score no better than a constant's"
     return f"; {what}: {name_first_few(names)}" if names else ""
 
 
-def _best_without_labels(block: Judgement) -> Line | None:
+def _best_without_labels(block: Competition) -> Line | None:
     """Return the best ranked method without labels that beats a constant confidence, if the best method has labels."""
-    if not block.is_decided or not n_labels(block.leaders[0]):
+    if not block.leaders or not n_labels(block.leaders[0]):
         return None
     unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
     return next((line for line in unlabelled if not block.fails(line)), None)
 
 
-def _free_sentence(block: Judgement, free: Line | None) -> str:
+def _free_sentence(block: Competition, free: Line | None) -> str:
     """Return the sentence on the best method without labels, `free`."""
     if free is not None:
         pair = block.comparison_to(block.leaders[0], free)
         distance = "tied with the best" if free in block.leaders else distance_phrase(pair) if pair else "not tested"
         return f"Best without labels: {with_value(free, block.metric)}, {distance}."
-    if block.is_decided and any(block.fails(line) and line.labels and not n_labels(line) for line in block.ranked):
+    if block.leaders and any(block.fails(line) and line.labels and not n_labels(line) for line in block.ranked):
         return "Without labels no method beats a constant confidence." * bool(n_labels(block.leaders[0]))
     return ""
 
 
-def _recalibrated_sentence(block: Judgement, recalibrated: Sequence[Judgement]) -> str:
+def _recalibrated_sentence(block: Competition, recalibrated: Sequence[Competition]) -> str:
     """Return the sentence on the best recalibrated method, if no method as it is has a better mean."""
     leaders = [line for other in recalibrated for line in other.leaders[:1]]
     best = min(leaders, key=lambda line: line.badness(block.metric) or 0.0, default=None)
@@ -249,14 +249,14 @@ def _recalibrated_sentence(block: Judgement, recalibrated: Sequence[Judgement]) 
     return f"Best recalibrated: {with_value(best, block.metric)}, {labels}; not tested against these."
 
 
-def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
+def _baseline_sentence(block: Competition, free: Line | None = None) -> str:
     """Return whether the best method is shown to beat a constant confidence and the plain probability of the answer.
 
     Args:
         block: methods that were recalibrated alike.
         free: method that the sentence before names, with its value.
     """
-    best = next(iter(block.leaders or (block.known if len(block.known) == 1 else ())), None)
+    best = next(iter(block.chosen), None)
     if block.metric != "brier" or best is None or best.standing is None or block.standings is None:
         return ""
     mean, constant = best.estimate("brier").mean or 0.0, best.standing.constant
@@ -279,9 +279,9 @@ def _baseline_sentence(block: Judgement, free: Line | None = None) -> str:
     return f"{text}{link}the plain probability ({name}{value_phrase(plain, block.metric)})."
 
 
-def _cost_sentence(block: Judgement, free: Line | None) -> str:
+def _cost_sentence(block: Competition, free: Line | None) -> str:
     """Return what an answer costs with the cheapest leader, and with the best method without labels, `free`."""
-    if not (cheapest := block.cheapest):
+    if not (cheapest := sort_by_cost(block.chosen)):
         return ""
     known = [line for line in cheapest if line.answer_tokens]
     which = " (the cheapest of these)" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
@@ -289,9 +289,9 @@ def _cost_sentence(block: Judgement, free: Line | None) -> str:
     return f"Tokens per answer: {cheapest[0].key.label}{which} {cost_phrase(cheapest[0])}{other}."
 
 
-def _detail_sentences(block: Judgement) -> Iterator[str]:
+def _detail_sentences(block: Competition) -> Iterator[str]:
     """Yield what else the tests say: which methods don't beat a constant confidence, and what intervals are."""
-    if not block.is_decided:
+    if not block.leaders:
         return
     useless = [line.key.label for line in block.ranked if block.fails(line)]
     if useless:
@@ -299,9 +299,9 @@ def _detail_sentences(block: Judgement) -> Iterator[str]:
     yield "Intervals in brackets are 95 % intervals of a pair alone; all pairs are tested together."
 
 
-def _seeds_sentence(block: Judgement) -> str:
+def _seeds_sentence(block: Competition) -> str:
     """Return a sentence on methods that are ahead of a sure leader with single seeds; empty if there are none."""
-    if not block.is_decided:
+    if not block.leaders:
         return ""
     best, ahead = block.leaders[0], []
     for line in (line for line in block.others if line.seeds == best.seeds and block.state == "sure"):
@@ -311,9 +311,9 @@ def _seeds_sentence(block: Judgement) -> str:
     return f"Seeds disagree: {name_first_few(ahead)} seeds better than {best.key.label}." if ahead else ""
 
 
-def _better_sentence(block: Judgement) -> str:
+def _better_sentence(block: Competition) -> str:
     """Return the sentence on unranked methods whose mean is better than the leaders', with the first one's reason."""
-    better = _better_unranked(block) if block.is_decided else []
+    better = _better_unranked(block) if block.leaders else []
     if not better:
         return ""
     keys = {line.key for line in block.ranked}
@@ -321,9 +321,9 @@ def _better_sentence(block: Judgement) -> str:
     return f"Not ranked, though with a better mean: {name_first_few(better)} ({reason})."
 
 
-def _second_sentence(what: str, block: Judgement) -> str:
+def _second_sentence(what: str, block: Competition) -> str:
     """Return the sentence on who leads by a metric other than the headline metric; empty if nothing was tested."""
-    if not block.is_decided:
+    if not block.leaders:
         return ""
     leaders = name_first_few([with_value(line, block.metric) for line in block.leaders])
     better = f"; not ranked, with a better mean: {name_first_few(b)}" if (b := _better_unranked(block)) else ""
@@ -335,7 +335,7 @@ def _second_sentence(what: str, block: Judgement) -> str:
     return f"{what}: {leaders}{unsure}{better}."
 
 
-def _unranked_sentences(block: Judgement) -> Iterator[str]:
+def _unranked_sentences(block: Competition) -> Iterator[str]:
     """Yield a sentence on the methods that were not ranked, with the reasons."""
     ranked = {line.key for line in block.ranked}
     lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
@@ -347,15 +347,15 @@ def _unranked_sentences(block: Judgement) -> Iterator[str]:
     yield f"Not ranked: {'; '.join(f'{name_first_few(names)} ({why})' for why, names in by_reason.items())}."
 
 
-def _better_unranked(block: Judgement) -> list[str]:
+def _better_unranked(block: Competition) -> list[str]:
     """Return the unranked methods whose mean is better than that of every ranked method, each with its mean."""
     least, values = block.ranked[0].badness(block.metric), [(line, line.badness(block.metric)) for line in block.known]
     return [with_value(line, block.metric) for line, value in values if value is not None and value < (least or 0.0)]
 
 
-def _leader_names(block: Judgement) -> str:
+def _leader_names(block: Competition) -> str:
     """Return the names of the leading methods, e.g. `ccps and pik (tied)`; a dash if no method leads."""
-    if not block.is_decided:
+    if not block.leaders:
         return "none beats a constant" if block.constant_wins else EN_DASH
     names = name_first_few([line.key.label for line in block.leaders], _NAMED)
     return names + " (tied)" * (block.state == "tied")

@@ -27,7 +27,6 @@ from bench.report.standings.cache import StandingsReader
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.model import Table
 from bench.report.verdict import verdict_of
-from bench.report.verdict.judgement import judge_table
 from bench.results import cells, files
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
@@ -151,9 +150,9 @@ def test_consumers_follow_the_competition(planted: tuple[Case, Table, Path]) -> 
     case, table, folder = planted
     metric = ranked_by(case.metric)
     # verdicts
-    found, (judgement, *_) = verdict_of(table), judge_table(table)
+    found, (main, *_) = verdict_of(table), table.competitions()
     assert names(found.leaders) == names(table.leaders()) == case.leaders
-    assert (names(judgement.ranked), judgement.is_decided) == (case.ranked, bool(case.leaders))
+    assert (names(main.ranked), names(main.leaders)) == (case.ranked, case.leaders)
     assert {table.lines[place].method for place in found.places} == case.leaders
     # tables
     views = build.table_views([table])

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import load_results
+from bench.report.competition import questions_needed
 from bench.report.page.verdict import verdict_data
 from bench.report.selection import Selection
 from bench.report.tables.build import build, table_views
@@ -22,7 +23,6 @@ from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.report.text import two_digits
 from bench.report.verdict import summary_of, verdict_of
-from bench.report.verdict.judgement import questions_needed
 from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
 from bench.results.row import LabelsSeen
 from bench.stats import Comparison, Influence, Sampling, Settings, compare, strata_of
