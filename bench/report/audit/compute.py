@@ -226,10 +226,12 @@ def _audited(table: Table, records: Records) -> Table:
         key: stats.overconfidence_of(run.confidence, run.correct, run.subject)
         for key, run in runs.items() if run.score is None
     }  # fmt: skip
-    unjudgeable = table.unjudgeable.partition(":")[0].replace("method", "confidence")
+    unjudgeable = table.warnings["unjudgeable"].partition(":")[0].replace("method", "confidence")
     unjudgeable += ": look at the column of right and wrong, or take other questions." * bool(unjudgeable)
-    lines, too_few = (replace(line, group="audit") for line in table.lines), table.too_few.replace("choose", "judge")
-    return replace(table, lines=tuple(lines), overconfidence=off, unjudgeable=unjudgeable, too_few=too_few)
+    too_few = table.warnings["too_few"].replace("choose", "judge")
+    warnings = {**table.warnings, "unjudgeable": unjudgeable, "too_few": too_few}
+    lines = tuple(replace(line, group="audit") for line in table.lines)
+    return replace(table, lines=lines, overconfidence=off, warnings=warnings)
 
 
 def _gaps(tables: Sequence[Table], values: Values, records: Records) -> Iterator[Gap]:

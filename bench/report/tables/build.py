@@ -21,7 +21,7 @@ from bench.report.grouping import Key, group_rows, rows_by_line
 from bench.report.standings.compute import Standings
 from bench.report.style import Styles
 from bench.report.tables import export, layout
-from bench.report.tables.caption import at_chance, build_facts, too_few, unfit_judge, unjudgeable
+from bench.report.tables.caption import WARNINGS, build_facts
 from bench.report.tables.grid import TableViews
 from bench.report.tables.legend import brief
 from bench.report.tables.model import COLUMNS, HEADLINE, Line, MetricValue, Table, unique
@@ -96,9 +96,7 @@ def build(
         table = Table(
             model=plain(first.model), task=plain(first.task), preset=plain(first.preset),
             task_version=first.task_version, facts=(*build_facts(group, origins), *facts), lines=tuple(lines),
-            standings=standings,
-            average=average, too_few=too_few(group.rows), unjudgeable=unjudgeable(group.rows),
-            at_chance=at_chance(group.rows), unfit_judge=unfit_judge(group.rows),
+            warnings={name: warn(group.rows) for name, warn in WARNINGS.items()}, standings=standings, average=average,
         )  # fmt: skip
         tables.append(table.ordered_by(HEADLINE))
     return tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bench.report.grouping import Group, common_corpus, common_settings, tuning_budget
 from bench.report.tables.origins import Origins
@@ -95,6 +95,12 @@ def unfit_judge(rows: Sequence[ResultRow]) -> str:
         return ""
     found = join(f"{what}: {n:,} of {of:,}" for what, n, of in measured)
     return f"These grades say little of the answers ({found}): take another judge (--judge-model)."
+
+
+WARNINGS: Mapping[str, Callable[[Sequence[ResultRow]], str]] = {
+    "too_few": too_few, "unjudgeable": unjudgeable, "at_chance": at_chance, "unfit_judge": unfit_judge,
+}  # fmt: skip
+"""Name of a warning in CSV and JSON -> its sentence for the result rows of a table, or an empty text."""
 
 
 def _unread(row: ResultRow) -> str:

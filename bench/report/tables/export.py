@@ -66,13 +66,7 @@ def _csv_record(table: Table, line: Line, names: Sequence[str]) -> dict[str, Any
     record |= _token_costs(line)
     metric_notes = (note for name in names if name in line.estimates for note in line.estimates[name].notes)
     record["notes"] = "; ".join(dict.fromkeys([*line.notes, *line.reasons, *metric_notes]))
-    return record | {
-        "too_few": table.too_few,
-        "unjudgeable": table.unjudgeable,
-        "at_chance": table.at_chance,
-        "unfit_judge": table.unfit_judge,
-        "caption": table.caption,
-    }
+    return {**record, **table.warnings, "caption": table.caption}
 
 
 def _token_costs(line: Line) -> dict[str, float | None]:
@@ -101,8 +95,7 @@ def json_records(tables: Sequence[Table]) -> list[dict[str, Any]]:
         json_tables.append(
             table.head
             | {
-                "task_version": table.task_version, "facts": list(table.facts), "too_few": table.too_few,
-                "unjudgeable": table.unjudgeable, "at_chance": table.at_chance, "unfit_judge": table.unfit_judge,
+                "task_version": table.task_version, "facts": list(table.facts), **table.warnings,
                 "sorted_by": table.headline, "verdict": verdict,
                 "lines": [_json_line(table, line) for line in table.lines], "comparisons": pairs,
             }

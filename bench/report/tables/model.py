@@ -265,6 +265,8 @@ class Table:
     lines: tuple[Line, ...]
     """Lines (methods) that the table shows. They are sorted by block, then by the mean of the headline metric, the
     best first; lines without a mean come last in their block."""
+    warnings: Mapping[str, str]
+    """Name in `caption.WARNINGS` -> why the numbers of the table say little or nothing; empty if they don't."""
     standings: Standings | None = None
     """Intervals, tests and ranks of the methods; None if they were not requested."""
     published: Mapping[tuple[str, str], Published] | None = None
@@ -279,14 +281,6 @@ class Table:
     """Footnotes of the table that belong to no cell."""
     average: Average = "questions"
     """Whether metrics are pooled over `questions` or averaged over `subjects`."""
-    too_few: str = ""
-    """Warning that the table has too few questions, or right or wrong answers; empty if it has enough."""
-    unjudgeable: str = ""
-    """Reason why these answers judge no method, as all are right, or all wrong; else empty."""
-    at_chance: str = ""
-    """Warning that the model is not shown to answer better than by guessing; else empty."""
-    unfit_judge: str = ""
-    """Warning that the judge often errs on options, some right and some wrong; else empty."""
     figure: str = ""
     """Which of several figures shows it, e.g. `Figure 2 of 3.`, the last sentence of the figure's note; else empty."""
     overconfidence: Mapping[Key, Overconfidence] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
     rows, several = list[SummaryRow](), len({table.model for table in tables}) > 1
     for (task, *facts), everything in by_task.items():
         # a model that guesses, or whose judge errs, says nothing of methods, unless there is no other
-        group = [table for table in everything if not (table.at_chance or table.unfit_judge)] or everything
+        group = [t for t in everything if not (t.warnings["at_chance"] or t.warnings["unfit_judge"])] or everything
         left_out = f"{len(everything) - len(group)} at chance or badly judged left out" * (len(group) < len(everything))
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
@@ -62,7 +62,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
             rows.append(SummaryRow(task=title, models=1, **vars(verdict_of(group[0], metric).brief)))
             continue
         blocks = [table.competitions(metric)[0] for table in group]
-        decided, few = [block for block in blocks if block.leaders], sum(bool(table.too_few) for table in group)
+        decided, few = [block for block in blocks if block.leaders], sum(bool(t.warnings["too_few"]) for t in group)
         leads = sorted({lead.difference for block in decided if (lead := block.comparison_to(*block.top))})
         sure = f"{sum(block.state == 'sure' for block in blocks)} of {len(blocks)}" if decided else "not tested"
         cheapest = [sort_by_cost(block.leaders)[0] for block in decided]

@@ -114,15 +114,16 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         second = _second_sentence("Orders answers best (AUROC)", order) or nobody
     averaged = " averaged over subjects" * (table.average == "subjects")
     free = _best_without_labels(main)
+    warning = table.warnings
     advice = [
-        table.unfit_judge, table.too_few, table.at_chance, _leader_sentence(main, averaged, free),
+        warning["unfit_judge"], warning["too_few"], warning["at_chance"], _leader_sentence(main, averaged, free),
         _seeds_sentence(main), _better_sentence(main), _free_sentence(main, free),
         _recalibrated_sentence(main, recalibrated), _baseline_sentence(main, free), _cost_sentence(main, free), second,
     ]  # fmt: skip
     if table.is_audit:
         several = len(main.known) > 1
         advice = [
-            table.too_few, *audit.calibration_sentences(table), _leader_sentence(main, averaged) * several,
+            warning["too_few"], *audit.calibration_sentences(table), _leader_sentence(main, averaged) * several,
             _baseline_sentence(main), *audit.order_sentences(table), second * several,
             audit.recalibrated_sentence(table),
         ]  # fmt: skip
@@ -130,8 +131,8 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     while sum(len(textwrap.wrap(sentence, COLUMNS)) for sentence in kept) > MOST_LINES and len(kept) > 1:
         kept.pop()
     dropped = [sentence for sentence in advice if sentence and sentence not in kept]
-    if table.unjudgeable:
-        kept, dropped = [table.unjudgeable], [*kept, *dropped]
+    if warning["unjudgeable"]:
+        kept, dropped = [warning["unjudgeable"]], [*kept, *dropped]
     details = [
         *dropped, *_detail_sentences(main), *_unranked_sentences(main),
         *(text for b in recalibrated for text in (_leader_sentence(b, averaged), *_unranked_sentences(b))),
@@ -151,7 +152,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
     elif order.orders_none:
         orders = "none"
-    few = bool(main.leaders and table.too_few)
+    few = bool(main.leaders and warning["too_few"])
     sure = EN_DASH if main.state == "none" else main.state + FEW * few
     keys = [line.key for line in table.lines]
     places = tuple(keys.index(line.key) for line in main.leaders if line.key in keys)

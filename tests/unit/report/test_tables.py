@@ -303,7 +303,7 @@ def test_footnotes_are_one_where_decimals_differ() -> None:
 )
 def test_few_answers_are_said_in_every_format(n: int, accuracy: float, field: str, said: str) -> None:
     tables = build([scored(n=n, llm_accuracy=accuracy), scored("ptrue", n=n, llm_accuracy=accuracy)])
-    assert getattr(tables[0], field) == json.loads(render(tables, "json"))[0][field] == said
+    assert tables[0].warnings[field] == json.loads(render(tables, "json"))[0][field] == said
     assert next(csv.DictReader(io.StringIO(render(tables, "csv"))))[field] == said
     for kind in KINDS:
         text = " ".join(render(tables, kind, width=80).split())
@@ -325,8 +325,8 @@ def test_few_answers_are_the_fewest_known() -> None:
     unknown = scored("lts", **NAN, **{**UNKNOWN, "n": 5})
     rows = [scored(), scored("ptrue", llm_accuracy=0.99), scored("ct", n=99), unknown]
     said = "Too few to choose by: 99 questions instead of 100, 12 wrong answers instead of 20."
-    assert build(rows)[0].too_few == said
-    assert build([scored(), unknown])[0].too_few == build([unknown])[0].too_few == ""
+    assert build(rows)[0].warnings["too_few"] == said
+    assert build([scored(), unknown])[0].warnings["too_few"] == build([unknown])[0].warnings["too_few"] == ""
 
 
 def test_blocks_begin_with_recalibrations_and_no_group() -> None:
@@ -365,10 +365,10 @@ def test_judge_that_errs_is_named_beside_a_good_one() -> None:
         scored(name, judge=name, counts=dict(zip(words, right, strict=True)))
         for name, right in (("ccps", (50, 61)), ("ptrue", (50, 150)))
     ]
-    assert "wrong options that it refuses: 61 of 150" in build(rows)[0].unfit_judge
-    assert not build(rows[1:])[0].unfit_judge
+    assert "wrong options that it refuses: 61 of 150" in build(rows)[0].warnings["unfit_judge"]
+    assert not build(rows[1:])[0].warnings["unfit_judge"]
     huge = {f"{words[0]}{'0' * 400}": 1}
-    assert not build([scored(counts=huge)])[0].unfit_judge
+    assert not build([scored(counts=huge)])[0].warnings["unfit_judge"]
 
 
 def test_scores_without_labels_stand_beside_scaled_ones() -> None:

@@ -198,7 +198,8 @@ def test_summary_counts_no_order_at_chance() -> None:
 
 def test_summary_leaves_out_models_at_chance() -> None:
     """They have tables and first sentences of their own, and no say in who leads."""
-    weak = replace(judged({"a": 0.2, "b": 0.1}), model="weak", at_chance="It guesses.")
+    weak = judged({"a": 0.2, "b": 0.1})
+    weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
     (row,) = summary_of([judged({"a": 0.1, "b": 0.2}), weak])
     assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
     assert row.task == "atlas-choice (tiny, 1 at chance or badly judged left out)"
