@@ -847,6 +847,7 @@ def test_vllm_that_answers_otherwise_is_read_by_chats(
     start: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
     server = start(VLLMServer)
+    monkeypatch.setattr(client, "RETRIES", 0)
 
     def answer(call: Call) -> Any:
         said: Any = VLLMServer.answer(server, call)
