@@ -226,7 +226,8 @@ def _audited(table: Table, records: Records) -> Table:
         key: stats.overconfidence_of(run.confidence, run.correct, run.subject)
         for key, run in runs.items() if run.score is None
     }  # fmt: skip
-    unjudgeable = table.warnings["unjudgeable"].partition(":")[0].replace("method", "confidence")
+    unjudgeable = table.warnings["unjudgeable"].partition(":")[0]
+    unjudgeable = unjudgeable.replace("no method can be judged", "no confidence can order them")
     unjudgeable += ": look at the column of right and wrong, or take other questions." * bool(unjudgeable)
     too_few = table.warnings["too_few"].replace("choose", "judge")
     warnings = {**table.warnings, "unjudgeable": unjudgeable, "too_few": too_few}

@@ -87,7 +87,8 @@ def differences_to_best(tables: Sequence[Table], *, metrics: Sequence[str] = ())
     note = data.note(
         f"Each method's value minus the best one's, on the same questions, with the"
         f" {100 * (1 - all_metrics[0].alpha):g} % interval of this pair alone. Filled: significantly different,"
-        " corrected for all pairs; hollow, and ≈: can't be distinguished from the best. Rows are sorted as in the"
+        " corrected for all pairs; hollow, and ≈: can't be distinguished from the best;"
+        " no verdict: the AUROC of the better one is not above chance. Rows are sorted as in the"
         f" table; {LEADS}: no ranked method is significantly better by {METRICS[ranked_by(table.headline)].label}.",
         unranked_note(table, column),
     )
@@ -119,7 +120,8 @@ def _draw_differences(axes: Axes, differences: Differences, column: Sequence[Lin
             write_beside(axes, i, line.status if not line.ok_rows else "no test", color=MUTED)
         else:
             ends, is_tie = pair.fixed.ends, pair.winner(alpha) is None
-            draw_dot(axes, i, pair.difference, ends, (label, "difference"), style, hollow=is_tie)
+            if pair.p_corrected is not None:
+                draw_dot(axes, i, pair.difference, ends, (label, "difference"), style, hollow=is_tie)
             interval = f" ({interval_text(metric, *ends)})" if ends else ""
             words = "≈ " * is_tie + precise_difference(metric, pair.difference) + interval
             write_beside(axes, i, "no verdict" if pair.p_corrected is None else words)

@@ -27,9 +27,9 @@ _STATES = (
     " Its lead is sure where it is significantly better than every other ranked method (all pairs tested together, at"
     " 95 %), else it is tied. Ranked are the methods that were tested together; the sentences name the others."
 )
-_AHEAD = "Ahead: how far the best mean is ahead of the second, in points, with the 95 % interval of this pair."
+_AHEAD = "Ahead: how far the leader is ahead of the next method, in points, with the 95 % interval of this pair."
 _AHEAD_OF_SEVERAL = (
-    "Ahead: how far the best mean is ahead of the second, in points, with the model where that is least to the one"
+    "Ahead: how far the leader is ahead of the next method, in points, with the model where that is least to the one"
     " where it is most; Sure? says with how many models the lead is sure. Counts are of models. Tokens are those of the"
     " cheapest leader, with the model where that is cheapest to the one where it is dearest."
 )
@@ -69,7 +69,7 @@ def verdict_data(tables: Sequence[Table], names: Sequence[str]) -> dict[str, Any
     ahead = _AHEAD_OF_SEVERAL if any(row.models > 1 for row in summary) else _AHEAD
     columns = [
         ["Benchmark", ""], ["Leads", "Leads"], ["Sure?", "Sure?"],
-        [f"Best ahead of second by{unit}", "Best ahead of second by"],
+        [f"Leader ahead of next by{unit}", "Leader ahead of next by"],
         ["Orders answers best (AUROC)", "Orders answers best (AUROC)"],
         ["Tokens per answer of the leader", "Tokens per answer"],
     ]  # fmt: skip

@@ -52,7 +52,7 @@ class LineStanding:
     its group that has some; if no line has, it is the share of the answers that are judged."""
     beats_constant: bool = False
     """Whether the Brier score is significantly better than `constant`, paired by question. The lines that are ranked
-    together are tested together (Holm)."""
+    together are tested together (Holm), one that was cut short alone."""
 
     @property
     def orders_answers(self) -> bool | None:
@@ -192,7 +192,8 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
             (pair,) = stats.compare("brier", brier, sampling, [], settings)
             against_constant[str(i)] = pair, brier["constant"]
         beaten = set[str]()
-        for block in blocks:  # the best of many methods is judged, so they are corrected together
+        alone = ([str(i)] for i, key in enumerate(group) if key in short)
+        for block in (*blocks, *alone):  # the best of many methods is judged, so they are corrected together
             tests = with_holm([against_constant[name][0] for name in block], "p_corrected")
             beaten |= {name for name, pair in zip(block, tests, strict=True) if pair.winner(alpha) == "method"}
         for i, key in enumerate(group):

@@ -45,7 +45,7 @@ _LEADS = (
 _MODELS = (
     "Where a benchmark has several models, counts are of models, and from ... to is the smallest and largest of them."
 )
-_BY = "By is how far the best mean is ahead of the second, with the 95 % interval of this pair alone."
+_BY = "By is how far the leader is ahead of the next method, with the 95 % interval of this pair alone."
 _COST = (
     "Tokens per answer are those that the model reads + generates for the leader, of several for the cheapest, once it"
     " is fitted; labels are those it read."

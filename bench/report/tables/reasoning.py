@@ -81,9 +81,11 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
         winner = pair.winner(1 - settings.level)
         if pair.metric in NEEDS_ORDER and winner and not lines[winner].orders_answers:
             pairs[i] = replace(pair, p_corrected=None)
-    written = [min(row.test_generated_tokens or 0 for row in of) / n for of in rows]
+    written = [min((row.test_generated_tokens or 0) / max(1, row.n or 0) for row in of) for of in rows]
     unread = [count(max(row.n_unparsed or 0 for row in of)) for of in rows]
-    constants = [f"{100 * runs[key][0].correct.var():.1f}" for key in both["answers"]]
+    shared = set.intersection(*(set(run.id) for own in runs.values() for run in own))
+    answers = [runs[key][0] for key in both["answers"]]
+    constants = [f"{100 * np.var(run.correct[[i in shared for i in run.id]]):.1f}" for run in answers]
     counts = rows[0][0].counts.items()
     odd = [f"{what.partition(': ')[2]}: {count(k)}" for what, k in counts if "traces" in what and "/test: " in what]
     limit = table.answers_source.partition(AFTER_TRACES)[2]

@@ -48,7 +48,7 @@ class ShortVerdict:
     sure: str
     """What the tests say of the leaders: `sure`, `tied`, `not tested` or a dash, and `FEW` if questions are few."""
     by: str
-    """Lead of the best method over the second, with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
+    """Lead of the first leader over the best other method, with its interval, e.g. `+3.9 [3.0, 4.8] over lts`."""
     orders: str
     """Names of the methods that order right answers best before wrong ones (AUROC).
 
@@ -132,7 +132,8 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         kept.pop()
     dropped = [sentence for sentence in advice if sentence and sentence not in kept]
     if warning["unjudgeable"]:
-        kept, dropped = [warning["unjudgeable"]], [*kept, *dropped]
+        known = [*audit.calibration_sentences(table)] * table.is_audit
+        kept, dropped = [warning["unjudgeable"], *known], [text for text in (*kept, *dropped) if text not in known]
     details = [
         *dropped, *_detail_sentences(main), *_unranked_sentences(main),
         *(text for b in recalibrated for text in (_leader_sentence(b, averaged), *_unranked_sentences(b))),
@@ -194,7 +195,7 @@ def _leader_sentence(block: Competition, averaged: str, free: Line | None = None
         behind = f"; {others[0].key.label} is {distance_phrase(lead)}" if lead else ""
         return f"Best {by}: {leaders[0]}, significantly better than {than}{behind}."
     rivals, ahead = [line for line in block.rivals if line not in block.ahead], _ahead_phrase(block)
-    by += " of those that beat a constant" * bool(ahead)
+    by += " of those with a better Brier score than a constant" * bool(ahead)
     if len(leaders) > 1:
         who = f"Tied {by}: {name_first_few(leaders, most=3)} can't be told apart"
     else:

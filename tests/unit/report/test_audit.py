@@ -87,7 +87,7 @@ FILES: Mapping[str, tuple[Path | pd.DataFrame, str, dict[str, Any], str]] = {
     "several models": (models(), "a.parquet", {"confidences": "confidence"}, r"confidence is (not shown|over).*"),
     "all right": (
         frame().assign(correct=True), "a.csv", {},
-        r"All 600 answers are right, so no confidence can be judged: .*",
+        r"All 600 answers are right, so no confidence can order them: .*",
     ),
     "thirty rows": (frame(30), "a.csv", {}, r"Too few to judge by: .*30 questions instead of 100.*\."),
     "hedging": (

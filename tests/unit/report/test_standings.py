@@ -174,6 +174,13 @@ def test_constant_is_beaten_by_paired_losses_alone() -> None:
     assert {name: line.beats_constant for name, line in found.items()} == {"rare": False, "near": True, "wrong": False}
 
 
+def test_constant_is_tested_of_a_method_cut_short() -> None:
+    correct = np.arange(400) % 10 >= 3
+    row = result_row("ccps", training=CUT_SHORT)
+    records = question_records(np.where(correct, 0.9, 0.2), correct).by_id()
+    assert compute.standings_of({CCPS: [(row, records)]}, stats.Settings(null_draws=9)).lines[CCPS].beats_constant
+
+
 def test_order_of_questions_in_a_file_is_free(out: Path) -> None:
     before = read(out)
     put(out, "litcab", confidences(0.6, 7), order=np.random.default_rng(5).permutation(N).tolist())

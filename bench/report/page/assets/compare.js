@@ -35,7 +35,7 @@ function pairTable(pairs, lines, first, second) {
     const labels = ["Difference", "95 % interval", "p corrected"];
     return el("tr", {}, el("th", { scope: "row", class: "name" }, headingOf(metric)),
       ...[difference, ends, p].map((text, k) => el("td", { class: "num", "data-label": labels[k] }, text)),
-      el("td", { class: word }, word));
+      el("td", { class: ["better", "worse"].includes(word) ? word : null }, word));
   };
   return el("table", { class: "cards", id: "pair-table" },
     el("caption", {}, isolate(lines[i].name), " minus ", isolate(lines[j].name),
