@@ -119,7 +119,8 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
     }
     if heads:
         tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]
-        named = ["--model", shown(config.model), *tokenizer]
+        served = [] if config.served is None else ["--served", config.served]
+        named = ["--model", shown(config.model), *tokenizer, *served]
         commands["your own questions"] = ["score", "--head", str(heads[0]), *named, "questions.jsonl"]
     lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, lines.values()))

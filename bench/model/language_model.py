@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,10 +160,6 @@ class LanguageModel:
             model = self._load(self.attention)
             if len(self.devices) == 1:  # `to` would undo the device map
                 model = model.to(self.device)
-        # Beside a mask transformers copies keys and values for each head of queries, since CUDA's kernels want it. On a
-        # CPU the same bits come without copies, in half the time.
-        grouped = device_kind(self.device) == "cpu" and self.dtype.itemsize < torch.float32.itemsize
-        os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = str(int(grouped))
         return model.eval().requires_grad_(requires_grad=False)
 
     def release(self) -> None:

@@ -19,6 +19,7 @@ from bench import registry
 from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
 from bench.grading.openai import price_of
+from bench.model.specs import shown
 from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decode_record
 
@@ -183,12 +184,13 @@ class Run:
         return [*start, "--preset", grid.preset, "--seed", str(self.seed), *judge, *more]
 
     def command(self, more: Sequence[str] = ()) -> str:
-        """Return the `bench` command line that makes this run.
+        """Return the `bench` command line that makes this run, with URLs as results show them.
 
         Args:
             more: further options, which override those of the grid.
         """
-        return shlex.join(["bench", *self.arguments(more)])
+        words = (part for word in self.arguments(more) for part in (word.split("=", 1) if "=http" in word else [word]))
+        return shlex.join(["bench", *map(shown, words)])
 
     def record(self) -> dict[str, object]:
         """Return the number of cells and the cost of the run as JSON values.

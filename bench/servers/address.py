@@ -16,7 +16,7 @@ _NO_KEY = "none"
 """API key that is sent to a server other than OpenAI's if the user has set none. The `openai` client requires a key,
 and such servers ignore its value."""
 
-_SECRET_MIN_LENGTH = 6
+SECRET_MIN_LENGTH = 6
 """If a URL's user, or a value of its query, has at least this many characters, it is treated as a secret."""
 
 _MAX_URL_LENGTH = 2_000
@@ -114,14 +114,19 @@ class Address:
             )
         return key or _NO_KEY
 
-    def redact(self, text: str) -> str:
-        """Return a text from the server in which `***` replaces the API key, the password, secret users and values."""
+    def redact(self, text: str, least: int = 1) -> str:
+        """Return a text in which `***` replaces the API key, the password, secret users and values.
+
+        Args:
+            text: a text from the server, or one that quotes it.
+            least: least length of what is replaced: keys of local servers are often `x`, which also stands in words.
+        """
         parts = _split(self.base)
         secrets = {os.environ.get(KEY, "").strip(), parts.password or "", unquote(parts.password or "")}
         for value in (*self.query.values(), unquote(parts.username or "")):
-            if len(value) >= _SECRET_MIN_LENGTH:
+            if len(value) >= SECRET_MIN_LENGTH:
                 secrets |= {value, quote(value, safe="")}
-        for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        for secret in sorted((s for s in secrets if len(s) >= least), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import openai
@@ -14,7 +15,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from bench.api import UserError
 from bench.progress import visible
-from bench.servers.address import JUDGE, KEY, Address
+from bench.servers.address import JUDGE, KEY, SECRET_MIN_LENGTH, Address
 
 if TYPE_CHECKING:
     import httpx2
@@ -144,14 +145,16 @@ class Connection:
         body = error.body if isinstance(error.body, dict) else {}
         advice = _TOO_LONG if is_too_long(error) else advice
         headers, reason = error.response.headers, body.get("message") or error.response.text or "no reason given"
-        wait = int(text) if (text := headers.get("retry-after", "")[:9]).isdecimal() else 0
+        wait = 0
+        with suppress(ValueError, OverflowError):  # a date is no number
+            wait = int(float(headers.get("retry-after", "")))
         tries = "" if headers.get("x-should-retry") == "false" or wait > _LONGEST_WAIT_S else tries
         response = f"{status}{f', again in {wait} s' if wait else ''}: {self.one_line(str(reason))}"
         return self.error(f"{what.format(tries=tries).rstrip()} ({response})", advice)
 
     def error(self, what: str, advice: str) -> UserError:
         """Return an error for the user; `{url}` and `{model}` in the advice stand for the options' names."""
-        words, what = self.address.words, self.address.redact(what)
+        words, what = self.address.words, self.address.redact(what, least=SECRET_MIN_LENGTH)
         return UserError(
             f"{words.server} {self.address.public} {what}. {advice.format(url=words.url, model=words.model)}."
         )

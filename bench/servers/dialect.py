@@ -52,6 +52,10 @@ class _TextReply(msgspec.Struct):
     prompt: str
 
 
+class BusyError(UserError):
+    """A server answers otherwise each time, as others use it."""
+
+
 class Dialect(ABC):
     """A model of a server of one kind; it has those parts of a transformers tokenizer that prompts need."""
 
@@ -262,7 +266,7 @@ class Dialect(ABC):
             if difference([plain], [after]) > TOLERANCE:
                 if difference([plain], [self.next_token(prompt, TOP)]) > TOLERANCE:
                     moved = "gives one prompt other log-probabilities each time, as it does when others use it, too"
-                    raise self.client.error(moved, "Wait until it is free, or start it with one slot")
+                    raise BusyError(str(self.client.error(moved, "Wait until it is free")))
                 raise self.unexpected_reply("log-probabilities of the model itself", f"others with another {what}")
         return plain
 
@@ -356,4 +360,6 @@ def is_refusal(error: UserError) -> bool:
 def passes(error: Exception) -> bool:
     """Return whether a call failed by what passes, such as load, so that it doesn't tell what a server can do."""
     cause = error.__cause__
+    if isinstance(error, BusyError):
+        return True
     return isinstance(cause, openai.APIError | TimeoutError) and getattr(cause, "status_code", 0) in _PASSING

@@ -46,6 +46,8 @@ _SCALED = 0.5
 _TRACE = re.compile(rf"\s*(?:<think|{OPENING})", re.IGNORECASE)
 _BROKEN = {"abort", "error", "insufficient_system_resource"}
 """Ends of answers that are not the model's own."""
+_FILTERED = "content_filter"
+"""The server's own word on a question, each time: an empty answer."""
 _UNTOLD = -9999
 """Stands for the log-probability of a token that is not among the likeliest."""
 
@@ -150,7 +152,7 @@ class OpenAIChat(Dialect):
         try:
             read = self._ask(self.encode(" a" * words), 1)[2]
         except UserError as error:
-            if passes(error):
+            if passes(error) or error.__cause__ is None:
                 raise
         if not read:
             self.notes.append("it doesn't tell how many tokens it read, so a prompt that it cuts isn't noticed")
@@ -274,7 +276,12 @@ class OpenAIChat(Dialect):
         }  # fmt: skip
         if self.top:
             body |= {"logprobs": True, "top_logprobs": self.top}
-        reply = self.client.request("chat/completions", body)
+        try:
+            reply = self.client.request("chat/completions", body)
+        except UserError as error:
+            if getattr(error.__cause__, "code", None) == _FILTERED:
+                return "", [], 0
+            raise
         try:
             choice, used = reply["choices"][0], reply.get("usage") or {}
             message, text = choice["message"], choice["message"].get("content") or ""
@@ -289,10 +296,10 @@ class OpenAIChat(Dialect):
         if trace:
             what = f"has a model, {self.model!r}, that reasons before it answers"
             raise self.client.error(what, "Serve it with reasoning turned off, or another model")
-        if ended in _BROKEN or (ended == "length" and n < limit):
+        if ended in _BROKEN or (ended == "length" and n < limit > 1):  # of one token it may only have read the prompt
             what = f"broke off an answer after {n} of {limit} tokens ({ended})"
-            raise self.client.error(what, "See its log, or leave that question out if it stays")
-        if ended == "content_filter":  # the server's own word on this question, each time: an empty answer
+            raise self.client.error(what, "Start it with a longer context" if ended == "length" else "See its log")
+        if ended == _FILTERED:
             text, tokens = "", []
         self.model = model if self._is_new and model else self.model
         self._is_new = self._is_new and not model

@@ -64,7 +64,8 @@ class SplitData:
     """Question id -> answer from the authors' release or a user's file, used instead of a generated answer."""
     left_out: frozenset[str] = frozenset()
     """Ids of questions that are neither used to fit methods nor scored: questions without a verdict; in a split to
-    learn on, questions that are also in a test split, if the run drops them; and those that an analysis takes out."""
+    learn on, questions that are also in a test split or in the validation split, if the run drops them; and those that
+    an analysis takes out."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Description -> number of questions, shown in the results; e.g. how many questions are excluded, and why."""
 

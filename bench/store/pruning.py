@@ -96,9 +96,10 @@ def prune(root: Path, gone: Iterable[UsageRow]) -> PruneResult:
                         path.unlink()
         (skipped if row.path.exists() else removed).append(row)
     asked = {asked_path(root, row.store_kind) for row in removed if row.kind == READINGS}
-    if any(row.kind == SERVERS for row in removed):
+    left = list_usage(root)
+    if {SERVERS} & {row.kind for row in removed} - {row.kind for row in left}:  # no name says whose an unread one is
         asked |= {*(root / "asked").glob("[!t]*.jsonl")}  # all but the texts of tokens
-    kept = {asked_path(root, row.store_kind) for row in list_usage(root) if row.kind == READINGS}
+    kept = {asked_path(root, row.store_kind) for row in left if row.kind == READINGS}
     for path in asked - kept:
         if path.is_file() and not path.parent.is_symlink():
             claim = root / "claims" / f"shard-{path.stem}.lock"  # as shard_claim names it

@@ -863,6 +863,19 @@ def test_vllm_that_answers_otherwise_is_read_by_chats(
     assert "it has vLLM's endpoints, but not all that is needed of them" in lm.notes[-1]
 
 
+def test_vllm_that_others_use_is_not_read_by_chats(start: Any) -> None:
+    server, numbers = start(VLLMServer), itertools.count()
+
+    def change(answer: dict[str, Any]) -> None:
+        for choice in answer.get("choices", []):
+            for row in (choice.get("logprobs") or {}).get("top_logprobs") or []:
+                row.update({token: score - 0.1 * next(numbers) for token, score in row.items()})
+
+    server.change = change
+    with pytest.raises(UserError, match=r"as it does when others use it, too\. Wait until it is free\."):
+        served(server)
+
+
 def test_vllm_that_is_busy_at_the_start_is_not_read_by_chats(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = start(VLLMServer)
     monkeypatch.setattr(client, "RETRIES", 0)
@@ -1077,8 +1090,8 @@ def test_chat_server_pruned_answers_come_from_no_journal(start: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("ended", "used", "says"),
     [
-        ("error", {}, "broke off an answer after 2 of 2 tokens (error). See its log, or leave that question out"),
-        ("length", {"completion_tokens": 1}, "after 1 of 2 tokens (length)"),
+        ("error", {}, "broke off an answer after 2 of 2 tokens (error). See its log"),
+        ("length", {"completion_tokens": 1}, "after 1 of 2 tokens (length). Start it with a longer context"),
         ("length", {"completion_tokens": 2}, ""),
         ("eos", None, ""),
     ],
@@ -1097,10 +1110,14 @@ def test_chat_server_answer_that_was_broken_off_is_none(start: Any, ended: str, 
         dialect.complete(dialect.encode("Well?"), 2)
 
 
-def test_chat_server_answer_that_was_filtered_is_empty(start: Any) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_chat_server_answer_that_was_filtered_is_empty(start: Any, *, refused: bool) -> None:
     server = start(ChatServer)
     dialect = served(server).dialect
-    server.change = lambda answer: answer["choices"][0].update(finish_reason="content_filter")
+    if refused:
+        server.fault = lambda _call, _number: Reply(status=400, body=b'{"error": {"code": "content_filter"}}')
+    else:
+        server.change = lambda answer: answer["choices"][0].update(finish_reason="content_filter")
     assert dialect.complete(dialect.encode("Well?"), 2).ids.size == 0
 
 

@@ -84,7 +84,7 @@ def score(
     progress.say(f"{len(file.questions):,} questions, {len(provided):,} with an answer; loading {card.backbone.model}")
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
-    stored = required_stored_signals(scorer.method.reads().predict, expected, 2)  # letters are drawn, never given
+    stored = required_stored_signals(scorer.method.reads().predict, expected, 2)
     n = max((sampling.n for sampling in continuations_of(stored).samples), default=0)
     numbers = [len(answer.samples or ()) for answer in provided.values()]
     if max(numbers, default=0) and min(numbers) < n:

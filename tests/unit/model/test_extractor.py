@@ -180,7 +180,7 @@ def test_grouped_heads_read_the_same_bits_without_copies(tmp_path: Any, monkeypa
     monkeypatch.setattr(sdpa_attention, "repeat_kv", noted)
     grouped = passes.extract(lm, SIGNALS[:5], items(), 1, 4096)
     assert not copies
-    monkeypatch.setenv("TRANSFORMERS_SDPA_FORCE_GQA", "0")
+    monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", lambda *_: False)
     copied = passes.extract(lm, SIGNALS[:5], items(), 1, 4096)
     assert copies
     for signal in SIGNALS[:5]:

@@ -157,10 +157,15 @@ def test_verdict_names_better_means_that_fail() -> None:
     means = {name: dict(zip(("acc", "brier", "rmsce"), values, strict=True)) for name, values in of.items()}
     fails = "with a better mean, but a Brier score no better than a constant's: a ({})"
     alone = verdict_of(judged({name: means[name] for name in "abd"}, constant=0.23), "acc")
-    assert alone.sentences[0] == f"Best mean by ACC of those with a better Brier score than a constant: b (71.5); {fails.format('72.0')}."
+    assert (
+        alone.sentences[0]
+        == f"Best mean by ACC of those with a better Brier score than a constant: b (71.5); {fails.format('72.0')}."
+    )
     assert (alone.state, alone.brief.by) == ("tied", "\u22120.5 [\u22121.5, 0.5] over a")
     found = verdict_of(judged(means, constant=0.23, noisy=[frozenset("ac")]), "acc").sentences[0]
-    assert found.startswith("Tied by ACC of those that beat a constant: b (71.5) and c (71.3) can't be told apart; ")
+    assert found.startswith(
+        "Tied by ACC of those with a better Brier score than a constant: b (71.5) and c (71.3) can't be told apart; "
+    )
     assert found.endswith(f"would decide; {fails.format('72.0')}.")
     two = judged({name: means[name] for name in "abd"}, constant=0.23)
     for table, rest in ((judged(means, constant=0.23), ", but it can't be distinguished from c"), (two, "")):

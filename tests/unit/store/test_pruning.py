@@ -119,7 +119,10 @@ def test_server_answers_go_with_what_was_read(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path, f"with file_lock(Path({str(claim)!r}), None)"):
         prune(tmp_path, [server])
         assert [path.exists() for path in paths] == [False, True, True, True]
-    prune(tmp_path, [put(tmp_path, "servers", "2", "one")])
+    server, other_server = (put(tmp_path, "servers", name, model) for name, model in (("2", "one"), ("4", "two")))
+    prune(tmp_path, [server])  # what is unfinished may be the other's
+    assert [path.exists() for path in paths] == [False, True, True, True]
+    prune(tmp_path, [other_server])
     assert [path.exists() for path in paths] == [False, True, False, True]
     assert not list((tmp_path / "claims").glob("shard-*"))
 
