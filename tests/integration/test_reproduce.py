@@ -161,6 +161,14 @@ def test_terminal_shows_costs_and_commands(place: Place, paper: list[str]) -> No
     assert out.count("\n  bench run --method flat --model tiny --task isles --preset demo --seed ") == 2
 
 
+@pytest.mark.parametrize("url", ["--judge-url={}", "--judge-url {}"])
+def test_commands_of_a_paper_show_no_password(place: Place, paper: list[str], url: str) -> None:
+    words = url.format("https://me:secret1@host/v1?key=secret2").split()
+    out = place.done("reproduce", *paper, "--dry-run", "--judge", "openai", *words).stdout
+    assert "https://host/v1" in out
+    assert "secret" not in out
+
+
 @pytest.mark.slow
 def test_runs_that_are_there_are_not_run_again(place: Place, paper: list[str]) -> None:
     def run() -> subprocess.CompletedProcess[str]:

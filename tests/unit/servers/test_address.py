@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bench.api import UserError
 from bench.model.specs import public_model
-from bench.servers.address import Address, public_url
+from bench.servers.address import KEY, Address, public_url
 
 SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789", min_size=8, max_size=20)
 
@@ -27,6 +27,12 @@ def test_password_and_query_stay_hidden_but_are_sent(user: str, password: str, t
 def test_user_and_query_are_hidden_as_sent_and_as_meant() -> None:
     address = Address.of("https://my%2Btoken@example.org/v1?code=abc%2Bdef&n=1")
     assert address.redact("my+token my%2Btoken abc+def abc%2Bdef 1") == "*** *** *** *** 1"
+
+
+def test_key_of_one_letter_is_left_in_our_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "x")
+    address = Address.of("https://example.org/v1")
+    assert (address.redact("expected x", least=6), address.redact("expected x")) == ("expected x", "e***pected ***")
 
 
 @pytest.mark.parametrize(
