@@ -31,7 +31,7 @@ def test_rows_of_a_gguf_file_elsewhere_pass(tmp_path: Path) -> None:
     assert [row.method for row in rows] == ["ptrue", "sequence-probability"]
     assert len({(row.model, row.task) for row in rows}) == 1
     verdicts = check_results(whole)
-    assert len(verdicts) == 2
+    assert len([verdict for verdict in verdicts if verdict.file.endswith(".json")]) == 2
     assert {problem for verdict in verdicts for problem in verdict.problems} <= {DIRTY}  # of the harness's own code
     # another file under that file's name, and its answers, are another model's: they are not taken for it
     (model,) = {row.model for row in rows}
