@@ -224,15 +224,18 @@ class Session:
 
     def _run(self, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
         # Beside a mask transformers copies keys and values for each head of queries, since CUDA's kernels want it. On a
-        # CPU the same bits come without copies, in half the time. The switch is the process's, other models are not.
+        # CPU the same bits come without copies, in half the time. The switch is the process's, so it is on here alone.
         grouped = self.device.type == "cpu" and self.dtype.itemsize < torch.float32.itemsize
         os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = str(int(grouped))
-        if ATTENTION not in read:
-            return run_blocks(self.model, read, **inputs)
-        index, states = read[ATTENTION], {block: rows for block, rows in read.items() if block != ATTENTION}
-        rows = index.tensor if isinstance(index, Upload) else None if index is None else torch.as_tensor(index)
-        with self.recorder.recording(self.model, rows):
-            return run_blocks(self.model, states, **inputs)
+        try:
+            if ATTENTION not in read:
+                return run_blocks(self.model, read, **inputs)
+            index, states = read[ATTENTION], {block: rows for block, rows in read.items() if block != ATTENTION}
+            rows = index.tensor if isinstance(index, Upload) else None if index is None else torch.as_tensor(index)
+            with self.recorder.recording(self.model, rows):
+                return run_blocks(self.model, states, **inputs)
+        finally:
+            os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "0"
 
     @torch.inference_mode()
     def attention(self, paths: Sequence[AnswerPath]) -> list[torch.Tensor]:

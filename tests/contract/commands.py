@@ -232,6 +232,7 @@ TABLE = [
             "dump_config": {**ENDED, "stdout": "wrote b.toml\n", "stderr": "", "files.b.toml": Holding('"tiny"')},
             "model": {"stdout": Holding("--model a-model")},
             "tokenizer": {"stdout": Holding("--model tiny --tokenizer a-tokenizer")},
+            "served": {"stdout": Holding("--model tiny --served a-served")},
             "limit": {"stdout": Holding("--partial")},
             "out": {"read.results": same, "tables_of.selection.results": same, "stdout": Holding("--results a-out")},
             "seed": {"stderr": Holding("one after the other"), "stdout": Holding("wrote a.json\n" * 2)},
