@@ -71,6 +71,7 @@ def test_disagreements_are_the_largest_differences_of_the_records(visit):
         assert all(i in found for i in np.flatnonzero(sign * difference > least + 1e-4))
     first = page.locator("ol.disputes > li").first
     first.locator("summary").first.click()
+    first.locator(".question .bars li").first.wait_for()  # drawn once the summary's toggle event has come
     assert first.locator(".question .bars li").count() >= len(PLAIN)
 
 
