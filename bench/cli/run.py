@@ -108,7 +108,7 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
 
     The commands work in the folder from which the run was started.
     """
-    from bench.model.specs import shown
+    from bench.model.specs import public_name
 
     folder = [] if config.out == RUNS else ["--results", str(config.out)]
     deviating = any(row.deviations for row in rows)  # answers of a file may deviate, too
@@ -120,7 +120,7 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
     if heads:
         tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]
         served = [] if config.served is None else ["--served", config.served]
-        named = ["--model", shown(config.model), *tokenizer, *served]
+        named = ["--model", public_name(config.model), *tokenizer, *served]
         commands["your own questions"] = ["score", "--head", str(heads[0]), *named, "questions.jsonl"]
     lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, lines.values()))

@@ -111,7 +111,7 @@ def is_url(name: str) -> bool:
     return name.lower().startswith(("http://", "https://"))
 
 
-def shown(name: str) -> str:
+def public_name(name: str) -> str:
     """Return a name as it may be shown: a URL without its password and query."""
     return public_url(name) if is_url(name) else name
 

@@ -19,7 +19,7 @@ from bench import registry
 from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
 from bench.grading.openai import price_of
-from bench.model.specs import shown
+from bench.model.specs import public_name
 from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decode_record
 
@@ -190,7 +190,7 @@ class Run:
             more: further options, which override those of the grid.
         """
         words = (part for word in self.arguments(more) for part in (word.split("=", 1) if "=http" in word else [word]))
-        return shlex.join(["bench", *map(shown, words)])
+        return shlex.join(["bench", *map(public_name, words)])
 
     def record(self) -> dict[str, object]:
         """Return the number of cells and the cost of the run as JSON values.

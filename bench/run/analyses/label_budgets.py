@@ -23,7 +23,7 @@ from bench.data.splits import TaskSplit, budget_shares, sampling_order
 from bench.metrics.scaling import Scale
 from bench.metrics.validation import normalised_ranks
 from bench.model.memory import release_free_memory
-from bench.model.specs import label_of, shown
+from bench.model.specs import label_of, public_name
 from bench.progress import Progress, Silent, format_duration
 from bench.run.analyses.folds import NoTraining
 from bench.run.analyses.request import LabelsConfig, format_command
@@ -87,8 +87,8 @@ def run_labels(
             f"{name} {format_duration(known[name], 'at most') if name in known else '(not known)'}" for name in learners
         ]
         progress.say(
-            f"Label budgets on {shown(config.model)}, preset {resolved.preset}: {len(learners)} methods that learn"
-            f" and {len(methods) - len(learners)} that don't, tested on {', '.join(resolved.tests)};"
+            f"Label budgets on {public_name(config.model)}, preset {resolved.preset}: {len(learners)} methods that"
+            f" learn and {len(methods) - len(learners)} that don't, tested on {', '.join(resolved.tests)};"
             f" {', '.join(config.labels)} labels, {len(config.seed_values())} draws each. Fits from nothing:"
             f" {format_duration(sum(known.values()), 'at most')} ({'; '.join(descriptions)}), less what is stored"
         )

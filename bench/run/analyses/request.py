@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from bench.api import UserError
 from bench.api.options import RUNS, Heading, Names, OptionName, OrNumber, words_of
 from bench.data.splits import MIN_LABELS
-from bench.model.specs import shown
+from bench.model.specs import public_name
 from bench.results.transfer import AT_RANDOM, SUBJECT
 from bench.run.config import RunConfig
 
@@ -36,7 +36,7 @@ def _to_run_config(request: AnalysisRequest | TransferConfig | LabelsConfig, **c
 
 def format_command(config: RunConfig) -> str:
     """Format the `bench run` command of a configuration; its folders of results and of the store are omitted."""
-    return shlex.join(["bench", "run", *map(shown, words_of(config, without=("out", "cache")))])
+    return shlex.join(["bench", "run", *map(public_name, words_of(config, without=("out", "cache")))])
 
 
 @dataclass(frozen=True)

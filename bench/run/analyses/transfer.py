@@ -16,7 +16,7 @@ from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name
 from bench.data.splits import TaskSplit
 from bench.model.memory import release_free_memory
-from bench.model.specs import label_of, shown
+from bench.model.specs import label_of, public_name
 from bench.progress import Progress, format_duration
 from bench.results.transfer import LEAVE_OUT, About, Corpus, TransferCell
 from bench.run.analyses.folds import ADVICE, Folds, NoTraining, SkippedForCost, subjects_of
@@ -198,8 +198,8 @@ class _Matrix:
         about = self.report.about
         learners = [name for name in selected if name in about.learners]
         self.progress.say(
-            f"Transfer on {shown(self.config.model)}, preset {about.preset}, seed {self.config.seed}: {len(learners)}"
-            f" methods that learn and {len(selected) - len(learners)} that don't; learned on"
+            f"Transfer on {public_name(self.config.model)}, preset {about.preset}, seed {self.config.seed}:"
+            f" {len(learners)} methods that learn and {len(selected) - len(learners)} that don't; learned on"
             f" {', '.join(corpus.label for corpus in about.corpora)}; tested on {', '.join(about.tests)}"
         )
         ordinary = run_commands(self.corpora, self.config, about.homes)
