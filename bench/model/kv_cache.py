@@ -1,7 +1,8 @@
-"""A KV cache of batch size one that can be truncated without copies, and extended by positions of another cache."""
+"""A KV cache that can be truncated without copies, and extended by positions of another cache."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append keys and values `(1, heads, t, head_dim)`; return views of keys and values of all filled positions."""
+        """Append keys and values `(b, heads, t, head_dim)`; return views of keys and values of all filled positions."""
         end = self.length + key_states.shape[-2]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -56,7 +57,7 @@ class _RewindableLayer(DynamicLayer):  # type: ignore[misc]  # transformers is u
 
 
 class CacheRow:
-    """One row of a KV cache (batch size one), with a layer for each block."""
+    """One row of a KV cache, with a layer for each block; or b rows of equal length, of which each is a sequence."""
 
     def __init__(self, blocks: int, least: int = _MIN_CAPACITY) -> None:
         """Create an empty row.
@@ -83,6 +84,11 @@ class CacheRow:
         """Truncate the row to its first `length` positions."""
         for layer in self.layers:
             layer.length = min(layer.length, length)
+
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Of several sequences keep only those with the given indices, and free the memory of the others."""
+        for layer in self.layers:
+            layer.keys, layer.values = layer.keys[sequences], layer.values[sequences]
 
     def copy_from(self, start: int) -> Piece:
         """Return a copy of the row's keys and values from position `start` on."""

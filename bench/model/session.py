@@ -164,6 +164,55 @@ class Session:
         """Let forward passes append to the main row again, and release the other row."""
         self._current = self._main
 
+    # --- sequences side by side ---------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def divide(self, seen: torch.Tensor, more: int) -> torch.Tensor:
+        """Copy parts of the active row to a KV cache of b sequences, which becomes the active one; pad on the left.
+
+        Args:
+            seen: `(b, k)` bool, which positions of the active row belong to each sequence.
+            more: number of positions by which each sequence may grow; memory is allocated for them.
+
+        Returns:
+            `(b, longest)` bool: which positions of the sequences are no padding.
+        """
+        longest = int(seen.sum(dim=1).max())
+        columns = seen.byte().argsort(dim=1, stable=True)[:, -longest:]
+        divided = self.new_row(longest + more)
+        for layer, whole in zip(divided.layers, self._current.layers, strict=True):
+            keys, values = (part[0][:, columns.to(part.device)] for part in whole.part(0, whole.length))
+            layer.update(keys.transpose(0, 1), values.transpose(0, 1))
+        self._current = divided
+        return seen.gather(1, columns)
+
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Of the active sequences keep only those with the given indices."""
+        self._current.keep(sequences)
+
+    @torch.inference_mode()
+    def forward_each(self, ids: Ids, positions: IntArray, visible: torch.Tensor) -> torch.Tensor:
+        """Append one token to each of b active sequences; return the last hidden states `(b, d)` at these tokens.
+
+        Args:
+            ids: `(b,)` token ids.
+            positions: `(b,)` position of each token in its sequence.
+            visible: `(b, k)` bool, which positions of its sequence each token attends to, including its own.
+        """
+        self.tokens += len(ids)
+        inputs, position_ids = self.send(ids), self.send(positions)
+        mask, last = self.mask(visible, position_ids.tensor), int(self.model.config.get_text_config().num_hidden_layers)
+        return self._run(
+            {last: None},
+            input_ids=inputs.tensor[:, None],
+            position_ids=position_ids.tensor[:, None],
+            attention_mask=mask.transpose(0, 2)
+            if isinstance(mask, torch.Tensor)
+            else {kind: each.transpose(0, 2) for kind, each in mask.items()},
+            past_key_values=self._current.cache,
+            use_cache=True,
+        )[last]
+
     @torch.inference_mode()
     def measure_bytes_per_token(self) -> int:
         """Return the bytes of the keys and values of one position.
@@ -224,8 +273,10 @@ class Session:
 
     def _run(self, read: Mapping[int, Indices], **inputs: Any) -> dict[int, torch.Tensor]:
         # Beside a mask transformers copies keys and values for each head of queries, since CUDA's kernels want it. On a
-        # CPU the same bits come without copies, in half the time. The switch is the process's, so it is on here alone.
-        grouped = self.device.type == "cpu" and self.dtype.itemsize < torch.float32.itemsize
+        # CPU the same bits come without copies, in half the time. The switch is the process's, so it is on here alone;
+        # and not for one token of each sequence, which transformers lets attend to keys without copies anyway.
+        several = inputs["input_ids"].shape[1] > 1
+        grouped = several and self.device.type == "cpu" and self.dtype.itemsize < torch.float32.itemsize
         os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = str(int(grouped))
         try:
             if ATTENTION not in read:

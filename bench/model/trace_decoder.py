@@ -28,8 +28,8 @@ from bench.prompts.traces import Thinking, TraceEnd
 
 STAGE = "traces"
 """Name of the stage to which the cost of traces is added."""
-LEAST_BYTES = 2**29
-"""Bytes of keys and values that the traces of a decode batch may have on any device, unless a single one has more."""
+LEAST_BYTES = 2**31
+"""Bytes of keys and values that the texts of a decode batch may have on any device, each with a copy of its prompt."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,9 +114,10 @@ class TraceDecoder(Extractor):
         """Maximum number of tokens of a trace, its closing and its answer."""
         return self.thinking.budget + len(self.thinking.cut) + self.answer_limit
 
-    def _too_long(self, _items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
+    def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
         most = max(limits.bytes, LEAST_BYTES) // max(1, self.lm.session.measure_bytes_per_token())
-        return lambda rows: len(rows) * self.traces.n * self.longest > most
+        sizes = [self.traces.n * (len(item.prompt) + self.longest) for item in items]
+        return lambda rows: len(rows) * max(sizes[row] for row in rows) > most
 
     def _run_batch(
         self, items: list[list[ModelInput]], tree: ContinuationTree, _inner: torch.Tensor | None = None
@@ -145,7 +146,8 @@ class TraceDecoder(Extractor):
         """Generate texts to their ends, a token of each in every forward pass."""
         ends, rows = tree.prompt_ends, [text.row for text in texts]
         assert isinstance(ends, PromptEnds)  # noqa: S101  # for the type checker
-        seen, states = ends.seen[rows], tree.states(self.last, rows)
+        session, states = tree.session, tree.states(self.last, rows)
+        seen = session.divide(ends.seen[rows], self.longest)
         while True:
             for text, token in zip(texts, self._choose(states, texts), strict=True):
                 self._advance(text, token)
@@ -154,10 +156,11 @@ class TraceDecoder(Extractor):
                 return
             if len(going) < len(texts):
                 texts, seen = [texts[k] for k in going], seen[going]
-            seen = torch.cat([seen, torch.eye(len(texts), dtype=torch.bool, device=seen.device)], dim=1)
+                session.keep(going)
+            seen = torch.cat([seen, seen.new_ones(len(texts), 1)], dim=1)
             ids = np.asarray([text.next for text in texts], dtype=np.int32)
             positions = np.asarray([ends.lengths[text.row] + text.fed for text in texts], dtype=np.int64)
-            states = tree.session.forward(ids, positions, seen.detach, {self.last: None})[self.last]
+            states = session.forward_each(ids, positions, seen)
             for text in texts:
                 text.fed += 1
 

@@ -120,14 +120,15 @@ class PassForecast:
         continuations = continuations_of(self._definitions)
         count = max(1, min(_SHARDS, len(shards), _QUESTIONS * len(shards) // max(1, len(self.split_data.rows))))
         counted = [shards[i * len(shards) // count] for i in range(count)]
-        thinking, reasoning = self.reader.prompts.thinking, 0.0
-        if thinking is not None and self.reader.generates_traces(self.split_data) and not self.adapted:
-            reasoning = self._trace_seconds(speed, thinking.budget)
+        thinking = self.reader.prompts.thinking
+        generated = thinking is not None and self.reader.generates_traces(self.split_data) and not self.adapted
+        if thinking is not None and generated:
             longest = [np.zeros(thinking.budget, dtype=np.int32)]  # as long as they may be
             counted = [
                 shard.with_traces(thinking, longest * len(shard.rows), [TraceEnd.BUDGET] * len(shard.rows))
                 for shard in counted
             ]
+        lengths = list[int]()
         for shard in counted:
             items, samples = self.reader.items(self.split_data, shard, continuations), shard.samples
             inputs = []
@@ -139,21 +140,29 @@ class PassForecast:
                     InputWithGenerations(**vars(item) | {"answer": answer, "samples": sampled, "written": texts})
                 )
             extractor.extract(inputs)
+            lengths += [len(item.prompt) for item in items]
         choices = extractor.greedy * speed.greedy + extractor.sampled * speed.sampled + extractor.grown * _NODE_SECONDS
         seconds = speed.seconds(session.passes, session.tokens, session.pairs) + choices
+        reasoning = self._trace_seconds(speed, thinking.budget, max(lengths)) if thinking and generated else 0.0
         return reasoning + seconds * len(self.split_data.questions) / max(1, sum(len(shard.rows) for shard in counted))
 
-    def _trace_seconds(self, speed: Speed, budget: int) -> float:
-        """Return the seconds in which traces of the whole budget are generated, many side by side."""
+    def _trace_seconds(self, speed: Speed, budget: int, length: int) -> float:
+        """Return the seconds in which traces of the whole budget are generated, many side by side.
+
+        Args:
+            speed: the model's speed.
+            budget: number of tokens of each trace.
+            length: number of tokens of the longest prompt, with its trace.
+        """
         from bench.model.trace_decoder import LEAST_BYTES
 
         lm = self.reader.lm
         limits = default_batch_limits(*lm.devices, dtype=lm.dtype)
-        fitting = max(limits.bytes, LEAST_BYTES) // max(1, speed.kv_bytes * budget)
+        fitting = max(limits.bytes, LEAST_BYTES) // max(1, speed.kv_bytes * length)
         rooms = max(1, min(_ALONE if limits == ALONE else limits.sequences, fitting))
         n = len(self.split_data.questions) * (1 + sum(each.n for each in self.reader.sampled_traces(self.signals)))
         passes, tokens = math.ceil(n / rooms) * budget, n * budget
-        return speed.seconds(passes, tokens, tokens * budget // 2) + tokens * speed.greedy
+        return speed.seconds(passes, tokens, tokens * (length - budget // 2)) + tokens * speed.greedy
 
 
 def generate_texts(

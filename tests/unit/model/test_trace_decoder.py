@@ -140,8 +140,8 @@ def test_traces_are_generated_in_batches_that_fit(llama: LanguageModel, monkeypa
         real(self, texts, tree)
 
     monkeypatch.setattr(TraceDecoder, "_generate", counted)
-    size = llama.session.measure_bytes_per_token()
-    monkeypatch.setattr(trace_decoder, "LEAST_BYTES", 2 * DRAWN.n * (BUDGET + len(CUT) + LIMIT) * size)
+    size, longest = llama.session.measure_bytes_per_token(), max(map(len, passes.prompts()))
+    monkeypatch.setattr(trace_decoder, "LEAST_BYTES", 2 * DRAWN.n * (longest + BUDGET + len(CUT) + LIMIT) * size)
     parts = decoded(llama, DRAWN, marker, 4096, BatchLimits(1000, 1))
     assert max(sizes) <= 3 * DRAWN.n < sum(sizes)  # two prompts, of which one asks two questions
     for found, other in zip(parts, whole, strict=True):
