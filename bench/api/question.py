@@ -108,6 +108,9 @@ class Released:
     tokens."""
     samples: tuple[Text, ...] | None = None
     """Further answers to the same question."""
+    divided: bool = False
+    """Whether `text` is known to be the answer alone, so that no trace is searched for in it, even if `trace` is
+    empty."""
 
 
 @dataclass(frozen=True, slots=True)

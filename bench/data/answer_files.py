@@ -153,12 +153,14 @@ def read_answers(path: Path) -> AnswerFile:
 def _answer(row: Row) -> Released:
     tokens = typed_value(row, "tokens", list[int], "a list of token ids")
     text = typed_value(row, "text", str, "a text") if tokens is None else None
-    if tokens is None and text is None:
-        raise row_error(row, "text", "a text here, or a list of token ids in 'tokens',", None)
-    whole: Text = tuple(tokens) if text is None else text
     start = typed_value(row, "final_start", int, "a whole number")
     final = row.values.get("final")
-    thoughts = {text for name in _REASONING if (text := typed_value(row, name, str, "the text before the answer"))}
+    parts = [typed_value(row, name, str, "the text before the answer") for name in _REASONING]
+    thoughts = set(filter(None, parts))
+    if tokens is None and text is None and not thoughts:  # servers give no text if the budget ends within a trace
+        raise row_error(row, "text", "a text here, or a list of token ids in 'tokens',", None)
+    whole: Text = tuple(tokens) if tokens is not None else text or ""
+    divided = start is not None or final is not None or any(part is not None for part in parts)
     if thoughts:
         if start is not None or final is not None or not isinstance(whole, str) or len(thoughts) > 1:
             what = "'final', 'final_start', 'tokens' or other reasoning"
@@ -187,4 +189,4 @@ def _answer(row: Row) -> Released:
     samples = typed_value(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
     if samples is not None:
         samples = tuple(sample.strip() if isinstance(sample, str) else tuple(sample) for sample in samples)
-    return Released(None, whole[start:], None if grade is None else bool(grade), before, samples)
+    return Released(None, whole[start:], None if grade is None else bool(grade), before, samples, divided)

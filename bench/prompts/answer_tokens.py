@@ -123,7 +123,7 @@ def _separated(
     sampled = []
     for record in records:
         for sample in (record.samples or ())[:n]:
-            _, answer, _, _ = thinking.separate(replace(record, trace="", text=sample), chat.decode)
+            _, answer, _, _ = thinking.separate(replace(record, trace="", text=sample, divided=False), chat.decode)
             sampled.append(answer or (sample if isinstance(sample, str) else chat.decode(sample)).strip())
     samples = iter(chat.continuations(prompt, sampled) if sampled else ())
     return TokenizedAnswers(

@@ -112,13 +112,21 @@ class Chat:
                 "--think-budget: traces of models that write several channels (gpt-oss) can't be told from answers"
                 " here; use another model."
             )
-        if self._probe(answering=True) == self._probe(answering=False):
+        before, said, _ = self._probe("probe", "\u241e", answering=False).partition("\u241e")
+        leads = bool(said) and before.rstrip() == self._probe(answering=False).rstrip()  # the user's turn (Mistral)
+        if not leads and self._probe(answering=True) == self._probe(answering=False):
             raise UserError(
                 "--think-budget: expected a chat template with a generation prompt, after which the model reasons; this"
                 " one has none. Use another model, or mend its template."
             )
         ids_of = {marker: self._following("", marker) for marker in MARKERS if marker in source}
         marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
+        opened = self._opens(thinking=True)
+        if opened and not marker:
+            raise UserError(
+                "--think-budget: this model's chat template opens a trace; expected its end marker to be one token of"
+                f" {', '.join(MARKERS)}. Use another model."
+            )
         fitting = [(lead, gap) for lead, gap in LEADS if all(len(self._following(lead, gap + x)) == 1 for x in "abAB")]
         lead, gap = (fitting or LEADS)[0]
         closed = self._following("text\n", lead)
@@ -126,7 +134,7 @@ class Chat:
             closed = np.concatenate([ids_of[marker], self._following(marker, f"\n\n{lead}")])
         cut = self._following("text", f"\n{marker}\n\n{lead}" if marker else f"\n\n{lead}")
         marker_id = int(ids_of[marker][0]) if marker else None
-        self.thinking = Thinking(budget, marker, marker_id, closed, cut, lead, gap)
+        self.thinking = Thinking(budget, marker, marker_id, closed, cut, lead, gap, opened)
 
     def _template_text(self) -> str:
         """Return the template; of one that a server doesn't tell what shows its markers: prompts, dropped traces."""
@@ -151,7 +159,11 @@ class Chat:
     @cached_property
     def opens_trace(self) -> bool:
         """Whether the generation prompt opens a reasoning trace, even with `enable_thinking` off."""
-        settings = {"enable_thinking": False} if self.takes_thinking else {}
+        return self._opens(thinking=False)
+
+    def _opens(self, *, thinking: bool) -> bool:
+        """Return whether the generation prompt opens a reasoning trace, with `enable_thinking` on or off."""
+        settings = {"enable_thinking": thinking} if self.takes_thinking else {}
         whole, before = (self._probe(answering=value, **settings) for value in (True, False))
         return _OPEN_TRACE.search(whole.removeprefix(before)) is not None
 

@@ -13,13 +13,13 @@ import numpy as np
 from bench.api.question import Released, Text
 from bench.prompts.front_coding import Ids
 
-MARKERS = ("</think>", "[/THINK]", "<channel|>", "</thinking>", "</reasoning>")
+MARKERS = ("</think>", "[/THINK]", "<channel|>", "</thinking>", "</thought>", "</reasoning>")
 """End markers of traces that chat templates have."""
 LEADS = (("Answer:", " "), ("Answer: ", ""))
 """Pairs (text after every trace, text between it and the answer), of which a tokenizer decides."""
 _ANSWER_LINE = re.compile(r"(?:\A|\n)(?P<line>[ \t*#_>`-]*(?:final[ \t]+)?answer[ \t*_]*:[ \t*_]*)", re.IGNORECASE)
 """Pattern of the line that ends a trace for which the model was instructed; within a line it is a quotation."""
-_TAG = re.compile(r"[<\[]/?(?:think|thinking|reasoning)[>\]]", re.IGNORECASE)
+_TAG = re.compile(r"[<\[]/?(?:think|thinking|thought|reasoning)[>\]]", re.IGNORECASE)
 _TAIL = 16
 """Number of last tokens in which the beginning of the answer's line is looked for while a trace is generated."""
 
@@ -52,6 +52,8 @@ class Thinking:
     """Text that `closed` and `cut` end with."""
     gap: str
     """Text between `lead` and the answer."""
+    opened: bool = False
+    """Whether the prompt opens the trace; else a model with a marker begins the trace with a tag that opens it."""
 
     @property
     def kind(self) -> str:
@@ -108,7 +110,7 @@ class Thinking:
         """Divide an output that another program generated into its trace and its answer.
 
         Args:
-            record: the output; if it has no `trace`, the trace is searched for in its `text`.
+            record: the output; unless it is divided, the trace is searched for in its `text`.
             decode: function from token ids to text.
 
         Returns:
@@ -116,21 +118,26 @@ class Thinking:
             end marker follows the first one.
         """
         given: Text
-        trace, whole = record.trace, record.text
+        trace, whole, divided = record.trace, record.text, record.divided or bool(record.trace)
         if not isinstance(whole, str) and self.marker_id is not None:
-            ids: tuple[int, ...] = tuple(map(int, trace)) or whole
+            ids: tuple[int, ...] = tuple(map(int, trace)) if divided else whole
             n = ids.index(self.marker_id) if self.marker_id in ids else None
-            rest = whole if trace else ids[len(ids) if n is None else n + 1 :]
-            given, answer, several = ids[:n], decode(rest), self.marker_id in rest
-            ended = bool(trace) or n is not None
+            rest = whole if divided else ids[len(ids) if n is None else n + 1 :]
+            given, answer, ended = ids[:n], decode(rest), n is not None
         else:
             before, text = (part if isinstance(part, str) else decode(part) for part in (trace, whole))
-            found = self._end(before or text)
-            given = (before or text)[: None if found is None else found[0]]
-            answer = text if before else "" if found is None else text[found[1] :]
-            ended, several = bool(before) or found is not None, bool(self.marker) and self.marker in answer
+            found = self._end(before if divided else text)
+            given = (before if divided else text)[: None if found is None else found[0]]
+            answer = text if divided else "" if found is None else text[found[1] :]
+            tag, ended = self.marker.replace("/", ""), found is not None
+            if tag and self.opened:
+                given = given.lstrip().removeprefix(tag).lstrip("\n") if given.lstrip().startswith(tag) else given
+            elif tag and before and tag not in before:  # servers' parsers take the tags away
+                given = f"{tag}\n{given}"
         line = _ANSWER_LINE.match(answer.strip())
         answer = answer.strip()[0 if line is None else line.end() :]
+        several = self.marker in answer if self.marker else bool(_ANSWER_LINE.search(answer))
+        ended = ended or (divided and bool(answer))
         return given, answer, TraceEnd.MARKER if ended else TraceEnd.STOPPED, several
 
     def _end(self, text: str) -> tuple[int, int] | None:

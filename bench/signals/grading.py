@@ -123,9 +123,11 @@ class Grader:
         """
         fmt, protocol = split_data.task.format, self.reader.protocol
         pairs = list(zip(split_data.questions, self._texts(split_data), strict=True))
-        if undivided := sum(has_marker(text) for _, text in pairs) * (self.reader.prompts.thinking is None):
+        thinking, marked = self.reader.prompts.thinking, sum(has_marker(text) for _, text in pairs)
+        if marked and (thinking is None or not split_data.released):  # a reader counts those of files behind traces
             what = "answers with a reasoning trace in them, read whole (see --think-budget)"
-            split_data = replace(split_data, counts={**split_data.counts, what: undivided})
+            what = what if thinking is None else "answers after traces with a further marker of a trace, read whole"
+            split_data = replace(split_data, counts={**split_data.counts, what: marked})
         if split_data.has_external_labels:
             answers = [grade_released(q, text, split_data.released[q.id], fmt, protocol) for q, text in pairs]
         elif fmt is Format.CHOICE:

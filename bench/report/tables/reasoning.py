@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +88,9 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
     answers = [runs[key][0] for key in both["answers"]]
     constants = [f"{100 * np.var(run.correct[[i in shared for i in run.id]]):.1f}" for run in answers]
     counts = rows[0][0].counts.items()
-    odd = [f"{what.partition(': ')[2]}: {count(k)}" for what, k in counts if "traces" in what and "/test: " in what]
+    odd = [
+        f"{what.partition(': ')[2]}: {count(k)}" for what, k in counts if re.search("/test: .*(trace|end marker)", what)
+    ]
     limit = table.answers_source.partition(AFTER_TRACES)[2]
     unreadable = f"answers that could not be read: {unread[0]} with, {unread[1]} without"
     facts = (

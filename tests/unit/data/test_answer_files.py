@@ -40,6 +40,7 @@ def answer(folder: Path, **row: Any) -> Any:
         ({"text": "hm", "final_start": 2}, "hm", ""),
         ({"text": "honey", "reasoning_content": "So. \n"}, "So.\n", "honey"),
         ({"text": "honey", "reasoning": None, "reasoning_content": ""}, "", "honey"),
+        ({"text": None, "reasoning": "So"}, "So", ""),
         ({"tokens": [5, 6, 7]}, (), (5, 6, 7)),
         ({"tokens": [5, 6, 7], "text": "Hm honey", "final_start": 2}, (5, 6), (7,)),
         ({"tokens": []}, (), ()),

@@ -194,8 +194,10 @@ def given(chat: Chat, *records: Released) -> TokenizedAnswers:
         (Released(None, "So.</think>Answer: b</think> c", None), "So.", "b</think> c", TraceEnd.MARKER, 1),
         (Released(None, "I never end", None), "I never end", "", TraceEnd.STOPPED, 0),
         (Released(None, "</think>b", None), "", "b", TraceEnd.MARKER, 0),
-        (Released(None, "b", None, "I think so.</think>\n"), "I think so.", "b", TraceEnd.MARKER, 0),
-        (Released(None, "b", None, "no marker"), "no marker", "b", TraceEnd.MARKER, 0),
+        (Released(None, "b", None, "<think>I think so.</think>\n"), "<think>I think so.", "b", TraceEnd.MARKER, 0),
+        (Released(None, "b", None, "tags taken"), "<think>\ntags taken", "b", TraceEnd.MARKER, 0),
+        (Released(None, "", None, "cut here"), "<think>\ncut here", "", TraceEnd.STOPPED, 0),
+        (Released(None, "b", None, divided=True), "", "b", TraceEnd.MARKER, 0),
     ],
 )
 def test_outputs_of_a_file_are_divided_at_the_first_marker(
@@ -208,10 +210,20 @@ def test_outputs_of_a_file_are_divided_at_the_first_marker(
     assert found.ends == [end]
     assert found.several == several
     ids = tuple(chat.tokenizer(str(record.trace) + str(record.text), add_special_tokens=False)["input_ids"])
-    if not record.trace:  # as token ids they are the same
+    if not record.divided and not record.trace:  # as token ids they are the same
         again = given(chat, replace(record, text=ids))
         assert again.traces[0].tolist() == found.traces[0].tolist()
         assert again.ends == [end]
+
+
+def test_traces_of_a_file_are_opened_once() -> None:
+    chat = reasoning("r1")
+    for record in (Released(None, "<think>\nSo.</think>b", None), Released(None, "b", None, "So.")):
+        assert chat.tokenizer.decode(given(chat, record).traces[0]) == "So."
+
+
+def test_second_answer_lines_of_a_file_are_counted() -> None:
+    assert given(reasoning(None), Released(None, "So.\nAnswer: a\nAnswer: b", None)).several == 1
 
 
 def test_outputs_of_a_file_are_divided_at_the_line_of_the_answer() -> None:
@@ -251,6 +263,11 @@ def test_odd_traces_are_counted() -> None:
         (None, 4096, r"--think-budget 4096: expected fewer tokens than this model's context of 4,096"),
         ("{{ messages[0].content }}", 8, "expected a chat template with a generation prompt"),
         ("{% if add_generation_prompt %}<|channel|>{% endif %}", 8, "several channels"),
+        (
+            "{{ messages[0].content }}{% if add_generation_prompt %}<thought>{% endif %}",
+            8,
+            "opens a trace; expected its end",
+        ),
     ],
 )
 def test_models_that_can_t_reason_are_refused(template: str | None, budget: int, message: str) -> None:
@@ -258,6 +275,16 @@ def test_models_that_can_t_reason_are_refused(template: str | None, budget: int,
     chat.tokenizer.chat_template = template or chat.tokenizer.chat_template
     with pytest.raises(UserError, match=message):
         chat.think(budget, 4096)
+
+
+def test_a_user_s_turn_that_leads_to_the_answer_needs_no_generation_prompt() -> None:
+    chat = Chat(thinking.tokenizer())
+    chat.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %} {{ m.content }}</s>{% else %}"
+        "[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}"
+    )
+    chat.think(8, 4096)
+    assert chat.thinking is not None
 
 
 def test_a_model_that_reasons_by_its_template_answers_letters() -> None:

@@ -315,7 +315,10 @@ def test_options_that_exclude_each_other(out: Path, cache: Path, view: dict[str,
 
 TRACED: dict[str, Any] = {
     "answers_source": answers_after_traces("generate", 320), "config": {"think_budget": 320, "thinking": "template"},
-    "counts": {"atlas-choice/test: empty traces": 3, "atlas-choice/train: empty traces": 9},
+    "counts": {
+        "atlas-choice/test: empty traces": 3, "atlas-choice/train: empty traces": 9,
+        "atlas-choice/test: outputs with a second end marker, divided at the first": 2,
+    },
 }  # fmt: skip
 
 
@@ -353,11 +356,12 @@ def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
         for name, read in ((path.stem, files.read_records(path)) for path in traces.rglob("ptrue*.parquet"))
     }
     gain = 100 * abs(np.subtract(*shares.values()))
+    what = "outputs with a second end marker, divided at the first"
     more, fewer = (f"{100 * share * (1 - share):.1f}" for share in sorted(shares.values(), reverse=True))
     assert facts == [
         "n = 400 questions that both have.",
         "An answer takes 225 written tokens with traces, 1 without.",
-        "Empty traces: 3; answers that could not be read: 0 with, 0 without.",
+        f"Empty traces: 3; {what}: 2; answers that could not be read: 0 with, 0 without.",
         "ACC of `answers` is the share of right ones.",
         f"Brier scores move with it: a constant has {more} with traces, {fewer} without.",
     ]

@@ -153,6 +153,15 @@ def test_traces_change_keys_settings_and_counts(small_model: Path, tmp_path: Pat
     assert other.find(splits.opened(other, FiveRivers), frozenset({QueryLogits()})) > 0  # another budget, other traces
 
 
+@FIVE
+def test_answers_with_a_further_marker_are_counted(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
+    reader = reader_of(small_model, tmp_path)
+    done = reader.read(splits.opened(reader, task), frozenset({QueryLogits()}))
+    said = np.asarray(reader.lm.chat.tokenizer("b</think>c", add_special_tokens=False)["input_ids"], dtype=np.int32)
+    odd = Grader(reader, MatchJudge()).grade(replace(done, answer_ids=[[said] * len(own) for own in done.answer_ids]))
+    assert odd.counts["answers after traces with a further marker of a trace, read whole"] == len(done.questions)
+
+
 def test_samples_follow_traces_of_their_own(small_model: Path, tmp_path: Path) -> None:
     first = graded(reader_of(small_model, tmp_path), FiveRivers, {SampleAgreement(3)})
     other = graded(reader_of(small_model, tmp_path, seed=1), FiveRivers, {SampleAgreement(3)})
