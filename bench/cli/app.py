@@ -231,7 +231,7 @@ def import_(
     from bench import registry
     from bench.api.errors import plugin_errors
     from bench.data import logs
-    from bench.data.question_files import task_of_file
+    from bench.data.question_files import SPLITS, task_of_file
     from bench.data.sources import open_source
     from bench.store.files import named_errors, write_atomic
 
@@ -241,8 +241,8 @@ def import_(
     inputs = [file for file in (log, task_file) if file is not None]
     if any(file.exists() and path.exists() and path.samefile(file) for file in inputs):
         raise UserError(f"--out {path}: it is one of the files that are read; name another one.")
-    source = open_source(data_dir)
-    cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file)
+    source, purpose = open_source(data_dir), next((name for name in SPLITS if name == split), "test")
+    cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file, purpose)
     task_object = cls(source)
     task_split = next((name for name in task_object.card.splits if name == split), None)
     if task_split is None:
@@ -253,9 +253,11 @@ def import_(
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
     imported = logs.import_records(records, questions, task_object.format)
     if not imported.rows:
+        reasons = [f"{n:,} {reason.rstrip(',')}" for reason, n in imported.left_out.items()]
+        reasons += [f"{len(imported.unmatched):,} of other questions, e.g. {text!r}" for text in imported.unmatched[:1]]
         raise UserError(
-            f"{log.name}: none of its {len(imported.unmatched):,} questions is one of {where}, e.g."
-            f" {imported.unmatched[0]!r}; name the task that they are of."
+            f"{log.name}: expected answers to questions of {where}, found none, but records {'; '.join(reasons)}; name"
+            " the task that they are of."
         )
     with named_errors(f"--out: {path} can't be written", "; name another file."):
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())

@@ -59,9 +59,11 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be freed and stop.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
 ) -> None:
-    """Free space: answers, signals, fits and adapters; a run computes again what it needs.
+    """Free space: answers, signals, fits, adapters and converted GGUF files; a run computes again what it needs.
 
-    What a running process reads or writes is kept, and so are judges' verdicts, logs and results.
+    Answers of servers go, too: a run asks for them, and pays for them, again. Estimates of --max-time go, so that a run
+    may leave out other methods. What a running process reads or writes is kept, and so are judges' verdicts, logs and
+    results.
     """
     from bench.api.errors import did_you_mean, match_name
     from bench.cli.printing import print_line, print_records

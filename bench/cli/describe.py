@@ -107,7 +107,7 @@ def _tasks(name: str | None, plugins: Sequence[Path], file: Path | None) -> tupl
         return registry.tasks(plugins), fold_name(name or "")
     from bench.data.question_files import task_of_file
 
-    task = task_of_file(file)
+    task = task_of_file(file, None)
     return registry.tasks(plugins, [(task, str(file))]), task.name
 
 

@@ -30,6 +30,7 @@ from bench.api import UserError
 from bench.api.options import RUNS
 from bench.cli.commands import AsJson
 from bench.cli.finding import Finding, State, free_memory
+from bench.cli.options import split_list
 from bench.results import provenance
 from bench.store.disk_cache import cache_folder
 
@@ -98,7 +99,7 @@ def doctor(
     if model is not None and all(finding.state is not State.BAD for finding in findings):
         from bench.cli.doctor_model import check_model
 
-        findings += check_model(model, tokenizer, task or (), served, method or ())
+        findings += check_model(model, tokenizer, split_list(task or ()), served, method or ())
     is_bad = any(finding.state is State.BAD for finding in findings)
     if as_json:
         print_json({"can_run": not is_bad, "findings": [asdict(finding) for finding in findings]})
@@ -154,7 +155,7 @@ def check_packages() -> Iterator[Finding]:
         required = metadata.requires(provenance.DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         what = f"{provenance.DISTRIBUTION} itself is not installed, so its methods and tasks are not found"
-        yield Finding("packages", State.BAD, what, "pip install -e . in the checkout, or pip install confbench")
+        yield Finding("packages", State.BAD, what, "pip install -e . in the checkout")
         return
     missing = []
     for requirement in map(Requirement, required):

@@ -10,8 +10,9 @@ import typer
 from bench.api import UserError
 from bench.cli import verbosity
 from bench.cli.commands import AsJson
-from bench.cli.options import MODEL
+from bench.cli.options import MODEL, help_of
 from bench.cli.printing import print_json, print_line, print_notes, print_records, print_written
+from bench.run.config import RunConfig
 
 Model = Annotated[str, typer.Argument(help="Alias, Hub id, folder, GGUF file or URL.", autocompletion=MODEL)]
 
@@ -23,6 +24,8 @@ def drift(
     task: Annotated[str, typer.Option(help="Task whose test questions both answer.")] = "mmlu-1k-choice",
     limit: Annotated[int, typer.Option(help="Number of questions, spread over subjects.")] = 60,
     served: Annotated[str | None, typer.Option(help="Name of the model on a server. Default: its only one.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help=help_of(RunConfig)["data_dir"])] = None,
     out: Annotated[Path | None, typer.Option(help="Picture to write: FILE.svg, .png or .pdf.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -33,18 +36,23 @@ def drift(
 
     Example: bench drift smollm2.gguf http://127.0.0.1:8080/v1
     """
-    from bench.model.specs import is_url
+    from bench.model.specs import is_gguf, is_url
     from bench.report.figures.drawing import save
     from bench.report.figures.drift import drift_figure
     from bench.results.files import ensure_writable
-    from bench.run.config import RunConfig
     from bench.run.drift import compare_sides, read_sides
 
     if out is not None and out.suffix not in {".svg", ".png", ".pdf"}:
         raise UserError(f"--out {out}: expected a file that ends in .svg, .png or .pdf; name one.")
     ensure_writable(Path() if out is None else out.parent)
     common: dict[str, Any] = {"methods": ("untrained",), "tasks": (task,), "preset": "fixed", "limit": limit}
-    runs = [RunConfig(model=model, served=served if is_url(model) else None, **common) for model in (a, b)]
+    runs = [
+        RunConfig(
+            model=model, served=served if is_url(model) else None, tokenizer=tokenizer if is_gguf(model) else None,
+            data_dir=data_dir, **common,
+        )
+        for model in (a, b)
+    ]  # fmt: skip
     found = compare_sides(*read_sides(runs, verbosity.progress()))
     print_notes(f"{name} is left out: {why}" for name, why in found["skipped"].items())
     if out is not None:

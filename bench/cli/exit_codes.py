@@ -120,7 +120,7 @@ def check_installed_files() -> None:
             raise UserError(
                 f"{file} is not the file that {DISTRIBUTION} installed: another package with a folder `{name}` has"
                 f" replaced it{owners}. Both can't be in one environment; install {DISTRIBUTION} into one of its"
-                f" own: python -m venv .venv && .venv/bin/pip install {DISTRIBUTION}"
+                " own, in its clone: python -m venv .venv && .venv/bin/pip install ."
             )
 
 

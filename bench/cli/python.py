@@ -68,7 +68,7 @@ def run(
     Args:
         methods: names and groups, one text or several, as on the command line; and classes with `@method`, which may be
             typed into a notebook. Such a class runs in this process, and is fitted in every run.
-        model: alias, Hub id, or folder.
+        model: alias, Hub id, folder, GGUF file or URL of a server.
         tasks: one or several; the model's own by default.
         quiet: print no progress.
         options: fields of `bench.run.config.RunConfig`, the options of `bench run`: `limit=50, seed=1, preset="fixed"`.

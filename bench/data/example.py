@@ -29,4 +29,4 @@ def example_prompt(task: Task, row: int) -> dict[str, str]:
     )
     prompt = templates.build(question, shots, task.style_of(question), task.format, protocol)
     answer = templates.target(question, task.format, protocol.letters)
-    return {**{message.role: message.content for message in prompt.messages}, "right answer": answer}
+    return {"id": question.id, **{message.role: message.content for message in prompt.messages}, "right answer": answer}

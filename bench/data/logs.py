@@ -112,8 +112,8 @@ class Imported:
 
     rows: list[dict[str, object]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    """Beginnings of the questions of records that were left out, because no question of the task matches or several do,
-    or because the options differ."""
+    """Beginnings of the questions of records that were left out, because no question of the task matches or several
+    do."""
     repeated: int = 0
     """Number of records left out because an earlier record answers the same question."""
     redacted: int = 0
@@ -142,7 +142,9 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
         by_name = (by_id[name] for name in record.names if name in by_id)
         named = (question for question in by_name if question in candidates or not candidates)
         matched = next(iter(chosen.values())) if len(chosen) == 1 else next(named, None)
-        if matched is None or not record.identifies_option(matched, fmt):
+        if matched is not None and not record.identifies_option(matched, fmt):
+            result.left_out["whose options are not those of the task, or in another order,"] += 1
+        elif matched is None:
             result.unmatched.append(next(iter((*record.texts, *record.names)), "")[:60])
         elif matched.id in seen:
             result.repeated += 1

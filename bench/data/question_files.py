@@ -107,14 +107,14 @@ def is_question_file(name: str) -> bool:
     return Path(name).suffix.lower() in _KINDS
 
 
-def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] = ()) -> type[Task]:
+def task_of_file(path: Path, purpose: Split | None = "test", existing: Collection[str] = ()) -> type[Task]:
     """Create the task class of a file of questions; the task's name has the file's name and digest, e.g. `bees-3fa9c1`.
 
     The digest keeps answers and results of two versions of a file apart.
 
     Args:
         path: the file of questions.
-        purpose: split of rows that name none; at least one row must be of this split.
+        purpose: split of rows that name none; at least one row must be of this split. None for test, or any other.
         existing: names of other tasks; if the new name is among them, `purpose` is appended to it.
 
     Raises:
@@ -141,9 +141,9 @@ def task_of_file(path: Path, purpose: Split = "test", existing: Collection[str] 
         question = question_of(row, choices, path.stem)
         register_id(first, question.id, row.where)
         has_split = not _empty(row.values.get("split"))
-        split = typed_value(row, "split", Split, f"one of {', '.join(SPLITS)}") if has_split else purpose
+        split = typed_value(row, "split", Split, f"one of {', '.join(SPLITS)}") if has_split else purpose or "test"
         splits.setdefault(split, []).append(question)
-    if purpose not in splits:
+    if purpose is not None and purpose not in splits:
         raise UserError(
             f"{path}: expected at least one row of split {purpose!r}, found only {', '.join(splits)}; add one, or leave"
             " the column split out"
@@ -371,7 +371,8 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
         split = row.values.get("split") or "test"
         if split not in ("test", "dev"):
             raise UserError(
-                f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct it"
+                f"{row.where}: expected split 'test' (to be scored) or 'dev' (exemplars), got {split!r:.40}; correct"
+                " it, or take such rows out"
             )
         if split == "dev":
             dev.append(question_of(complete, choices, stem))

@@ -136,7 +136,7 @@ class Thinking:
                 given = f"{tag}\n{given}"
         line = _ANSWER_LINE.match(answer.strip())
         answer = answer.strip()[0 if line is None else line.end() :]
-        several = self.marker in answer if self.marker else bool(_ANSWER_LINE.search(answer))
+        several = self.marker in answer if self.marker else not divided and bool(_ANSWER_LINE.search(answer))
         ended = ended or (divided and bool(answer))
         return given, answer, TraceEnd.MARKER if ended else TraceEnd.STOPPED, several
 

@@ -75,8 +75,8 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
     shown = list(compress(of_preset, is_shown))
     if not shown:
         raise UserError(
-            f"all {len(of_preset)} results are partial (--limit) or deviate from their preset (--set), and tables leave"
-            " these out; show them with --partial and --deviations, or run the whole task"
+            f"all {len(of_preset)} results are partial (--limit) or deviate from their preset (--set, answers given"
+            " as text), and tables leave these out; show them with --partial and --deviations, or run the whole task"
         )
     # numbers are shown side by side only if they were made by the same rules
     rules: dict[tuple[str, ...], set[Any]] = defaultdict(set)

@@ -26,7 +26,7 @@ This page is generated: `make results`, or `python -m bench.report.leaderboard r
 of the comparison; the Parquet file of the same name has one row per question (`id, subject, correct, confidence,
 answer, parsed`), from which every number can be computed again. `questions/` has the text of the questions,
 under their benchmarks' licences (MMLU and MedMCQA: MIT, MMLU-Pro: Apache-2.0), `paper/` the published numbers,
-`analyses/` what `make analyses` writes. Runs with `--limit` go to `partial/` and enter no table unless asked for.
+`analyses/` what `make analyses` writes. Runs with `--limit` go to `partial/` and enter no table of this page.
 A later run without numbers lies beside as `….failed.json` and replaces nothing.
 Tables and reports show what the Parquet files give.
 `records_digest` is the SHA-256 of a cell's Parquet file, `questions_digest` a digest of the questions that were tested,

@@ -52,7 +52,7 @@ class Selection:
     partial: bool = False
     """Also show runs with --limit."""
     deviations: bool = False
-    """Also show runs with --set or --exemplar-sets."""
+    """Also show runs with --set or --exemplar-sets, on answers that were given as text, or without exemplars."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class AuditRequest:
     correct: Annotated[str, Heading("Columns")] = "correct"
     """Whether the answer is right: true or false, 1 or 0, C or I."""
     confidences: Names = ()
-    """Confidences, separated by commas. Default: columns with `confidence` in their names, else all others."""
+    """Confidences, separated by commas. Default: columns with `confidence` in their names, else all others
+    (of logs of Inspect none)."""
     uncertainties: Annotated[Names, OptionName("--uncertainty")] = ()
     """Columns where more is less sure, in any unit, e.g. an entropy; their order alone is taken from them."""
     id: str | None = None

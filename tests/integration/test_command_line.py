@@ -71,7 +71,8 @@ def test_example_is_the_whole_prompt_with_its_answer() -> None:
     shown = bench("show", "atlas-choice", "--example", 3)
     data = json.loads(bench("show", "atlas-choice", "--example", 3, "--json").stdout)
     assert shown.returncode == 0
-    assert list(data) == ["system", "user", "right answer"]
+    assert list(data) == ["id", "system", "user", "right answer"]
+    assert data["id"] == "atlas/test/3"
     assert data["user"].count("Answer:") == 6  # five exemplars and the question
     assert data["user"].endswith("Answer:")
     assert len(data["right answer"]) == 1

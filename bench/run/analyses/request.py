@@ -67,7 +67,9 @@ class AnalysisRequest:
     """Base URL of the judge's server."""
     data_dir: Path | None = None
     """Folder of Parquet files with the Hub's columns, instead of the Hub [$CONFBENCH_DATA]."""
-    device: Annotated[str | None, Heading("Machine")] = None
+    tokenizer: Annotated[str | None, Heading("Machine")] = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16; the same as in the run."""
@@ -135,7 +137,9 @@ class TransferConfig:
     so."""
     with_adapters: bool = False
     """Also train adapters that are not stored (methods IT and CT), and read with them, after showing the cost."""
-    device: Annotated[str | None, Heading("Machine")] = None
+    tokenizer: Annotated[str | None, Heading("Machine")] = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
@@ -194,7 +198,9 @@ class LabelsConfig:
     read: Annotated[bool, Heading("Cost")] = False
     """Compute signals that are not stored yet, after showing the cost. Default: stop, and show the command that does
     so."""
-    device: Annotated[str | None, Heading("Machine")] = None
+    tokenizer: Annotated[str | None, Heading("Machine")] = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    device: str | None = None
     """cuda, mps or cpu. Default: the first of these that there is."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16

@@ -152,7 +152,7 @@ def test_scored_option_has_its_letter_in_the_task(tmp_path: Path, choices: objec
     other = [Question("q0", "s", "Which?", ("red", "blue", "green"), 0)]
     if choices:
         found = import_records([scored(tmp_path, doc=doc)], other, CHOICE)
-        assert (found.rows, found.unmatched) == ([], ["Which?"])
+        assert (found.rows, found.left_out.total()) == ([], 1)
 
 
 def test_letter_of_options_in_another_order_is_left_out() -> None:
