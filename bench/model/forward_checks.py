@@ -4,7 +4,8 @@ First, the output head applied to the last hidden states must give the model's o
 which share a KV cache, must get the same logits as each sequence read alone. Rounding makes small differences in both
 checks, since below float32 results depend on the shape of a forward pass. In deep models these differences exceed any
 constant tolerance. The tolerance of the second check is therefore a multiple of the noise, i.e. of the differences that
-rounding makes on the same sequences without packs.
+rounding makes on the same sequences without packs. What packs change in longer sequences alone is known from the
+configuration.
 """
 
 from __future__ import annotations
@@ -87,6 +88,14 @@ class Probe:
         Raises:
             RuntimeError: the device failed or has no memory left, so that the check is undecided.
         """
+        # Beyond these short sequences, longrope turns all texts of a pass by the longest one's factors, and GPT-Neo's
+        # local layers count columns of the row.
+        text = self.session.model.config.get_text_config()
+        rope, key = getattr(text, "rope_parameters", None) or {}, "original_max_position_embeddings"
+        ropes = [each for each in (rope, *rope.values()) if isinstance(each, dict)]  # or one of each type of layer
+        switches = [each.get(key, 0) for each in ropes if each.get("rope_type") == "longrope"]
+        if hasattr(text, "attention_layers") or any(n < text.max_position_embeddings for n in switches):
+            return "attention of its long texts depends on what else is in a pass"
         plain = self._plain()
         packed = torch.empty_like(plain)
         try:

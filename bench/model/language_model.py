@@ -266,7 +266,7 @@ class LanguageModel:
         """Why each question is read alone, instead of several in one pack; None if packs are used.
 
         Either the user asked for it (`LoadOptions.plain`); or in a check on four short sequences, packs changed the
-        logits, or the model's code refused the cache or the mask of a pack.
+        logits, or the model's code refused the cache or the mask of a pack; or packs would change longer sequences.
 
         Raises:
             UserError: the output head does not give the model's logits, so that signals would be wrong; or the device
