@@ -46,13 +46,23 @@ def plugin_digest(plugin: type) -> str | None:
         return None
     if not path.is_file():
         return None
-    depth = plugin.__module__.count(".") + (path.name == "__init__.py")
+    return module_digest(plugin.__module__, path)
+
+
+def module_digest(module: str, path: Path) -> str:
+    """Return the digest of a module's source, in the scope of `plugin_digest`.
+
+    Args:
+        module: full name of the module.
+        path: its file.
+    """
+    depth = module.count(".") + (path.name == "__init__.py")
     if not depth:
         return source_digest(imported_files(path))
     package = path.parents[depth - 1]
     if package != _HOME / "methods":
         return source_digest([package])
-    name = plugin.__module__.split(".")[1]
+    name = module.split(".")[1]
     method_path = package / name if (package / name).is_dir() else package / f"{name}.py"
     return source_digest([method_path, *sorted(package.glob("_[!_]*"))])
 

@@ -1,8 +1,8 @@
 """Adapter training in the parent process: take the adapter from the store, or start a child process that trains it.
 
 An adapter's key in the store is a digest of all that the adapter depends on: weights, dtype, examples, the loss
-function's source, settings, number of processes and more. So a second run trains nothing. A killed training resumes
-from its last checkpoint, which is stored under the same key.
+function's source with its imports, settings, number of processes and more. So a second run trains nothing. A killed
+training resumes from its last checkpoint, which is stored under the same key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.progress import Progress, Silent
 from bench.registry import PLUGIN_FILE
 from bench.store.decoding import decode_record
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
-from bench.store.sources import source_digest
+from bench.store.sources import module_digest, source_digest
 from bench.store.usage import ADAPTERS
 from bench.training.assignment import Assignment, Examples, way_out
 from bench.training.job import CONFIDENCES, REPORT, Job, Recipe
@@ -216,15 +216,14 @@ class AdapterTrainer:
 
     def _fields(self, job: Job, examples: Examples, validation: Validation) -> dict[str, Any]:
         """Return the fields of the adapter's store key: everything that the adapter depends on."""
-        source = {"name": job.confidence, "source": source_digest([_file(job.confidence)])} if job.confidence else None
         return {
-            "confidence": source,
+            "confidence": {"name": job.confidence, "source": _source(job.confidence)} if job.confidence else None,
             "validation": {name: _digest(column) for name, column in validation.examples.items()},
             "weights": job.weights,
             "dtype": job.load["dtype"],
             "device": device_kind(self.lm.device),
             "attention": self.lm.attention,
-            "loss": {"name": job.loss, "source": source_digest([_file(job.loss)])},
+            "loss": {"name": job.loss, "source": _source(job.loss)},
             "settings": dict(job.settings),
             "examples": {name: _digest(column) for name, column in examples.items()},
             "targets": list(job.targets),
@@ -298,6 +297,12 @@ def _absolute(tokenizer: str | None) -> str | None:
 def _digest(column: Ragged | npt.NDArray[Any]) -> str:
     arrays = [column.values, column.offsets] if isinstance(column, Ragged) else [column]
     return " ".join([*(f"{array.dtype} {array.shape}" for array in arrays), digest_arrays(arrays)])
+
+
+def _source(function: str) -> str:
+    path, module = _file(function), function.partition(":")[0]
+    # of a built-in function its file alone, so that adapters that were trained stay valid
+    return source_digest([path]) if module.startswith("methods.") else module_digest(module, path)
 
 
 def _file(function: str) -> Path:

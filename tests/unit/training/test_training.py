@@ -49,6 +49,7 @@ from bench.signals.definition import pass_definitions
 from bench.store import disk_cache
 from bench.store.disk_cache import Store, digest_file, key_of
 from bench.store.locks import file_lock
+from bench.store.sources import source_digest
 from bench.training import child as children
 from bench.training import loop
 from bench.training.job import (
@@ -310,6 +311,29 @@ def test_token_budget_is_part_of_the_key(lm: LanguageModel, tmp_path: Path) -> N
     assert found[None] == found[2048]
     assert (found[None][0], found[512][0]) == (2048, 512)
     assert [name for name, value in found[512][1].items() if value != found[None][1][name]] == ["token_budget"]
+
+
+def test_adapter_keys_hold_what_a_loss_imports(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    terms, path = tmp_path / "terms_of_a_loss.py", tmp_path / "loss_of_terms.py"
+    terms.write_text("from methods._shared.lora import ct_loss, verdict_confidence\n")
+    path.write_text("from terms_of_a_loss import ct_loss, verdict_confidence\n")
+    module = run_file(path)
+    tested = Validation(f"{module}:verdict_confidence", held_out().examples)
+
+    def fields(loss: str, validation: Validation) -> dict[str, Any]:
+        train = trainer(lm, tmp_path / "cache")
+        return train._fields(train._job(loss, examples(), SETTINGS, validation), examples(), validation)
+
+    before = fields(f"{module}:ct_loss", tested)
+    with terms.open("a") as file:
+        file.write("x = 1\n")
+    after = fields(f"{module}:ct_loss", tested)
+    assert {name for name, value in after.items() if value != before[name]} == {"loss", "confidence"}
+    built_in = {"name": CT, "source": source_digest([Path(lora.__file__)])}  # as adapters have it that were trained
+    assert fields(CT, Validation("", {}))["loss"] == built_in
 
 
 def test_child_trains_the_commit_of_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
