@@ -86,7 +86,7 @@ def measure_speed(
         config: configuration of the model.
         dtype: dtype of the weights.
         device: device of the model.
-        attention: attention implementation.
+        attention: attention implementation; an architecture that lacks sdpa gets eager.
         trust_remote_code: whether code that comes with the model may run.
 
     Raises:
@@ -130,9 +130,10 @@ def _stand_in(
     text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
     if kinds:
         text.layer_types = kinds
+    asked = None if attention == "sdpa" else attention  # else transformers refuses architectures that lack sdpa
     with LOADING, torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # they take longest
         model = transformers.AutoModelForCausalLM.from_config(
-            small, attn_implementation=attention, dtype=dtype, trust_remote_code=trust_remote_code
+            small, attn_implementation=asked, dtype=dtype, trust_remote_code=trust_remote_code
         )
     for parameter in model.parameters():
         parameter.detach().fill_(0.01)  # uninitialised memory may contain subnormal numbers, which are slow

@@ -138,11 +138,12 @@ def with_n_blocks(config: Any, blocks: int) -> Any:
 
 
 def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
-    """Build a model on the meta device, frozen and in eval mode, from its configuration."""
-    with LOADING, torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, attn_implementation="sdpa", trust_remote_code=False
-        )
+    """Build a model on the meta device, frozen and in eval mode, from its configuration.
+
+    Its attention is sdpa, or eager if the architecture lacks sdpa.
+    """
+    with LOADING, torch.device("meta"):  # None: a name of an earlier call may be in the configuration
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=None, trust_remote_code=False)
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 

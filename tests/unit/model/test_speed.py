@@ -18,6 +18,7 @@ from bench.api import OutputHead
 from bench.model import session, speed
 from bench.model.session import Session
 from tests.fixtures import models
+from tests.kit import passes
 
 SHAPES: dict[str, Any] = {
     "llama": models.llama(num_hidden_layers=4, hidden_size=96, intermediate_size=256),
@@ -80,6 +81,12 @@ def test_speed_of_few_blocks_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> 
     assert share == 6
     few = speed.measure_speed(config, torch.float32, "cpu", "sdpa")
     assert vars(few) == pytest.approx(vars(whole))
+
+
+@pytest.mark.usefixtures("clock")
+def test_speed_of_models_without_sdpa_is_measured() -> None:
+    found = speed.measure_speed(passes.ARCHITECTURES["gpt-oss"](), torch.float32, "cpu", "sdpa")
+    assert found.one_pass == pytest.approx(passes.BLOCKS * PASS, rel=1e-3)
 
 
 @pytest.mark.usefixtures("clock")

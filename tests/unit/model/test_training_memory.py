@@ -13,6 +13,7 @@ import torch
 from bench.api import UserError
 from bench.model import training_memory
 from bench.model.training_memory import TrainingPlan, plan_training
+from tests.kit import passes
 
 SETTINGS = tomllib.loads((resources.files("bench.cli") / "configs.toml").read_text(encoding="utf-8"))
 WEIGHTS = {"llama8b": 8_030_261_248, "qwen14b": 14_770_033_664, "mistral24b": 23_572_403_200, "qwen32b": 32_763_876_352}
@@ -33,6 +34,17 @@ def test_reading_holds_weights_keys_and_values(name: str) -> None:
     assert found.blocks == text.num_hidden_layers * 2 * 8 * 128 * (2 * TOKENS) * BF16  # 8 heads of 128, two packs long
     assert 0 < found.rest < BF16 * text.vocab_size * text.hidden_size / 4  # no copy of the head
     assert found.total == found.weights + found.blocks + found.rest
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt-oss"])
+def test_memory_is_told_of_models_without_sdpa(name: str) -> None:
+    text = passes.ARCHITECTURES[name]()
+    text._attn_implementation = "sdpa"  # as an earlier call may leave it
+    model = training_memory.build_on_meta(text, torch.bfloat16)
+    assert model.config._attn_implementation == "eager"
+    weights = sum(p.nbytes for p in model.parameters())
+    assert training_memory.reading_footprint(text, torch.bfloat16, 64).weights == weights
+    assert training_memory.training_footprint(text, torch.bfloat16, 64).weights == weights
 
 
 def test_reading_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
