@@ -317,6 +317,7 @@ class _Training:
     def _identity(self) -> str:
         """Return a digest of all that the training depends on, without paths; the training's checkpoints hold it."""
         job = asdict(self.job) | {"search": [], "plugins": [], "model": {**self.job.model, "source": ""}}
+        job["load"] |= {"cache": None, "tokenizer": None}  # the weights' fingerprint has the tokenizer's files
         return key_of({"job": job, **{name: digest_file(self.folder / name) for name in (EXAMPLES, VALIDATION)}})
 
     def _on_validation(self) -> dict[str, torch.Tensor]:

@@ -554,6 +554,20 @@ def test_training_without_a_whole_checkpoint_begins_anew(
     assert logged(out)[0]["step"] == 1
 
 
+def test_training_goes_on_in_a_moved_cache(
+    interrupted: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, whole = interrupted
+    shutil.copytree(config.parent, tmp_path / "job")
+    job = Job.read(config)
+    replace(job, load={**job.load, "cache": str(tmp_path)}).write(tmp_path / "job")
+    loop.main(tmp_path / "job" / CONFIG)
+    out = capsys.readouterr().out
+    assert "damaged" not in out
+    assert logged(out)[0]["step"] == 7
+    same_end(tmp_path / "job" / CONFIG, whole)
+
+
 def test_checkpoint_that_is_unreadable_for_now_stays(
     interrupted: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
