@@ -139,19 +139,13 @@ class Extractor:
         session = self.lm.session
         if not self.lm.uses_packs:
             for i, group in enumerate(groups):
-                prompt, (start, stop) = group[0].prompt, group[0].trace
-                ends = np.asarray([len(prompt) - 1, *self.marks(group[0])])
-                read = dict.fromkeys(self.blocks, ends)
-                if self.continuations.trace:
-                    read[self.last] = np.concatenate([ends, np.arange(start - 1, stop - 1)])
-                with self._counted(self._first_stage(group[0])):
-                    states = session.read_alone(prompt, read)
-                inner = states[self.last][len(ends) :]
-                states[self.last] = states[self.last][: len(ends)]
-                tree = ContinuationTree(
-                    session, [prompt[: end + 1] for end in ends], states, self._queries(np.arange(len(ends)))
-                )
-                yield [i], *self._run_batch([group], tree, inner)
+                try:
+                    outputs = self._run_alone(group)
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    raise self._no_room(group[0].prompt) from error
+                yield [i], *outputs
             return
         limits, max_new_tokens, items = self.together, self.settings.max_new_tokens, [group[0] for group in groups]
         size = 0 if limits == ALONE else session.measure_bytes_per_token()
@@ -177,10 +171,7 @@ class Extractor:
                 if not is_out_of_memory(error):
                     raise
                 if not decode_batches.halve(decode_batch):  # else the loop goes on with its parts
-                    raise UserError(
-                        f"A single prompt of {len(decode_batches.prompts[rows[0]])} tokens does not fit into the memory"
-                        f" of {self.lm.device}. Use a smaller --dtype, a larger device, or --set protocol.shots=0."
-                    ) from error
+                    raise self._no_room(decode_batches.prompts[rows[0]]) from error
                 self.halvings += 1
                 session.reset()
                 if torch.cuda.is_available():
@@ -188,6 +179,25 @@ class Extractor:
                 continue
             session.use_main_row()
             yield rows, *outputs
+
+    def _run_alone(self, group: list[ModelInput]) -> tuple[list[Ids], Values]:
+        """Read the prompt of a group without a KV cache, and each continuation with it; return as `_run_batch` does."""
+        prompt, (start, stop) = group[0].prompt, group[0].trace
+        ends = np.asarray([len(prompt) - 1, *self.marks(group[0])])
+        read = dict.fromkeys(self.blocks, ends)
+        if self.continuations.trace:
+            read[self.last] = np.concatenate([ends, np.arange(start - 1, stop - 1)])
+        with self._counted(self._first_stage(group[0])):
+            states = self.lm.session.read_alone(prompt, read)
+        inner = states[self.last][len(ends) :]
+        states[self.last] = states[self.last][: len(ends)]
+        prompts = [prompt[: end + 1] for end in ends]
+        tree = ContinuationTree(self.lm.session, prompts, states, self._queries(np.arange(len(ends))))
+        return self._run_batch([group], tree, inner)
+
+    def _no_room(self, prompt: Ids) -> UserError:
+        fact = f"A single prompt of {len(prompt)} tokens does not fit into the memory of {self.lm.device}."
+        return UserError(f"{fact} Use a smaller --dtype, a larger device, or --set protocol.shots=0.")
 
     def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
         """Return a function that says whether prompts, by index, have too many answer tokens for one decode batch."""

@@ -343,6 +343,7 @@ def test_batches_that_never_fit_are_halved(llama: LanguageModel, monkeypatch: py
     assert_same(halved, calm)
 
 
+@pytest.mark.parametrize("alone", [None, "each question is to be read alone"])
 @pytest.mark.parametrize(
     ("error", "raised", "sentence"),
     [
@@ -351,12 +352,18 @@ def test_batches_that_never_fit_are_halved(llama: LanguageModel, monkeypatch: py
     ],
 )
 def test_prompts_that_fail_alone_end_it(
-    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], sentence: str
+    llama: LanguageModel,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    raised: type[Exception],
+    sentence: str,
+    alone: str | None,
 ) -> None:
     def failing(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(Session, "forward", failing)
+    monkeypatch.setitem(vars(llama), "no_packs_reason", alone)
+    monkeypatch.setattr(Session, "forward" if alone is None else "read_alone", failing)
     with pytest.raises(raised, match=sentence):
         passes.extract(llama, SIGNALS[:5], items(), 1)
 
