@@ -72,6 +72,9 @@ class ShardOutput:
 class Extractor:
     """Runs one model over shards of questions, and extracts one set of signals."""
 
+    way_out = ""
+    """What else takes less memory, for the sentence on a prompt that does not fit."""
+
     def __init__(
         self,
         lm: LanguageModel,
@@ -197,7 +200,7 @@ class Extractor:
 
     def _no_room(self, prompt: Ids) -> UserError:
         fact = f"A single prompt of {len(prompt)} tokens does not fit into the memory of {self.lm.device}."
-        return UserError(f"{fact} Use a smaller --dtype, a larger device, or --set protocol.shots=0.")
+        return UserError(f"{fact} Use {self.way_out}a smaller --dtype, a larger device, or --set protocol.shots=0.")
 
     def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
         """Return a function that says whether prompts, by index, have too many answer tokens for one decode batch."""

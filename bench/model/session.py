@@ -62,7 +62,8 @@ class Session:
     def reset(self) -> None:
         """Empty the main row of the KV cache, and forget all cached segments of prefixes."""
         self._segments: OrderedDict[bytes, Piece] = OrderedDict()
-        self._main = self._current = self.new_row()
+        # `row` is the active one, to which forward passes append
+        self._main = self.row = self.new_row()
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)
         self.recorder = QueryRecorder()
@@ -75,11 +76,11 @@ class Session:
     @property
     def length(self) -> int:
         """Number of positions in the active row, the row of the KV cache to which forward passes append."""
-        return self._current.length
+        return self.row.length
 
     def rewind(self, length: int) -> None:
         """Truncate the active row of the KV cache to its first `length` positions."""
-        self._current.rewind(length)
+        self.row.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
         """Queue an array for upload with the next forward pass. Reading `Upload.tensor` before that uploads it."""
@@ -99,7 +100,7 @@ class Session:
             if cached_cut != cut or not np.array_equal(self._shared[common:cached_cut], pack.shared[common:cached_cut]):
                 break
             common = cached_cut
-        self._current = self._main
+        self.row = self._main
         self._main.rewind(common)
         self._cuts, self._shared = tuple(cut for cut in pack.cuts if cut <= common), pack.shared[:common]
         for number, cut in enumerate(pack.cuts):
@@ -158,11 +159,11 @@ class Session:
 
     def use_row(self, row: CacheRow) -> None:
         """Let forward passes append to another row of the KV cache, until `use_main_row` or `load_prefix` is called."""
-        self._current = row
+        self.row = row
 
     def use_main_row(self) -> None:
         """Let forward passes append to the main row again, and release the other row."""
-        self._current = self._main
+        self.row = self._main
 
     # --- sequences side by side ---------------------------------------------------------------------------------------
 
@@ -180,15 +181,15 @@ class Session:
         longest = int(seen.sum(dim=1).max())
         columns = seen.byte().argsort(dim=1, stable=True)[:, -longest:]
         divided = self.new_row(longest + more)
-        for layer, whole in zip(divided.layers, self._current.layers, strict=True):
+        for layer, whole in zip(divided.layers, self.row.layers, strict=True):
             keys, values = (part[0][:, columns.to(part.device)] for part in whole.part(0, whole.length))
             layer.update(keys.transpose(0, 1), values.transpose(0, 1))
-        self._current = divided
+        self.row = divided
         return seen.gather(1, columns)
 
     def keep(self, sequences: Sequence[int]) -> None:
         """Of the active sequences keep only those with the given indices."""
-        self._current.keep(sequences)
+        self.row.keep(sequences)
 
     @torch.inference_mode()
     def forward_each(self, ids: Ids, positions: IntArray, visible: torch.Tensor) -> torch.Tensor:
@@ -209,7 +210,7 @@ class Session:
             attention_mask=mask.transpose(0, 2)
             if isinstance(mask, torch.Tensor)
             else {kind: each.transpose(0, 2) for kind, each in mask.items()},
-            past_key_values=self._current.cache,
+            past_key_values=self.row.cache,
             use_cache=True,
         )[last]
 
@@ -253,10 +254,10 @@ class Session:
             input_ids=inputs.tensor[None],
             position_ids=position_ids.tensor[None],
             attention_mask=self.mask(visible(), position_ids.tensor),
-            past_key_values=self._current.cache,
+            past_key_values=self.row.cache,
             use_cache=True,
         )
-        self.bytes_per_token = self.bytes_per_token or self._current.bytes_per_token
+        self.bytes_per_token = self.bytes_per_token or self.row.bytes_per_token
         return states
 
     @torch.inference_mode()

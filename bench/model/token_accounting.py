@@ -66,7 +66,7 @@ class CountingSession(Session):
         """Count positions, and append them without data to the active row of the KV cache; `visible` is not called."""
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
-        self._current.append([(keys, keys[..., :0])])
+        self.row.append([(keys, keys[..., :0])])
         return self._counted(len(ids), self.length, read)
 
     def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:

@@ -21,6 +21,7 @@ from bench.model.continuation_tree import ContinuationTree, PromptEnds
 from bench.model.devices import BatchLimits
 from bench.model.extractor import Extractor, Values
 from bench.model.language_model import LanguageModel
+from bench.model.memory import is_out_of_memory
 from bench.model.token_sampling import sample_tokens
 from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
@@ -29,7 +30,8 @@ from bench.prompts.traces import Thinking, TraceEnd
 STAGE = "traces"
 """Name of the stage to which the cost of traces is added."""
 LEAST_BYTES = 2**31
-"""Bytes of keys and values that the texts of a decode batch may have on any device, each with a copy of its prompt."""
+"""Bytes of keys and values that the texts that are generated at once may have on any device, each with a copy of its
+prompt; a single text may have more."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,6 +89,8 @@ _SPEC: Any = SimpleNamespace(continuations=Continuations(), depths=frozenset(), 
 class TraceDecoder(Extractor):
     """Generates the traces of a shard, each up to its end marker, a stop token or the budget."""
 
+    way_out = "a smaller --think-budget, "
+
     def __init__(
         self,
         lm: LanguageModel,
@@ -115,9 +119,10 @@ class TraceDecoder(Extractor):
         return self.thinking.budget + len(self.thinking.cut) + self.answer_limit
 
     def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
-        most = max(limits.bytes, LEAST_BYTES) // max(1, self.lm.session.measure_bytes_per_token())
+        # positions of the texts that are generated at once, each with its prompt
+        self.most = max(limits.bytes, LEAST_BYTES) // max(1, self.lm.session.measure_bytes_per_token())
         sizes = [self.traces.n * (len(item.prompt) + self.longest) for item in items]
-        return lambda rows: len(rows) * max(sizes[row] for row in rows) > most
+        return lambda rows: len(rows) * max(sizes[row] for row in rows) > self.most
 
     def _run_batch(
         self, items: list[list[ModelInput]], tree: ContinuationTree, _inner: torch.Tensor | None = None
@@ -135,8 +140,21 @@ class TraceDecoder(Extractor):
             else:
                 numbers = (item.uniforms[: self.traces.n] for item in group if item.uniforms is not None)
                 texts.append([[TraceText([], row=row, numbers=own) for own in rows] for rows in numbers])
+        waiting = [text for group in texts for own in dict.fromkeys(map(tuple, group)) for text in own]
+        session, prompts = tree.session, tree.session.row
+        at_once = max(1, self.most // (max(tree.prompt_ends.lengths) + self.longest))
         with self._counted(STAGE):
-            self._generate([text for group in texts for own in dict.fromkeys(map(tuple, group)) for text in own], tree)
+            while part := waiting[:at_once]:
+                try:
+                    self._generate(part, tree)
+                    waiting = waiting[at_once:]
+                except RuntimeError as error:
+                    if len(part) == 1 or not is_out_of_memory(error):
+                        raise
+                    at_once, self.halvings = len(part) // 2, self.halvings + 1
+                    for text in part:  # begins anew
+                        vars(text).update(vars(TraceText([], row=text.row, numbers=text.numbers)))
+                session.use_row(prompts)
         stored = [[np.concatenate([stored_values(text) for text in own]) for own in group] for group in texts]
         values = [[{"values": torch.as_tensor(own)} for own in group] for group in stored]
         return [NOTHING] * len(items), {self.traces: values}

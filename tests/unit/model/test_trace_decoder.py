@@ -16,6 +16,7 @@ from bench.model.continuation_specs import ModelInput
 from bench.model.devices import ALONE, BatchLimits
 from bench.model.extractor import Extractor
 from bench.model.language_model import LanguageModel
+from bench.model.session import Session
 from bench.model.token_sampling import uniform_numbers
 from bench.model.trace_decoder import TraceDecoder, Traces, TraceText, trace_texts
 from bench.prompts.front_coding import Ids
@@ -147,6 +148,35 @@ def test_traces_are_generated_in_batches_that_fit(llama: LanguageModel, monkeypa
     for found, other in zip(parts, whole, strict=True):
         for text, same in zip(found, other, strict=True):
             assert_same(text, same)
+
+
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_traces_of_one_question_are_generated_in_parts(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch, *, foreseen: bool
+) -> None:
+    """As few at once as there is room for, as the limit or a failure tells."""
+    whole = decoded(llama, DRAWN, 0, 4096)
+    room = 2 * (max(map(len, passes.prompts())) + BUDGET + len(CUT) + LIMIT)
+    divide, sizes, failed = Session.divide, list[int](), list[int]()
+
+    def cramped(session: Session, seen: torch.Tensor, more: int) -> torch.Tensor:
+        sizes.append(len(seen) * (int(seen.sum(dim=1).max()) + more))
+        if sizes[-1] > room:
+            failed.append(sizes[-1])
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return divide(session, seen, more)
+
+    monkeypatch.setattr(Session, "divide", cramped)
+    if foreseen:
+        monkeypatch.setattr(trace_decoder, "LEAST_BYTES", room * llama.session.measure_bytes_per_token())
+    parts = decoded(llama, DRAWN, 0, 4096)
+    assert bool(failed) != foreseen
+    for found, other in zip(parts, whole, strict=True):
+        for text, same in zip(found, other, strict=True):
+            assert_same(text, same)
+    room = 0
+    with pytest.raises(UserError, match=r"A single prompt of .* Use a smaller --think-budget, a smaller --dtype"):
+        decoded(llama, DRAWN, 0, 4096)
 
 
 def test_an_instructed_trace_ends_before_its_answer_s_line(llama: LanguageModel) -> None:
