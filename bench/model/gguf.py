@@ -269,7 +269,7 @@ def _one_sentence(name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, struct.error) as error:
+    except (ValueError, IndexError, KeyError, TypeError, ArithmeticError, MemoryError, struct.error) as error:
         raise UserError(
             f"Model {name!r}: expected a whole GGUF file, its header can't be read ({first_line(error)[:200]}); it was"
             " cut or is damaged, so fetch it again."
@@ -376,10 +376,10 @@ def _check_complete(model: Any, sizes: Mapping[str, int]) -> None:
 def _quantisation(metadata: Mapping[str, Any]) -> str:
     from gguf import LlamaFileType
 
-    kind = int(metadata.get("general.file_type", -1))
+    kind = metadata.get("general.file_type", -1)
     with contextlib.suppress(ValueError):
         return LlamaFileType(kind).name.removeprefix("MOSTLY_").removeprefix("ALL_")
-    return f"file type {kind}"
+    return f"file type {kind!r:.40}"
 
 
 # --- what transformers does not restore -------------------------------------------------------------------------------

@@ -324,6 +324,12 @@ def test_llama3_rotary_factors_are_restored(folder: Path, cache: Path, tmp_path:
         opened(write_gguf(tmp_path / "n.gguf", source, tensors=factors), cache)
 
 
+def test_quantisation_is_named_as_the_file_does() -> None:
+    found = [gguf._quantisation({"general.file_type": kind}) for kind in (7, 9999, "Q4_K_M")]
+    assert found == ["Q8_0", "file type 9999", "file type 'Q4_K_M'"]
+    assert gguf._quantisation({}) == "file type -1"
+
+
 def _cut(file: Path, path: Path) -> None:
     path.write_bytes(file.read_bytes()[:-50])
 
@@ -342,6 +348,7 @@ def _damaged(file: Path, path: Path) -> None:
         (_damaged, r"expected a whole GGUF file, its header can't be read .*; it was cut or is damaged"),
         ({"fields": {"general.type": "mmproj"}}, r"expected a language model, the GGUF file holds a mmproj"),
         ({"fields": {"split.count": 3}}, r"expected one file, this is one of 3 parts; join them"),
+        ({"fields": {"general.alignment": 0}}, r"expected a whole GGUF file, its header can't be read \(integer"),
         ({"arch": "bert"}, r"expected a causal language model of an architecture that transformers .* got 'bert'"),
         ({"fields": {"llama.rope.scaling.type": "yarn"}}, r"would ignore its llama.rope.scaling.type = 'yarn'"),
         ({"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}}, r"expected the [\d,]+ weights of its tensors"),
