@@ -26,7 +26,7 @@ from bench.data.tables import exact_table, parquet_bytes
 from bench.model.specs import NAME, model_label
 from bench.results.provenance import tracked_files
 from bench.results.question_records import QuestionRecords
-from bench.results.row import SCHEMA_VERSION, LabelsSeen, ResultRow
+from bench.results.row import SCHEMA_VERSION, ResultRow
 from bench.store.decoding import decode_record, parse_json
 from bench.store.disk_cache import DIGEST, digest_file, with_digest
 from bench.store.files import json_text, named_errors, write_atomic
@@ -38,14 +38,6 @@ RECALIBRATED = "+"
 PARTIAL = "partial"
 ANALYSES = "analyses"
 """Name of the folder that `bench analyze` and `bench guard` write tables and figures to; results are not in it."""
-_BEFORE_DTYPE = 5
-"""Schema version of older results, which lack the field `dtype`."""
-_BEFORE_TRAIN_LIMIT = 6
-"""Schema version of older results, in which `limit` also says that methods learned from a part of the labels."""
-_BEFORE_CHANCE = 7
-"""Schema version of results without `chance_accuracy` and tokens of the test split."""
-_FIRST = 320
-"""Number of training questions, and of validation questions, that older runs with a smaller `--limit` kept."""
 RESERVED = frozenset({PARTIAL, ANALYSES, "transfer", "paper", "questions"})
 """Names of folders of `results/` that are not models."""
 
@@ -288,22 +280,9 @@ def _read_row(path: Path) -> ResultRow:
         values = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("expected a JSON object")  # noqa: TRY004 - one exception type for all invalid files
-        version, fields = values.get("schema_version"), {**values}
-        fields.pop(DIGEST, None)
-        if version == _BEFORE_DTYPE:
-            fields["dtype"] = None
-        if version in (_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT, _BEFORE_CHANCE):  # no set: it may be a list
-            fields |= {"schema_version": SCHEMA_VERSION, "chance_accuracy": None}
-            fields |= {"test_forward_tokens": None, "test_generated_tokens": None}
-        elif version != SCHEMA_VERSION:
-            raise ValueError(
-                f"schema version {version!r}; this program reads versions {_BEFORE_DTYPE} to {SCHEMA_VERSION}"
-            )
-        row = decode_record(fields, ResultRow)
-        informed = row.train_on is not None or row.labels_seen != LabelsSeen()
-        if version in (_BEFORE_DTYPE, _BEFORE_TRAIN_LIMIT) and row.limit is not None and informed:
-            n = max(row.limit, _FIRST)  # not into `config`, which the file's name has a digest of
-            row = dataclasses.replace(row, deviations={"train_limit": f"first {n}+{n}", **row.deviations})
+        if (version := values.get("schema_version")) != SCHEMA_VERSION:
+            raise ValueError(f"schema version {version!r}; this program reads version {SCHEMA_VERSION}")
+        row = decode_record({name: value for name, value in values.items() if name != DIGEST}, ResultRow)
         if not isinstance(row.provenance.get("code", {}), Mapping):
             raise ValueError("provenance.code: expected an object")  # noqa: TRY004 - as above
         for name in ("config", "deviations", "provenance"):

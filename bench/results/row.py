@@ -121,8 +121,8 @@ class ResultRow:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the task's defaults and can change a result, name -> value; empty for a default run."""
     dtype: str | None = None
-    """Dtype of the model's weights, e.g. `bfloat16`; None in older results, which don't record it. `config` has it too
-    unless it is float32, so that results in two dtypes are two cells."""
+    """Dtype of the model's weights, e.g. `bfloat16`. `config` has it too unless it is float32, so that results in
+    two dtypes are two cells."""
     protocol: str
     """Digest of the protocol, the settings that all methods share (`Protocol.digest`)."""
     task_version: int
@@ -163,7 +163,7 @@ class ResultRow:
     llm_accuracy: float | None = None
     """Accuracy of the model: the share of right answers."""
     chance_accuracy: float | None = None
-    """Accuracy of guessing among each question's options; None for open answers, and in results of earlier versions."""
+    """Accuracy of guessing among each question's options; None for open answers."""
     letter_rule_disagreement: float | None = None
     """Share of choice answers that would be graded otherwise by the letter rule `substring`; None for open answers."""
     modal_share: float | None = None
@@ -191,7 +191,7 @@ class ResultRow:
     """Fewest token positions that must be fed to the model in a run of this method alone, adapter training included."""
     generated_tokens_alone: int | None = None
     """Number of tokens that a run of this method alone decodes, one per decoding step, for traces, answers, replies
-    and samples. Reading of prompts is not counted. None in older results."""
+    and samples. Reading of prompts is not counted."""
     test_forward_tokens: int | None = None
     """Of `forward_tokens_alone`, those of the test split: what the tested answers cost once the method is fitted."""
     test_generated_tokens: int | None = None

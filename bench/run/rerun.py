@@ -103,11 +103,6 @@ def rerun(
         raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with --answers")
     if ".served-" in before.row.model:
         raise UserError(f"--rerun {cell}: its model was behind a server; run it by hand with --model URL")
-    if not {"scale_training", "train_limit"}.isdisjoint(before.row.deviations):
-        raise UserError(
-            f"--rerun {cell}: it learned from the first questions of its splits, which an older version chose by"
-            " --limit; run it again with --train-limit"
-        )
     if LEAVE_OUT in before.row.config:
         raise UserError(f"--rerun {cell}: its method learned without each subject; run bench analyze transfer again")
     located = _locate_model(before.row, model, tokenizer)
@@ -200,8 +195,7 @@ def _config(row: ResultRow, out: Path, data_dir: Path | None) -> RunConfig:
     method, _, kind = row.method.partition(RECALIBRATED)
     text_options = ("judge", "train_on", "judge_model", "judge_url", "nli", "similarity", "train_limit")
     options: dict[str, Any] = {name: str(row.config[name]) for name in text_options if row.config.get(name) is not None}
-    dtype = row.dtype or row.config.get("dtype")
-    options |= {} if dtype is None else {"dtype": str(dtype)}
+    options |= {} if row.dtype is None else {"dtype": row.dtype}
     number_options = ("tune", "token_budget", "training_budget", "think_budget")
     options |= {name: row.config[name] for name in number_options if isinstance(row.config.get(name), int)}
     return RunConfig(

@@ -38,7 +38,7 @@ from bench.results.files import (
 )
 from bench.results.row import SCHEMA_VERSION, Configuration, LabelsSeen, ResultRow, Tuning
 from bench.results.submissions.recomputation import recompute_row
-from bench.store.disk_cache import DIGEST, with_digest
+from bench.store.disk_cache import DIGEST
 from tests.kit import world
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -421,34 +421,6 @@ def test_schema_changes_come_with_a_new_version():
     """When this fails: raise SCHEMA_VERSION, and write the new schema under the new version's name."""
     golden = GOLDEN / f"result_schema_{SCHEMA_VERSION}.txt"
     assert schema() == golden.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("version", "row", "marked"),
-    [
-        (5, {"limit": 40}, {"train_limit": "first 320+320"}),
-        (6, {"limit": 400}, {"train_limit": "first 400+400"}),
-        (6, {"limit": 40, "train_on": None, "labels_seen": LabelsSeen(validation=9)}, {"train_limit": "first 320+320"}),
-        (6, {"limit": 40, "train_on": None, "labels_seen": LabelsSeen()}, {}),
-        (6, {}, {}),
-        (7, {"limit": 40}, {}),
-        (SCHEMA_VERSION, {"limit": 40}, {}),
-    ],
-)
-def test_older_partial_results_say_that_training_was_cut(tmp_path, version, row, marked):
-    """`--limit` cut training, too; they must not pass for results with all labels. The file's name stays."""
-    path = write(replace(ROW, **row), RECORDS, tmp_path)
-    values = json.loads(path.read_text(encoding="utf-8")) | {"schema_version": version}
-    if version < SCHEMA_VERSION:
-        for name in ("chance_accuracy", "test_forward_tokens", "test_generated_tokens"):
-            del values[name]
-    if version == 5:
-        del values["dtype"]
-    path.write_text(json.dumps(with_digest(values)), encoding="utf-8")
-    back = read(path)
-    assert back.deviations == {**ROW.deviations, **marked}
-    assert path_of(back, tmp_path) == path
-    assert back.schema_version == SCHEMA_VERSION
 
 
 def test_json_example_has_every_field_of_the_schema():

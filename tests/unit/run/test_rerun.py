@@ -128,10 +128,6 @@ def test_settings_of_runs_are_kept_or_neutral() -> None:
             r"its answers are file:qwen-3fa9c1; run it by hand with --answers",
         ),
         ({"model": "smollm2.served-79d06997"}, "its model was behind a server; run it by hand with --model URL"),
-        *(
-            ({"deviations": {name: 1}}, "from the first questions .* run it again with --train-limit")
-            for name in ("scale_training", "train_limit")
-        ),
     ],
 )
 def test_rerun_of_judges_and_files_elsewhere_is_refused(tmp_path: Path, own: dict[str, Any], told: str) -> None:
