@@ -193,24 +193,14 @@ def table(
 
 @app.command(cls=GroupedHelp)
 @options_from(ReportRequest)
-def report(
-    request: ReportRequest,
-    *,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Show the page on 127.0.0.1 until Ctrl-C.", rich_help_panel="Where")
-    ] = False,
-    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.", rich_help_panel="Where")] = 8765,
-) -> None:
+def report(request: ReportRequest) -> None:
     """Write the comparison as one HTML page and, with --figures, as figures."""
-    from bench.report import page
     from bench.report.write import write
     from bench.results.cells import skipped_notes
     from bench.store.disk_cache import cache_folder
 
     print_notes(skipped_notes(request.results, partial=request.partial))
     print_written(write(request, cache_folder(), announcer()))
-    if serve:
-        page.serve(request.out, port, lambda address: print_line(f"{address} (Ctrl-C ends it)"))
 
 
 @app.command("import")

@@ -115,7 +115,7 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", deviating)) if value]
     commands = {
         "with intervals, calibration and training": ["table", *folder, *filters, "--stats"],
-        "as a page": ["report", *folder, *filters, "--serve"],
+        "as a page": ["report", *folder, *filters],
     }
     if heads:
         tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]

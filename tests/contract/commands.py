@@ -391,22 +391,10 @@ TABLE = [
                  "format_": {"stdout": shown_as}},
         environment={"CONFBENCH_CACHE": ["build_views.cache"]},
     ),
-    *(
-        Row(
-            "report",
-            {"bench.report.write.write": [Path("a.html")], "bench.results.cells.skipped_notes": NOTES,
-             "bench.report.page.serve": None},
-            given=given, without=without,
-            changes={
-                "results": "skipped_notes.folder",
-                "partial": "skipped_notes.partial",
-                "port": "serve.port",
-                "serve": {"serve": {"path": Path("report.html"), "port": 8765}, "stdout": Holding("Ctrl-C ends it")},
-                "out": "serve.path" if given else {},
-            },
-            environment={"CONFBENCH_CACHE": ["write.cache"]},
-        )
-        for given, without in (({}, ["port"]), ({"serve": True}, ["serve"]))
+    Row(
+        "report", {"bench.report.write.write": [Path("a.html")], "bench.results.cells.skipped_notes": NOTES},
+        changes={"results": "skipped_notes.folder", "partial": "skipped_notes.partial"},
+        environment={"CONFBENCH_CACHE": ["write.cache"]},
     ),
     *(
         Row(

@@ -23,14 +23,14 @@ PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
 @pytest.mark.parametrize(
     ("options", "heads", "commands"),
     [
-        ({}, [], [["bench", "table", "--stats"], ["bench", "report", "--serve"]]),
-        (PARTIAL, [], [["bench", "table", *IN_FOLDER, "--stats"], ["bench", "report", *IN_FOLDER, "--serve"]]),
+        ({}, [], [["bench", "table", "--stats"], ["bench", "report"]]),
+        (PARTIAL, [], [["bench", "table", *IN_FOLDER, "--stats"], ["bench", "report", *IN_FOLDER]]),
         (
             {},
             [Path("my heads/a"), Path("my heads/b")],
             [
                 ["bench", "table", "--stats"],
-                ["bench", "report", "--serve"],
+                ["bench", "report"],
                 ["bench", "score", "--head", "my heads/a", "--model", "tiny", "questions.jsonl"],
             ],
         ),
@@ -39,7 +39,7 @@ PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
             [Path("a")],
             [
                 ["bench", "table", "--stats"],
-                ["bench", "report", "--serve"],
+                ["bench", "report"],
                 ["bench", "score", "--head", "a", "--model", "tiny", "--tokenizer", "org/original", "questions.jsonl"],
             ],
         ),

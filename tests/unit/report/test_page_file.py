@@ -1,19 +1,11 @@
-"""The page as a file: nothing in it acts but its own script, it appears whole or not at all, and only it is served."""
+"""The page as a file: nothing in it acts but its own script, and it appears whole or not at all."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import http.client
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import threading
-from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import pytest
@@ -23,7 +15,6 @@ from hypothesis import strategies as st
 from bench.api import UserError
 from bench.report import page
 from bench.report.page.render import embedded, html
-from bench.report.page.serving import serve, server
 from tests.fixtures.pages import payload
 
 HOSTILE = (
@@ -140,80 +131,3 @@ def test_page_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="can't be written"):
         page.write(tmp_path / "new", payload())
     assert [*tmp_path.rglob("*")] == [path.parent, path]
-
-
-@contextmanager
-def serving(path):
-    """The port on which the page is served."""
-    with server(path, 0) as listening:
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield listening.server_address
-        finally:
-            listening.shutdown()
-            thread.join()
-
-
-def ask(address, target="/", method="GET", **headers):
-    connection = http.client.HTTPConnection(*address, timeout=5)
-    try:
-        connection.request(method, target, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(), answer.headers
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-def written(tmp_path):
-    (tmp_path / "secret.txt").write_text("no")
-    return page.write(tmp_path / "page.html", payload(a=1))
-
-
-def test_page_alone_is_served_on_loopback(written):
-    with serving(written) as address:
-        assert address[0] == "127.0.0.1"
-        status, body, headers = ask(address)
-        assert (status, body) == (200, written.read_bytes())
-        assert headers["Content-Type"] == "text/html; charset=utf-8"
-        assert ask(address, method="HEAD")[:2] == (200, b"")
-        assert ask(address, method="POST")[0] == 501
-        for target in ("/secret.txt", "/../secret.txt", "/page.html", "/?a", "/favicon.ico"):
-            assert ask(address, target)[0] == 404
-        assert ask(address, Host=f"localhost:{address[1]}")[0] == 200
-        for host in ("evil.example", f"evil.example:{address[1]}", "127.0.0.1.evil.example", ""):
-            assert ask(address, Host=host)[0] == 403
-        page.write(written, payload(a="second"))
-        assert b"second" in ask(address)[1]
-        written.unlink()
-        assert ask(address)[0] == 404
-
-
-def test_serving_ends_with_ctrl_c_without_a_word(written):
-    script = (
-        "import signal, sys; from pathlib import Path; from bench.report import page;"
-        " signal.signal(signal.SIGINT, signal.default_int_handler);"
-        " page.serve(Path(sys.argv[1]), 0, lambda url: print(url, flush=True)); print('after')"
-    )
-    command = [sys.executable, "-c", script, str(written)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        url = child.stdout.readline().strip()
-        port = int(url.rstrip("/").rpartition(":")[2])
-        assert url == f"http://127.0.0.1:{port}/"
-        assert ask(("127.0.0.1", port))[0] == 200
-        os.kill(child.pid, signal.SIGINT)
-        said, complaint = child.communicate(timeout=20)
-    assert (child.returncode, said, complaint) == (0, "after\n", "")
-
-
-def test_serving_needs_a_free_port_and_a_page(written):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UserError, match="can't be used"):
-            serve(written, taken.getsockname()[1])
-    with pytest.raises(UserError, match="can't be used"):
-        serve(written, 99_999)
-    with pytest.raises(UserError, match="bench report"):
-        serve(written.with_name("other.html"), 0)
