@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
-from enum import StrEnum
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,39 +13,20 @@ import typer
 from bench.api import UserError
 from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands
+from bench.cli.options import options_from
+from bench.run.config import HeadSetting
 
 app = Commands(
     help="Look at heads that bench run --save-heads kept, and check them.", no_args_is_help=True, rich_markup_mode=None
 )
-
-
-class Attention(StrEnum):
-    """Implementation of attention in transformers."""
-
-    SDPA = "sdpa"
-    EAGER = "eager"
-
-
 _FOLDER = "Folder of a head, which bench run --save-heads wrote."
 Folder = Annotated[Path, typer.Argument(help=_FOLDER)]
-Model = Annotated[
-    str | None,
-    typer.Option(help="The head's model: alias, Hub id, folder or GGUF file. Default: the name of the head's run."),
-]
-Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu. Default: the first of these that there is.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16. Default: that of the head.")]
-Tokenizer = Annotated[
-    str | None, typer.Option(help="Tokenizer of a GGUF file: Hub id or folder. Default: the file's own.")
-]
-Served = Annotated[str | None, typer.Option(help="Name of the model on a server. Default: its only one.")]
-Budget = Annotated[int | None, typer.Option(min=1, help="Tokens of one forward pass. Default: the device's.")]
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", help="The .py file of the head's method, if any; it is executed.")
-]
-Trusted = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")]
 
 
+@options_from(HeadSetting, without=("attention", "plain"))
 def score(
+    setting: HeadSetting,
+    *,
     questions: Annotated[
         Path,
         typer.Argument(
@@ -55,19 +35,10 @@ def score(
         ),
     ],
     head: Annotated[Path, typer.Option(help=_FOLDER)],
-    model: Model = None,
     answers: Annotated[
         Path | None, typer.Option(help="File of answers to score (.jsonl, .parquet), with columns 'id' and 'text'.")
     ] = None,
     out: Annotated[Path, typer.Option(help="File to write; - is standard output.")] = Path("-"),
-    device: Device = None,
-    dtype: Dtype = None,
-    tokenizer: Tokenizer = None,
-    served: Served = None,
-    token_budget: Budget = None,
-    plugin: Plugins = None,
-    *,
-    trust_remote_code: Trusted = False,
 ) -> None:
     """Say how sure a method is of your own answers: one line of JSON for each question.
 
@@ -81,17 +52,12 @@ def score(
     from bench.cli.printing import print_notes
     from bench.progress import visible_json
     from bench.run.scorers.score_file import score as score_questions
-    from bench.run.scorers.scorer import HeadSetting
 
     inputs = [path for path in (questions, answers) if path is not None]
     if any(path.exists() and out.exists() and path.samefile(out) for path in inputs):
         raise UserError(f"--out {out}: it is one of the files that are read; name another one.")
     if str(out) != "-" and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    setting = HeadSetting(
-        model, device, dtype, token_budget=token_budget, trust_remote_code=trust_remote_code,
-        plugins=tuple(plugin or ()), tokenizer=tokenizer, served=served,
-    )  # fmt: skip
     report = score_questions(questions, head, answers, setting, verbosity.progress())
     text = "".join(f"{line}\n" for line in report.lines)
     if str(out) == "-":
@@ -138,26 +104,15 @@ def show(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@options_from(HeadSetting)
 def check(
+    setting: HeadSetting,
+    *,
     folder: Folder,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Alias, Hub id, folder, GGUF file or URL to check. Default: the name of the head's run."),
-    ] = None,
-    dtype: Dtype = None,
-    attention: Annotated[Attention | None, typer.Option(help="sdpa or eager. Default: sdpa if possible.")] = None,
-    device: Device = None,
-    tokenizer: Tokenizer = None,
-    served: Served = None,
-    token_budget: Budget = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference of a confidence that passes.")] = 0.02,
     state_tolerance: Annotated[
         float, typer.Option(help="Largest mean relative difference of hidden states that passes.")
     ] = 0.02,
-    plugin: Plugins = None,
-    *,
-    plain: Annotated[bool, typer.Option("--plain", help="Read each question alone, without a shared cache.")] = False,
-    trust_remote_code: Trusted = False,
     as_json: AsJson = False,
 ) -> None:
     """Check whether a model, in the setting that you name, still says what it said when the head was made.
@@ -170,10 +125,7 @@ def check(
     """
     from bench.cli.printing import print_json, print_line
     from bench.run.scorers import checking
-    from bench.run.scorers.scorer import HeadSetting
 
-    kind, files = attention and attention.value, tuple(plugin or ())
-    setting = HeadSetting(model, device, dtype, kind, token_budget, plain, trust_remote_code, files, tokenizer, served)
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
     if as_json:
         print_json(checking.as_record(report))
@@ -184,14 +136,12 @@ def check(
 
 
 @app.command()
+@options_from(HeadSetting, without=("device", "dtype", "attention", "token_budget", "plain", "trust_remote_code"))
 def export(
+    setting: HeadSetting,
+    *,
     folder: Folder,
     out: Annotated[Path, typer.Argument(help="Folder to write; an exported head there is replaced.")],
-    model: Model = None,
-    tokenizer: Tokenizer = None,
-    served: Served = None,
-    plugin: Plugins = None,
-    *,
     as_json: AsJson = False,
 ) -> None:
     """Write what a server needs to compute the confidence beside each answer, without confbench.
@@ -204,7 +154,5 @@ def export(
     """
     from bench.cli.printing import print_fields, print_json
     from bench.run.scorers.exporting import export as export_head
-    from bench.run.scorers.scorer import HeadSetting
 
-    setting = HeadSetting(model, "cpu", plugins=tuple(plugin or ()), tokenizer=tokenizer, served=served)
-    (print_json if as_json else print_fields)(export_head(folder, out, setting))
+    (print_json if as_json else print_fields)(export_head(folder, out, replace(setting, device="cpu")))

@@ -1,11 +1,13 @@
-"""Options of `bench run`: the fields of `RunConfig`, with their names, types, defaults and help."""
+"""Options of `bench run` and of commands on heads: dataclasses of their names, types, defaults and help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from bench.api import UserError
 from bench.api.options import RUNS, Heading, Names, OptionName, OrNumber
 
 
@@ -108,3 +110,41 @@ class RunConfig:
     """Seconds that one call of a method of --plugin may take, e.g. its fit."""
     debug: bool = False
     """Also print the tracebacks of plugins that fail."""
+
+
+class Attention(StrEnum):
+    """Implementation of attention in transformers."""
+
+    SDPA = "sdpa"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True)
+class HeadSetting:
+    """The model with which a head is loaded, how the model is run, and the plugin files."""
+
+    model: str | None = None
+    """Alias, Hub id, folder, GGUF file, or URL of a server. Default: the model of the run that made the head."""
+    device: str | None = None
+    """cuda, mps or cpu. Default: the first of these that there is."""
+    dtype: str | None = None
+    """float32, bfloat16 or float16. Default: that of the run that made the head."""
+    attention: Attention | None = None
+    """sdpa or eager. Default: sdpa if possible."""
+    token_budget: int | None = None
+    """Tokens of one forward pass. Default: the device's."""
+    plain: bool = False
+    """Read each question alone, without a shared cache."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model."""
+    plugins: tuple[Path, ...] = ()
+    """The .py file of the head's method, if any; it is executed."""
+    tokenizer: str | None = None
+    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
+    served: str | None = None
+    """Name of the model on a server. Default: its only one."""
+
+    def __post_init__(self) -> None:
+        """Refuse forward passes without a token."""
+        if self.token_budget is not None and self.token_budget < 1:
+            raise UserError(f"--token-budget: expected at least 1, got {self.token_budget}")

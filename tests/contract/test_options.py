@@ -31,7 +31,7 @@ from bench.cli.exit_codes import exit_code
 from bench.progress import DECISIONS
 from bench.report.selection import AuditRequest, GuardRequest, MultiverseRequest, ReportRequest, View
 from bench.run.analyses.request import AnalysisRequest, LabelsConfig, TransferConfig
-from bench.run.config import RunConfig
+from bench.run.config import HeadSetting, RunConfig
 from tests.contract.commands import ABSENT, JSON, TABLE, Holding, Plugin, Row, Values
 
 for module in pkgutil.walk_packages(bench.__path__, "bench."):
@@ -252,6 +252,13 @@ def test_options_all_have_a_row() -> None:
         ("report", ReportRequest, set()),
         ("guard", GuardRequest, {"metrics", "average", "headline"}),
         ("audit", AuditRequest, set()),
+        ("head check", HeadSetting, set()),
+        ("score", HeadSetting, {"attention", "plain"}),
+        (
+            "head export",
+            HeadSetting,
+            {"device", "dtype", "attention", "token_budget", "plain", "trust_remote_code"},
+        ),
         ("analyze METHOD", AnalysisRequest, set()),
         ("analyze transfer", TransferConfig, {"cache"}),
         ("analyze labels", LabelsConfig, {"cache"}),

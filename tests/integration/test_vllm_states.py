@@ -41,10 +41,11 @@ from bench.api import (
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.model.specs import resolve
 from bench.results.files import read_records
+from bench.run.config import HeadSetting
 from bench.run.scorers import load_head
 from bench.run.scorers.card import read_card
 from bench.run.scorers.exporting import export
-from bench.run.scorers.scorer import HeadSetting, parse_questions
+from bench.run.scorers.scorer import parse_questions
 from bench.servers import vllm
 from bench.signals.definition import definition
 from tests.fixtures.whole_run import WholeRun

@@ -15,9 +15,10 @@ import numpy as np
 
 from bench.api import FloatArray, UserError
 from bench.progress import Progress
+from bench.run.config import HeadSetting
 from bench.run.scorers import reference_questions
 from bench.run.scorers.card import ModelCard, ServerCheckCard, read_card, write_check
-from bench.run.scorers.scorer import HeadSetting, open_head
+from bench.run.scorers.scorer import open_head
 
 CONFIDENCE = 0.02
 """Largest tolerated difference of a confidence."""

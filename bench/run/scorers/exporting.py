@@ -25,9 +25,10 @@ from bench.api.errors import plugin_errors
 from bench.api.methods import outputs_of
 from bench.metrics.recalibration import sigmoid
 from bench.model.language_model import block_number
+from bench.run.config import HeadSetting
 from bench.run.scorers import reference_questions
 from bench.run.scorers.card import CARD, is_head
-from bench.run.scorers.scorer import HeadSetting, Scorer, open_head
+from bench.run.scorers.scorer import Scorer, open_head
 from bench.store.disk_cache import digest_file, with_digest
 from bench.store.files import named_errors, write_folder_atomic, write_json
 

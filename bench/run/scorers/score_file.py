@@ -18,9 +18,9 @@ from bench.data.answer_files import read_answers
 from bench.data.question_files import read_scoring_file
 from bench.model.specs import label_of
 from bench.progress import Progress
-from bench.run.config import RunConfig
+from bench.run.config import HeadSetting, RunConfig
 from bench.run.scorers.card import GuardCard, read_card
-from bench.run.scorers.scorer import HeadSetting, ScoredAnswers, Scorer, open_head, with_equal_options
+from bench.run.scorers.scorer import ScoredAnswers, Scorer, open_head, with_equal_options
 from bench.run.scorers.scoring_input import read_wording
 from bench.signals.definition import continuations_of, required_stored_signals
 from bench.store.disk_cache import cache_folder

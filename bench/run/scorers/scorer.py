@@ -30,7 +30,7 @@ from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
-from bench.run.config import RunConfig
+from bench.run.config import HeadSetting, RunConfig
 from bench.run.plan import trained_adapter
 from bench.run.preparation import open_pair_models
 from bench.run.resolve import judge_options
@@ -47,32 +47,6 @@ from bench.store.disk_cache import Store
 FIELDS = ("question", "choices", "subject", "id")
 """Keys of a question that is given as a dict. Two more keys are known: `given` may hold the answer to score; `answer`,
 the right answer, is ignored. So are all other keys, unless one looks misspelt or `question` is missing."""
-
-
-@dataclass(frozen=True)
-class HeadSetting:
-    """The model with which a head is loaded, how the model is run, and the plugin files."""
-
-    model: str | None = None
-    """Alias, Hub id, folder, GGUF file, or URL of a server. Default: the model of the run that made the head."""
-    device: str | None = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
-    dtype: str | None = None
-    """float32, bfloat16 or float16. Default: that of the run that made the head."""
-    attention: str | None = None
-    """sdpa or eager. Default: sdpa if possible."""
-    token_budget: int | None = None
-    """Tokens of one forward pass. Default: the device's."""
-    plain: bool = False
-    """Whether each question is read alone, without a KV cache."""
-    trust_remote_code: bool = False
-    """Run code that comes with the model."""
-    plugins: tuple[Path, ...] = ()
-    """Python files that define methods."""
-    tokenizer: str | None = None
-    """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
-    served: str | None = None
-    """Name of the model on a server. Default: its only one."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ import torch
 
 from bench import registry
 from bench.api import ConfidenceMethod, NumpyFormula, UserError
-from bench.run.config import RunConfig
+from bench.run.config import HeadSetting, RunConfig
 from bench.run.pipeline import run
 from bench.run.scorers import exporting, load_head
 from bench.run.scorers.card import write_guard
-from bench.run.scorers.scorer import HeadSetting, Scorer
+from bench.run.scorers.scorer import Scorer
 from tests.fixtures.whole_run import WholeRun
 from tests.kit.command import bench
 from tests.unit.run.test_heads import BEES, known  # noqa: F401  # a fixture

@@ -27,13 +27,12 @@ from bench.data.sources import open_source
 from bench.model import specs
 from bench.progress import Silent
 from bench.results import files
-from bench.run.config import RunConfig
+from bench.run.config import Attention, HeadSetting, RunConfig
 from bench.run.pipeline import run
 from bench.run.scorers import load_head, reference_questions, saving, score_file
 from bench.run.scorers.card import CARD, FORMAT, GuardCard, ServerCheckCard, read_card, write_check, write_guard
 from bench.run.scorers.checking import as_record, check
 from bench.run.scorers.score_file import guard_notes, score
-from bench.run.scorers.scorer import HeadSetting
 from bench.stats.guard import held_out_mask
 from bench.store.disk_cache import DIGEST, with_digest
 from bench.store.files import write_folder_atomic
@@ -668,7 +667,7 @@ def test_check_in_the_same_setting_finds_no_change(whole_run: WholeRun) -> None:
 
 def test_check_measures_and_judges_another_setting(whole_run: WholeRun) -> None:
     folder = whole_run.head("logistic-probe--demo--s0")
-    setting = replace(CPU, dtype="bfloat16", plain=True, attention="eager")
+    setting = replace(CPU, dtype="bfloat16", plain=True, attention=Attention.EAGER)
     found = check(folder, setting, Silent(), tolerance=1.0, state_tolerance=1.0)
     assert found.passed
     assert "bfloat16, eager attention, each question alone" in found.setting
@@ -679,6 +678,12 @@ def test_check_measures_and_judges_another_setting(whole_run: WholeRun) -> None:
     assert len(strict.complaints) == 2
     assert list(strict.lines())[-1].startswith("NOT OK: a confidence differs by ")
     json.dumps(as_record(strict))
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_token_budgets_of_heads_are_at_least_one(budget: int) -> None:
+    with pytest.raises(UserError, match=f"--token-budget: expected at least 1, got {budget}"):
+        HeadSetting(token_budget=budget)
 
 
 @pytest.mark.parametrize(
