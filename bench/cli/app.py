@@ -25,6 +25,7 @@ from bench.cli.exit_codes import exit_code
 from bench.cli.guard import guard
 from bench.cli.options import KINDS, MODEL, SHOWN, GroupedHelp, help_of, options_from, split_list
 from bench.cli.printing import (
+    OutFormat,
     announcer,
     console,
     print_fields,
@@ -52,16 +53,6 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(new.app, name="new")
 app.add_typer(heads.app, name="head")
 app.add_typer(analyze.app, name="analyze")
-
-
-class TableFormat(StrEnum):
-    """Format in which `bench table` prints."""
-
-    TERMINAL = "terminal"
-    MD = "md"
-    CSV = "csv"
-    TEX = "tex"
-    JSON = "json"
 
 
 class Tool(StrEnum):
@@ -174,8 +165,8 @@ def table(
     view: View,
     *,
     format_: Annotated[
-        TableFormat, typer.Option("--format", help="How to print.", rich_help_panel="How")
-    ] = TableFormat.TERMINAL,
+        OutFormat, typer.Option("--format", help="How to print.", rich_help_panel="How")
+    ] = OutFormat.TERMINAL,
 ) -> None:
     """Print the comparison from result files."""
     from bench.report.tables import formats
@@ -185,7 +176,7 @@ def table(
 
     print_notes(skipped_notes(view.results, partial=view.partial))
     sheet = build_views(view, cache_folder(), announcer())
-    if format_ is TableFormat.TERMINAL:
+    if format_ is OutFormat.TERMINAL:
         formats.print_terminal(sheet.grids, console())
     else:
         sys.stdout.write(formats.render(sheet, format_.value))

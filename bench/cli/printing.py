@@ -41,6 +41,7 @@ class OutFormat(StrEnum):
     TERMINAL = "terminal"
     MD = "md"
     CSV = "csv"
+    TEX = "tex"
     JSON = "json"
 
 
