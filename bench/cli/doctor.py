@@ -49,10 +49,10 @@ print(json.dumps({
 }))
 """
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
-_INDEX = "https://download.pytorch.org/whl"
-_WHEELS = ((13, 0, "cu130"), (12, 8, "cu128"), (12, 6, "cu126"))
-"""Pairs of a CUDA version (major, minor) that a driver must support, and the torch wheels built for it; newest
-first."""
+_OTHER_TORCH = (
+    "install torch for the CUDA version that nvidia-smi names or an older one (https://pytorch.org/get-started), or a"
+    " newer driver; where these fit, look at CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
+)
 _GB = 1e9
 IMPORT_S = 120.0
 """Time limit in seconds for the import of a library; a first import from a slow disk takes a minute."""
@@ -204,9 +204,7 @@ def check_torch() -> Iterator[Finding]:
     try:
         report = python_json(_TORCH)
     except FailedError as error:
-        yield Finding(
-            "torch", State.BAD, f"can't be imported: {error}", f"pip install --force-reinstall torch{_index_option()}"
-        )
+        yield Finding("torch", State.BAD, f"can't be imported: {error}", "pip install --force-reinstall torch")
         return
     state = State.OK if report["computes"] else State.BAD
     what = f"{report['version']}" + ("" if report["computes"] else ", which computes a product of matrices wrongly")
@@ -219,20 +217,10 @@ def check_torch() -> Iterator[Finding]:
         yield Finding("bfloat16", State.OK if report["bf16"] else State.NOTE, word, fix)
     elif report["mps"]:
         yield Finding("accelerator", State.OK, "Apple GPU (mps)")
-    elif _DRIVER_FILE.exists() or _card_names():
-        cards, driver = ", ".join(_card_names()) or "an NVIDIA card", _driver_cuda()
-        fix = f"pip install --force-reinstall torch{_index_option()}"
-        reason = f"not used, for this torch {report['version']} is built for the CPU alone"
-        if report["cuda"] is not None and driver is not None and driver < _parse_version(report["cuda"]):
-            fix = f"update the driver, or {fix}"
-            reason = (
-                f"not used, for torch is built for CUDA {report['cuda']} and the driver knows CUDA"
-                f" {driver[0]}.{driver[1]} at most"
-            )
-        elif report["cuda"] is not None:
-            fix = "look at nvidia-smi, CUDA_VISIBLE_DEVICES and the rights on /dev/nvidia*"
-            reason = f"there, but torch {report['version']} doesn't find it"
-        yield Finding("accelerator", State.NOTE, f"{cards}: {reason}", fix)
+    elif (cards := _card_names()) or _DRIVER_FILE.exists():
+        build = f"CUDA {report['cuda']}" if report["cuda"] else "the CPU alone"
+        what = f"{', '.join(cards) or 'an NVIDIA card'}: not used; torch {report['version']} is built for {build}"
+        yield Finding("accelerator", State.NOTE, what, _OTHER_TORCH)
     else:
         fix = "none is needed for small models; a large one takes days without"
         yield Finding("accelerator", State.NOTE, "none was found: the CPU reads the models", fix)
@@ -246,30 +234,6 @@ def _card_names() -> list[str]:
         return program_output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 10.0).strip().splitlines()
     except FailedError:
         return []
-
-
-def _driver_cuda() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the installed NVIDIA driver supports; None if nvidia-smi doesn't tell."""
-    try:
-        words = program_output(["nvidia-smi"], 10.0).partition("CUDA Version:")[2].split()
-        return _parse_version(words[0])
-    except (FailedError, IndexError, ValueError):
-        return None
-
-
-def _parse_version(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
-
-
-def _index_option() -> str:
-    """Return pip's index option for the newest torch wheels of `_WHEELS` that the driver can run.
-
-    Empty if the driver's version is unknown, or older than all of these wheels need.
-    """
-    driver = _driver_cuda()
-    names = [name for major, minor, name in _WHEELS if driver is not None and driver >= (major, minor)]
-    return f" --index-url {_INDEX}/{names[0]}" if names else ""
 
 
 def check_libraries() -> Iterator[Finding]:
