@@ -43,15 +43,14 @@ def reproduce(
         grid = plan.grid
         records: Sequence[Mapping[str, Any]] = [run.record() for run in plan.runs]
         commands = [run.command(ctx.args) for run in plan.runs if not run.done]
-        date = plan.price[1] if plan.price else None
         if as_json:
-            header = {"reference": grid.reference, "accelerator": grid.accelerator, "prices_of": date}
+            header = {"reference": grid.reference, "accelerator": grid.accelerator}
             print_json({**header, "runs": records, "commands": commands})
             return
         print_line(f"{grid.reference}: {len(plan.methods)} methods, {len(grid.tasks)} tasks, preset {grid.preset}")
         rows = []
         for record in records:
-            tokens, hours, usd = record["tokens"], record["hours"], record["usd_at_most"]
+            tokens, hours = record["tokens"], record["hours"]
             rows.append(
                 {
                     "model": record["model"],
@@ -61,7 +60,7 @@ def reproduce(
                     "hours": "not known" if hours is None else f"{hours:,.1f}",
                     "graded": f"{record['graded']:,}",
                     "compared ≤": f"{record['compared_at_most']:,}",
-                    "USD ≤": "not known" if usd is None else f"{usd:,.2f}",
+                    "judge's M tokens ≤": f"{record['judge_tokens_at_most'] / 1e6:,.0f}",
                 }
             )
         print_records(rows)
@@ -71,8 +70,6 @@ def reproduce(
             "nothing; what the cache holds is not read again. Graded are answers of tests and training corpora;"
             " samples\nare compared with the answer where their texts differ."
         )
-        if date is not None:
-            print_line(f"USD are those of {plan.judge_model} at the prices of {date}.")
         print_line("Nothing is left to run." if not commands else "Left, which bench reproduce runs one after another:")
         for command in commands:
             print_line(f"  {command}")

@@ -11,12 +11,11 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
@@ -40,32 +39,12 @@ _CONCURRENCY = 8
 _INTERRUPTED_CALLS = f"calls that were under way, at most {_CONCURRENCY}, may have been paid for and are made again"
 
 _CHARACTERS_PER_TOKEN = 4
-"""Average number of characters per token of English text, by which the price of calls is estimated."""
+"""Average number of characters per token of English text, by which the tokens of calls are estimated."""
 
 _MAX_ATTEMPTS = 3
 """Largest number of calls about one answer, if the judge says neither yes nor no (docs/methods.md §1.7)."""
 GRACE_S = 3.0
 """Seconds that an interrupted run waits for calls that were already sent."""
-
-_PRICES: Mapping[str, tuple[float, float, str]] = MappingProxyType({"gpt-4o-mini": (0.15, 0.60, "2024-07-18")})
-"""Model -> (USD per million input tokens, USD per million output tokens, date of the price list).
-
-https://openai.com/index/gpt-4o-mini-advancing-cost-efficient-intelligence/
-"""
-
-
-def price_of(model: str, tokens: int, calls: int) -> tuple[float, str] | None:
-    """Return the price of calls in USD and the date of the price list; None if no price is known.
-
-    Args:
-        model: name of the model, one of OpenAI's.
-        tokens: input tokens of all calls.
-        calls: number of calls; each counts `MAX_TOKENS` output tokens.
-    """
-    if model not in _PRICES:
-        return None
-    read, written, date = _PRICES[model]
-    return (tokens * read + calls * MAX_TOKENS * written) / 1e6, date
 
 
 class OpenAIJudge:
@@ -157,9 +136,7 @@ class OpenAIJudge:
     def _estimate(self, todo: Collection[JudgeCase], what: str) -> str:
         characters = sum(len(message.content) for case in todo for message in prompt.messages(case, self.wording))
         tokens = characters // _CHARACTERS_PER_TOKEN
-        price = price_of(self.model, tokens, len(todo)) if self.address.is_openai else None
-        cost = "price unknown" if price is None else f"about {price[0]:.2f} USD at the prices of {price[1]}"
-        return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read, {cost}"
+        return f"{what}: {len(todo):,} calls to {self.name}, about {tokens:,} tokens to read"
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

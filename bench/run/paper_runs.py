@@ -18,7 +18,6 @@ from pathlib import Path
 from bench import registry
 from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
-from bench.grading.openai import price_of
 from bench.model.specs import public_name
 from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decode_record
@@ -54,7 +53,7 @@ class PaperGrid:
     """Kind of judge that grades open answers: match, openai or hf."""
     judge_model: str
     characters: int
-    """Mean number of characters of an open question with two answers, for estimating the judge's price."""
+    """Mean number of characters of an open question with two answers, for estimating what a judge reads."""
     accelerator: str
     """Accelerator on which `computed` gives the hours of a run."""
     computed: Mapping[str, Computed]
@@ -138,16 +137,11 @@ class PaperRuns:
         return tested + corpora, tested * sum(signal.n for signal in agreements)
 
     @cached_property
-    def price(self) -> tuple[float, str] | None:
-        """Highest price of the judge in one run (USD), and the date of the price list.
-
-        None if the judge is not `openai`, or no price of its model is known.
-        """
-        if self.judge != "openai":
-            return None
+    def judge_tokens(self) -> int:
+        """Estimate of the tokens that the judge reads in one run, at most."""
         calls = zip(self.n_judge_calls, (prompt.GRADING, prompt.COMPARING), strict=True)
         characters = sum(n * (len(prompt.SYSTEM) + len(words.user) + self.grid.characters) for n, words in calls)
-        return price_of(self.judge_model, characters // _CHARACTERS_PER_TOKEN, sum(self.n_judge_calls))
+        return characters // _CHARACTERS_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -197,14 +191,14 @@ class Run:
 
         The cost is that of the whole run; it is an upper bound if some cells have results, and 0 if all have.
         """
-        computed, price = self.of.grid.computed.get(self.model), self.of.price
+        computed = self.of.grid.computed.get(self.model)
         graded, compared = self.of.n_judge_calls
         cost: dict[str, object] = {
             "tokens": None if computed is None else computed.tokens,
             "hours": None if computed is None else computed.hours,
             "graded": graded,
             "compared_at_most": compared,
-            "usd_at_most": 0.0 if self.of.judge == "match" else None if price is None else round(price[0], 2),
+            "judge_tokens_at_most": self.of.judge_tokens,
         }
         left = {key: None if value is None else type(value)() for key, value in cost.items()} if self.done else cost
         return {"model": self.model, "seed": self.seed, "cells": self.cells, "there": self.there, **left}

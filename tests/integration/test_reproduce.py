@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -95,7 +94,7 @@ def test_paper_plan_has_each_cell_and_its_cost(place: Place) -> None:
     assert [run["model"] for run in runs] == MODELS
     assert {(run["cells"], run["there"]) for run in runs} == {(11 * 5, 0)}
     assert {(run["graded"], run["compared_at_most"]) for run in runs} == {(tested + 18_534 + 2_000, 10 * tested)}
-    assert all(5 < run["usd_at_most"] < 12 for run in runs)
+    assert all(35e6 < run["judge_tokens_at_most"] < 75e6 for run in runs)
     assert found["commands"][1] == (
         "bench run --method paper --model qwen14b --task mmlu-choice --task mmlu-pro-choice --task mmlu-oe"
         " --task medmcqa-choice --task medmcqa-oe --preset paper --seed 0 --judge openai --judge-model gpt-4o-mini"
@@ -107,7 +106,6 @@ def test_paper_plan_begins_with_the_paper(place: Place) -> None:
     said = place.done("reproduce", "ccps", "--dry-run").stdout.splitlines()
     assert said[0].endswith(": 11 methods, 5 tasks, preset paper")
     assert said[0].startswith(read_grid("ccps", registry.methods()).reference)
-    assert any(re.fullmatch(r"USD are those of gpt-4o-mini at the prices of \d{4}-\d\d-\d\d\.", line) for line in said)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -124,7 +122,7 @@ def test_paper_plan_of_one_model_and_judge(place: Place, monkeypatch: pytest.Mon
     monkeypatch.chdir(place.folder)
     found = plan(place, "ccps", "--models", "qwen14b", *words.split(), "--out", "there")
     (run,) = found["runs"]
-    assert (run["graded"], run["compared_at_most"], run["usd_at_most"]) == (0, 0, 0.0)
+    assert (run["graded"], run["compared_at_most"], run["judge_tokens_at_most"]) == (0, 0, 0)
     assert found["commands"][0].endswith(f"--seed 0 {words} --out there")
 
 
@@ -132,7 +130,6 @@ def test_judge_model_of_a_run_file_is_kept(place: Place) -> None:
     mine = place.write("mine.toml", 'judge = "openai"\njudge-model = "mine"\n')
     found = plan(place, "ccps", "--models", "qwen14b", str(mine))
     assert found["commands"][0].endswith(f"--judge openai --judge-model mine {mine}")
-    assert found["runs"][0]["usd_at_most"] is None
 
 
 def test_paper_hours_are_told_without_an_accelerator(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +153,6 @@ def test_grids_that_are_not_whole_are_refused(place: Place, paper: list[str], wr
 def test_terminal_shows_costs_and_commands(place: Place, paper: list[str]) -> None:
     out = place.done("reproduce", *paper, "--dry-run", "--judge", "match").stdout
     assert "one abacus, computed: 0.5 in all" in out
-    assert "at the prices of" not in out
     assert "0 of 1" in out
     assert out.count("\n  bench run --method flat --model tiny --task isles --preset demo --seed ") == 2
 
