@@ -48,7 +48,8 @@ class Footnotes:
     """Texts of footnotes, numbered from 1 on; each text is stored once.
 
     Texts that differ only in their first number with three decimals, as those of seeds do, are one footnote, which has
-    the smallest and the largest of these numbers.
+    the smallest and the largest of these numbers. Settings (`with ccps.learning_rate=0.001`) tell lines apart and stay
+    as they are.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -59,7 +60,7 @@ class Footnotes:
 
     def number(self, text: str) -> int:
         """Return the number of a footnote with this text, and add the footnote if it is new."""
-        words = _THREE_DECIMALS.sub("", text, count=1)
+        words = text if text.startswith("with ") else _THREE_DECIMALS.sub("", text, count=1)
         self._by_words.setdefault(words, []).append(text)
         return list(self._by_words).index(words) + 1
 

@@ -290,6 +290,13 @@ def test_footnotes_are_one_where_decimals_differ() -> None:
     assert sorted(grid.numbers(row.cells[0]) for row in grid.rows) == ["1", "1,2", "3,4"]
 
 
+def test_settings_that_differ_in_decimals_stay_apart() -> None:
+    rows = [scored(brier=rate, deviations={"ccps.learning_rate": rate}) for rate in (0.001, 0.003)]
+    (grid,) = table_views(build(rows, deviations=True)).grids
+    assert grid.footnotes == ("with ccps.learning_rate=0.001", "with ccps.learning_rate=0.003")
+    assert [grid.numbers(row.cells[0]) for row in grid.rows] == ["1", "2"]
+
+
 @pytest.mark.parametrize(
     ("n", "accuracy", "field", "said"),
     [
