@@ -145,7 +145,8 @@ class _GuardBuilder:
             )
         n, n_right = len(cell.calibration.correct), int(cell.calibration.correct.sum())
         limits = feasible(n, n_right, risk=self.request.risk, level=self.request.level)
-        request, n_rest, remarks = self.request, len(cell.rest.values), []
+        request, n_rest = self.request, len(cell.rest.values)
+        remarks = [fact for fact in table.facts if "partial or deviating result" in fact]
         source = (
             f"{n:,} of {n + n_rest:,} questions choose the thresholds (--share {request.share:g}, --split-seed"
             f" {request.split_seed}), the other {n_rest:,} show what they keep"

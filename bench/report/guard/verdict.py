@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
+from bench.report.tables.model import unique
 from bench.report.text import count, percent, range_text, two_digits
 
 _ROUNDING = 1e-6
@@ -46,10 +47,11 @@ def format_level(level: float) -> str:
 def verdict(guards: GuardedTable) -> Iterator[str]:
     """Yield the sentences of the verdict on one table of guards.
 
-    They say whether answers can be trusted, and which method keeps most answers or comes closest. They name methods
-    whose error rate on other questions is significantly above the requested risk. The last one says what any method
-    could reach with these labels.
+    They say whether answers can be trusted, and which method keeps most answers or comes closest. Before that stand
+    warnings of a judge that errs, and of a model that may guess. They name methods whose error rate on other questions
+    is significantly above the requested risk. The last one says what any method could reach with these labels.
     """
+    yield from filter(None, map(guards.table.warnings.get, ("unfit_judge", "at_chance")))
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
     domain = "" if guards.calibrated_on == guards.table.task else f" on questions like those of {guards.calibrated_on}"
     n, n_partial = len(guards.evaluated), sum(len(line.passed_seeds) < len(line.seeds) for line in passed)
@@ -134,7 +136,10 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
 
 
 def footnotes(line: GuardedLine) -> Iterator[str]:
-    """Yield the footnotes at a method's name in a table of guards, e.g. why it has no threshold."""
+    """Yield the footnotes of a method in a table of guards: those of its results, and e.g. why it has no threshold."""
+    # a table's caption has notes of all lines, which a guard lacks; a label has the settings
+    notes = unique([*line.line.notes, *(note for row in line.line.rows for note in row.notes)])
+    yield from (note for note in notes if note != f"with {line.line.variant}")
     if line.reason:
         yield line.reason
     if line.seeds and line.seeds[0].is_score:

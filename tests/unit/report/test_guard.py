@@ -232,6 +232,19 @@ def test_guard_says_which_tasks_have_no_result(tmp_path: Path) -> None:
     ]
 
 
+def test_guard_says_what_a_table_says_first(tmp_path: Path) -> None:
+    """A judge that errs, what is noted of all results and of one, and results that are hidden."""
+    judged = {"counts": {f"{TASK}/test: right options that the judge accepts, of 150": 50}, "notes": ("halved",)}
+    steps = {"ccps.steps": 10}
+    plant_all(tmp_path, [{**SURE, **judged}, {"method": "mine", **judged}, {"deviations": steps, "config": steps}])
+    (grid,) = build_analysis([found(tmp_path, risk=0.1)]).views.grids
+    assert grid.verdict[0].startswith("These grades say little of the answers (right options that the judge accepts: ")
+    assert sorted(note[:12] for note in grid.footnotes) == ["halved", "not built in"]
+    assert grid.remarks[-1] == "1 partial or deviating result is not shown."
+    (both,) = build_analysis([found(tmp_path, risk=0.1, deviations=True)]).views.grids
+    assert sorted(note[:12] for note in both.footnotes) == ["halved", "not built in"]
+
+
 def test_guards_of_one_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
