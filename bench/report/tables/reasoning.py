@@ -33,12 +33,15 @@ _SETTINGS = {"think_budget", "thinking", "enable_thinking"}
 def paired_views(tables: Sequence[Table], results: Path) -> Iterator[TableViews]:
     """Yield paired differences for each table of answers with traces, and the one of those without.
 
+    All methods of the tables are tested, but differences are of those that the tables show.
+
     Args:
         tables: tables with standings.
         results: folder of their results.
     """
     by_group: dict[tuple[object, ...], Table] = {}
-    for table in (table for table in tables if table.rows):
+    shown = {line.key.method for table in tables for line in table.lines}
+    for table in (table.with_hidden_lines() for table in tables):
         row = table.rows[0]
         judges = frozenset(row.judge for row in table.rows)  # grades of different ones can't be compared
         run = row.model, row.task, row.preset, row.limit, row.protocol, tuning_budget(row)
@@ -48,11 +51,10 @@ def paired_views(tables: Sequence[Table], results: Path) -> Iterator[TableViews]
         twin = by_group.get((*same, plain)) if traced else None
         others = {_run(line): line for line in twin.ordered_lines if line.standing} if twin else {}
         lines = [line for line in table.ordered_lines if line.standing and _run(line) in others]
-        if lines:
+        if names := [line.key.label for line in lines if line.key.method in shown]:
             pairs = {line.key.label: (line, others[_run(line)]) for line in lines}
-            yield _paired(
-                table, {Key(k, side): pair[i] for k, pair in pairs.items() for i, side in enumerate(_SIDES)}, results
-            )
+            sides = {Key(k, side): pair[i] for k, pair in pairs.items() for i, side in enumerate(_SIDES)}
+            yield _paired(table, sides, names, results)
 
 
 def _run(line: Line) -> tuple[str, str]:
@@ -62,8 +64,8 @@ def _run(line: Line) -> tuple[str, str]:
     return row.method, json.dumps(settings, sort_keys=True)
 
 
-def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
-    """Compare the methods of `lines`, each of which is there with traces and without."""
+def _paired(table: Table, lines: dict[Key, Line], names: Sequence[str], results: Path) -> TableViews:
+    """Compare the methods of `lines`, each of which is there with traces and without; show those of `names`."""
     methods = list(dict.fromkeys(key.method for key in lines))
     runs: dict[Key, list[QuestionRecords]] = {
         key: [records_of(row, results).by_id() for row in line.ok_rows] for key, line in lines.items()
@@ -107,4 +109,4 @@ def _paired(table: Table, lines: dict[Key, Line], results: Path) -> TableViews:
         table, facts=facts, metrics=_METRICS, lines=shown, others=(), average=settings.average,
         standings=Standings(settings.level, standing, tuple(pairs), {}),
     )  # fmt: skip
-    return comparison.views_of([paired], ["answers", *methods], "p corrected is corrected for all methods of a metric.")
+    return comparison.views_of([paired], ["answers", *names], "p corrected is corrected for all methods of a metric.")

@@ -28,6 +28,7 @@ from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.grid import Grid, GridRow, TableViews
 from bench.report.tables.published import read as published_cells
+from bench.report.tables.reasoning import paired_views
 from bench.report.tables.request import build_views, tables_of
 from bench.results import files
 from bench.results.cells import read_all
@@ -373,6 +374,17 @@ def test_table_pairs_answers_with_traces_and_without(traces: Path) -> None:
     assert {metric for _, metric in rows} == {"ACC ↑", "RMSCE ↓", "AUROC ↑"}
     assert "after traces of at most 320 tokens" in formats.render(views, "md")
     assert load_results(traces, quiet=True).table().render("md") == formats.render(views, "md")
+
+
+def test_traces_pair_hidden_methods_in_the_correction(traces: Path) -> None:
+    def pairs(*methods: str) -> list[dict[str, Any]]:
+        (views,) = paired_views(tables_of(View(traces, methods=methods), None), traces)
+        return [dict(record) for record in views.records()]
+
+    every = pairs()
+    for method in ("ptrue", "sequence-probability"):
+        named = {"answers (with)", f"{method} (with)"}
+        assert pairs(method) == [record for record in every if record["first"] in named]
 
 
 def test_traces_pair_runs_of_the_same_settings(tmp_path: Path) -> None:
