@@ -76,7 +76,7 @@ def write_figures(
     by_setting: dict[tuple[int, str, str], list[Table]] = {}
     for table in tables:
         traces = table.answers_source.partition(AFTER_TRACES)[2].partition(" ")[0].replace(",", "")
-        setting = tuning_budget(table.rows[0]), common_corpus(table.rows), traces
+        setting = tuning_budget(table.rows[0]), common_corpus(table.all_rows), traces
         by_setting.setdefault(setting, []).append(table)
     for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_setting)

@@ -107,7 +107,7 @@ def guards_of(
         UserError: as `compute_guards`.
     """
     guards = [_GuardBuilder(request, calibration_rows, records).table(table) for table in tables]
-    suffixes = distinguishing_labels([g.table.rows for g in guards])
+    suffixes = distinguishing_labels([g.table.all_rows for g in guards])
     return [replace(g, aside=aside) for g, aside in zip(guards, suffixes, strict=True)]
 
 

@@ -127,7 +127,7 @@ def payload(
         methods, records_of, functools.cache(texts_of), list(headlines), texts, disagreements.fit_depth(tables),
         plain(preset_sentence(rows[0])) if len(presets) == 1 else "",
     )  # fmt: skip
-    labels = distinguishing_labels([table.rows for table in tables])
+    labels = distinguishing_labels([table.all_rows for table in tables])
     blocks = [page.block(table, label) for table, label in zip(tables, labels, strict=True)]
     names = list(map(block_name, blocks))
     parts = sorted({line.key.recalibration for line in methods})
@@ -232,7 +232,7 @@ class _Page:
             order = (line if isinstance(line, int) else line.key for line in self._ordered(table.ordered_by(name)))
             leads = (line.key for line in table.leaders(name) if line.key in places)
             headlines[name] = {"order": [places[key] for key in order], "leads": [places[key] for key in leads]}
-        titles = {*map(plain, (title_of(table.rows), limit_sentence(first))), self.preset}
+        titles = {*map(plain, (title_of(table.all_rows), limit_sentence(first))), self.preset}
         return {
             "model": table.model,
             "task": table.task,

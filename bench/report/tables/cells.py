@@ -25,7 +25,7 @@ _ESTIMANDS = {"these subjects": "fixed", "other subjects": "clustered"}
 
 def latex_label(table: Table, *more: str) -> str:
     """Return the LaTeX label of a table, made of model, task, training corpus and the words in `more`."""
-    return "-".join((table.model, table.task, *filter(None, [common_corpus(table.rows)]), *more))
+    return "-".join((table.model, table.task, *filter(None, [common_corpus(table.all_rows)]), *more))
 
 
 def metric_column(name: str, table: Table) -> Column:

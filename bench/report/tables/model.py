@@ -302,14 +302,19 @@ class Table:
         return [row for line in self.ordered_lines for row in line.rows]
 
     @property
+    def all_rows(self) -> list[ResultRow]:
+        """Result rows of all lines (methods), also of hidden ones: by these a table is told from others."""
+        return [row for line in (*self.lines, *self.others) for row in line.rows]
+
+    @property
     def answers_source(self) -> str:
         """Where the answers of all results of the table come from, e.g. `generate` if the runs generated them."""
-        return next(row.answers_source for line in (*self.lines, *self.others) for row in line.rows)
+        return self.all_rows[0].answers_source
 
     @property
     def is_audit(self) -> bool:
         """Whether confidences come from a file of `bench audit`; then nothing is said of labels, tokens or costs."""
-        return any(row.is_audit for line in (*self.lines, *self.others)[:1] for row in line.rows)
+        return any(row.is_audit for row in self.all_rows[:1])
 
     @property
     def head(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from bench import load_results
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.figures import differences_to_best
-from bench.report.selection import ReportRequest, Selection, View
+from bench.report.figures import write as figure_files
+from bench.report.guard.compute import compute_guards
+from bench.report.page import payload
+from bench.report.selection import GuardRequest, ReportRequest, Selection, View
 from bench.report.tables import build, comparison, formats
 from bench.report.tables.choice import apply_selection
 from bench.report.tables.grid import TableViews
@@ -25,6 +29,7 @@ from bench.report.tables.model import COLUMNS, MetricValue, Table
 from bench.report.tables.request import build_views, tables_of
 from bench.report.text import MINUS
 from bench.report.write import write
+from bench.results import files
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.results.submissions import recomputation
@@ -181,13 +186,18 @@ def test_models_and_tasks_can_be_chosen(out: Path, cache: Path) -> None:
     ]  # fmt: skip
 
 
+THERE: dict[str, Any] = {"train_on": "there/train", "config": {"train_on": "there"}}
+
+
+def write_corpora(folder: Path) -> None:
+    """A method that reads no label, and one that learned on the task's own corpus and on another."""
+    for method, fields in (("sequence-probability", {}), ("ccps", {"train_on": "here/train"}), ("ccps", THERE)):
+        write_result(folder, method, ANSWERS.confidences(SKILLS[method], 1), ANSWERS.correct, **fields)
+
+
 def test_tables_of_other_corpora_stand_apart(tmp_path: Path) -> None:
     """Methods that read no label stand in both, so that each is compared with all that a user could take."""
-    for method, fields in (
-        ("sequence-probability", {}), ("ccps", {"train_on": "here/train"}),
-        ("ccps", {"train_on": "there/train", "config": {"train_on": "there"}}),
-    ):  # fmt: skip
-        write_result(tmp_path, method, ANSWERS.confidences(SKILLS[method], 1), ANSWERS.correct, **fields)
+    write_corpora(tmp_path)
 
     def found(corpus: str | None) -> list[tuple[str, list[str]]]:
         tables = tables_of(View(tmp_path, train_on=corpus), None)
@@ -200,6 +210,28 @@ def test_tables_of_other_corpora_stand_apart(tmp_path: Path) -> None:
     assert found("there") == [there]
     with pytest.raises(UserError, match="--train-on: no method that learned on 'the'; there are own, there"):
         found("the")
+
+
+def test_corpora_of_hidden_methods_tell_tables_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method that is shown reads no label, so it stands in both tables."""
+    write_corpora(tmp_path)
+    only: dict[str, Any] = {"methods": ("sequence-probability",)}
+    tables, records_of = tables_of(View(tmp_path, **only), None), partial(files.records_of, results=tmp_path)
+    assert [grid.label for grid in build.table_views(tables).grids] == ["tiny-atlas-choice", "tiny-atlas-choice-there"]
+    guards = compute_guards(GuardRequest(tmp_path, risk=0.5, **only), None)
+    assert [guard.aside for guard in guards] == ["", "learned on there"]
+    blocks = payload(tables, records_of, lambda *_: {})["blocks"]
+    assert [block["label"] for block in blocks] == ["", "learned on there"]
+    assert not any("learned on there" in fact for fact in blocks[1]["facts"])
+    endings: list[str] = []
+
+    def noted(_: Sequence[Table], __: object, ending: str) -> tuple[()]:
+        endings.append(ending)
+        return ()
+
+    monkeypatch.setattr(figure_files, "_figures", noted)
+    figure_files.write_figures(tables, records_of, tmp_path / "figures")
+    assert endings == ["", "--on-there"]
 
 
 @pytest.mark.parametrize(
