@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LONG = (
-    "model", "task", "preset", "limit", "answers_source", "average", "group", "method", "variant", "seed", "metric",
-    "value", "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
+    "model", "task", "preset", "limit", "answers_source", "learned_on", "tuned", "average", "group", "method",
+    "variant", "seed", "metric", "value", "std", "mean", "low", "high", "n", "n_undefined", "status", "reason", "note",
 )  # fmt: skip
 """Columns of the data frame that `long` returns."""
 QUESTIONS = (
-    "model", "task", "preset", "limit", "answers_source", "method", "variant", "seed", "id", "subject", "correct",
-    "confidence", "score", "answer", "parsed", "text", "gold", "status", "reason",
+    "model", "task", "preset", "limit", "answers_source", "learned_on", "tuned", "method", "variant", "seed", "id",
+    "subject", "correct", "confidence", "score", "answer", "parsed", "text", "gold", "status", "reason",
 )  # fmt: skip
 """Columns of the data frame that `questions` returns."""
 _CATEGORIES = (
-    "model", "task", "preset", "answers_source", "average", "group", "method", "variant", "metric", "status", "subject",
-    "verdict",
+    "model", "task", "preset", "answers_source", "learned_on", "average", "group", "method", "variant", "metric",
+    "status", "subject", "verdict",
 )  # fmt: skip
-_WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "rank")
+_WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "tuned", "rank")
 _TRUTHS = ("correct", "parsed", "leading")
 _TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption")
 
@@ -81,12 +81,7 @@ def _metrics(table: Table) -> Sequence[str]:
 
 
 def _line_data(table: Table, line: Line) -> dict[str, Any]:
-    limit = next((row.limit for row in line.rows), None)
-    return {
-        "model": table.model, "task": table.task, "preset": table.preset, "limit": limit,
-        "answers_source": table.answers_source, "average": table.average, "group": line.group, "method": line.method,
-        "variant": line.variant,
-    }  # fmt: skip
+    return {**table.head, "group": line.group, "method": line.method, "variant": line.variant}
 
 
 def _row_data(row: ResultRow) -> dict[str, Any]:
@@ -102,8 +97,8 @@ def wide(tables: Sequence[Table]) -> DataFrame:
     The index is model, task and method. A method's name includes its settings if the table has the method with several
     settings. Further columns are rank (by the metric that sorts the tables), leading, group, n (questions), seeds
     (number of ok seeds), runs (number of all seeds), status, reason (also of single seeds), preset, limit,
-    answers_source and average. Numbers on answers of different sources can't be compared, so join frames on
-    `answers_source`, too.
+    answers_source, learned_on (the `--train-on` of the runs; empty for the task's own choice), tuned (number of
+    configurations tried) and average. A model and task has a table for each of these, so join frames on them, too.
     """
     import pandas as pd
 
@@ -126,7 +121,7 @@ def wide(tables: Sequence[Table]) -> DataFrame:
     names = list(dict.fromkeys(name for table in tables for name in (table.metrics or COLUMNS)))
     columns = (
         *names, "rank", "leading", "group", "n", "seeds", "runs", "status", "reason", "preset", "limit",
-        "answers_source", "average",
+        "answers_source", "learned_on", "tuned", "average",
     )  # fmt: skip
     index = pd.MultiIndex.from_tuples(
         [(record["model"], record["task"], record["method"]) for record in records], names=["model", "task", "method"]
@@ -179,8 +174,9 @@ def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
         records: CSV records of `bench table --compare`.
     """
     columns = (
-        "model", "task", "preset", "answers_source", "average", "metric", "first", "second", "difference", "low",
-        "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict", "caption",
+        "model", "task", "preset", "limit", "answers_source", "learned_on", "tuned", "average", "metric", "first",
+        "second", "difference", "low", "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict",
+        "caption",
     )  # fmt: skip
     return _build_frame(records, columns)
 

@@ -128,7 +128,8 @@ class Results:
         Columns are e.g. confidence, correct, answer and subject. `score` is missing for methods without scores, and
         `text` and `gold` are missing if the run did not store them. A cell (method and seed) that failed or was skipped
         has one row without a question, with status and reason. To get a row per question and a column per method,
-        select one model, task and seed and call `.pivot(index="id", columns="method", values="confidence")`.
+        select one model, task, `learned_on`, `tuned`, answers_source and seed, and call
+        `.pivot(index="id", columns="method", values="confidence")`.
 
         Args:
             text: whether to add the questions' texts and right answers.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from bench.metrics import METRICS
 from bench.metrics.summary import Average
 from bench.report.competition import Best, Competition, badness, displayed_value, rank, ranked_by
-from bench.report.grouping import Key
+from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.standings.compute import ROUNDING, LineStanding, Standings
 from bench.report.style import Style
 from bench.report.tables.published import Published
@@ -318,9 +318,13 @@ class Table:
 
     @property
     def head(self) -> dict[str, Any]:
-        """Fields with which each CSV or JSON record of the table begins."""
-        names = ("model", "task", "preset", "answers_source", "average")
-        return {name: getattr(self, name) for name in names}
+        """Fields with which each CSV or JSON record of the table begins; they tell it from tables of the same task."""
+        rows = self.all_rows
+        return {
+            "model": self.model, "task": self.task, "preset": self.preset, "limit": rows[0].limit,
+            "answers_source": self.answers_source, "learned_on": plain(common_corpus(rows)),
+            "tuned": tuning_budget(rows[0]), "average": self.average,
+        }  # fmt: skip
 
     @property
     def caption(self) -> str:

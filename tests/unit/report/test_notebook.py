@@ -21,6 +21,7 @@ from bench.report.tables import formats
 from bench.report.tables.request import build_views
 from bench.results import files, question_texts
 from bench.results.question_texts import QuestionText
+from bench.results.row import Tuning
 from tests.fixtures.readable import words
 from tests.kit.world import Answers, write_failure, write_result
 
@@ -101,6 +102,22 @@ def test_frames_name_the_source_of_answers(tmp_path: Path) -> None:
         assert list(dict.fromkeys(frame.answers_source)) == ["generate", "released"]
     assert list(found.wide().answers_source) == sources
     assert list(load_results(tmp_path, quiet=True, methods="ptrue").wide().answers_source) == ["generate", "released"]
+
+
+def test_frames_tell_tables_of_one_task_apart(tmp_path: Path) -> None:
+    """By corpus and tuning; a method that reads no label stands in the tables of both corpora."""
+    put(tmp_path, "ptrue", TASKS[0])
+    put(tmp_path, "ccps", TASKS[0], train_on="own/train")
+    put(tmp_path, "ccps", TASKS[0], train_on="there/train", config={"train_on": "there"})
+    put(tmp_path, "ccps", TASKS[0], train_on="own/train", config={"tune": 4}, tuning=Tuning(4))
+    found = load_results(tmp_path, quiet=True)
+    place = ["model", "task", "preset", "limit", "answers_source", "learned_on", "tuned", "method", "variant", "seed"]
+    for frame, further in ((found.frame(), ["metric"]), (found.questions(), ["id"])):
+        assert not frame.duplicated([*place, *further]).any()
+    for frame in (found.frame(), found.questions(), found.wide()):
+        assert [*dict.fromkeys(zip(frame.learned_on, frame.tuned, strict=True))] == [("", 0), ("there", 0), ("", 4)]
+    assert [*dict.fromkeys(found.compare("ptrue", "ccps").learned_on)] == ["", "there"]
+    assert [*dict.fromkeys(line["learned_on"] for line in csv_lines(View(tmp_path)))] == ["", "there"]
 
 
 def test_frame_seeds_are_those_of_the_result_files(results: Results, folder: Path) -> None:
