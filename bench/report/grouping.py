@@ -107,13 +107,24 @@ def group_rows(rows: Sequence[ResultRow], *, preset: str | None, deviations: boo
 
 
 def _by_corpus(rows: Sequence[ResultRow]) -> list[list[ResultRow]]:
-    corpora = sorted({corpus for row in rows if (corpus := corpus_of(row)) is not None}) or [""]
-    return [[row for row in rows if corpus_of(row) in {corpus, None}] for corpus in corpora]
+    corpora = corpora_of(rows)
+    return [[row for row in rows if corpus_of(row) == corpus or corpus_of(row) not in corpora] for corpus in corpora]
+
+
+def corpora_of(rows: Sequence[ResultRow]) -> list[str]:
+    """Return the distinct `--train-on` of the rows' runs, sorted; empty for a run without one, which is the default.
+
+    A row without numbers doesn't say whether its method reads labels, and so whether its run had none. It counts only
+    if the method learned elsewhere, too; else it stands, as rows that read no label do, in the tables of others.
+    """
+    learners = {row.method for row in rows if "train_on" in row.config}
+    known = [corpus_of(row) for row in rows if row.status == "ok" or row.method in learners]
+    return sorted({corpus for corpus in known if corpus is not None}) or [""]
 
 
 def common_corpus(rows: Sequence[ResultRow]) -> str:
     """Return the `--train-on` that the rows of one table share; empty if their runs had none."""
-    return next((corpus for row in rows if (corpus := corpus_of(row)) is not None), "")
+    return next(filter(None, map(corpus_of, rows)), "")
 
 
 def corpus_of(row: ResultRow) -> str | None:

@@ -13,7 +13,7 @@ from bench import registry
 from bench.api import UserError
 from bench.api.errors import did_you_mean, fold_name, match_name
 from bench.metrics import METRICS
-from bench.report.grouping import corpus_of
+from bench.report.grouping import corpora_of, corpus_of
 from bench.report.selection import Selection
 from bench.report.tables.model import HEADLINE, Table
 from bench.report.text import join, plain
@@ -60,10 +60,10 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
         raise UserError(f"no result of {join(models)} on {join(tasks)}; leave out one of --models and --tasks")
     if selection.train_on is None:
         return selected
-    corpora = sorted({corpus_of(row) or OWN for row in selected if corpus_of(row) is not None})
-    corpus = match_name(selection.train_on, corpora)
-    refuse_unknown("--train-on", "method that learned on", corpus, corpora)
-    return [row for row in selected if (corpus_of(row) or OWN) == corpus or corpus_of(row) is None]
+    corpora = {corpus or OWN: corpus for corpus in corpora_of(selected)}
+    name = match_name(selection.train_on, corpora)
+    refuse_unknown("--train-on", "method that learned on", name, corpora)
+    return [row for row in selected if corpus_of(row) == corpora[name] or corpus_of(row) not in corpora.values()]
 
 
 def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:

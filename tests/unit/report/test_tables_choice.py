@@ -212,6 +212,20 @@ def test_tables_of_other_corpora_stand_apart(tmp_path: Path) -> None:
         found("the")
 
 
+def test_failed_rows_stand_in_the_corpus_of_others() -> None:
+    """A failed row doesn't say whether its method reads labels, unless the method learned elsewhere, too."""
+    failed: dict[str, Any] = {"train_on": None, "status": "failed", "reason": "too few samples"}
+
+    def found(*rows: ResultRow) -> list[tuple[str, list[str]]]:
+        return [(t.facts[0], sorted(line.key.label for line in t.lines)) for t in build.build(rows)]
+
+    there = "tiny on atlas-choice, learned on there"
+    rows = [scored("self-consistency", **failed), scored(**THERE)]
+    assert found(*rows) == [(there, ["ccps", "self-consistency"])]
+    rows = [scored(**failed), scored(**THERE), scored("ptrue", train_on=None)]
+    assert found(*rows) == [("tiny on atlas-choice", ["ccps", "ptrue"]), (there, ["ccps", "ptrue"])]
+
+
 def test_corpora_of_hidden_methods_tell_tables_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The method that is shown reads no label, so it stands in both tables."""
     write_corpora(tmp_path)
