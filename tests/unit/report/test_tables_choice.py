@@ -212,6 +212,13 @@ def test_tables_of_other_corpora_stand_apart(tmp_path: Path) -> None:
         found("the")
 
 
+def test_own_corpus_is_that_of_methods_without_labels(tmp_path: Path) -> None:
+    write_result(tmp_path, "ptrue", ANSWERS.confidences(0.5, 1), ANSWERS.correct)
+    assert len(tables_of(View(tmp_path, train_on="own"), None)) == 1
+    with pytest.raises(UserError, match="--train-on: no method that learned on 'there'; there are own"):
+        tables_of(View(tmp_path, train_on="there"), None)
+
+
 def test_failed_rows_stand_in_the_corpus_of_others() -> None:
     """A failed row doesn't say whether its method reads labels, unless the method learned elsewhere, too."""
     failed: dict[str, Any] = {"train_on": None, "status": "failed", "reason": "too few samples"}
