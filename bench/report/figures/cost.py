@@ -65,7 +65,8 @@ def cost_quality(
     data = build_figure_data(tables)
     model, task, table = data.single
     column = [line for line in data.column(model, task) if line.ok_rows]
-    hollow = unranked_reasons(table, column)
+    unranked = {metric: unranked_reasons(table, column, metric) for metric in metrics}
+    several = any(reasons != unranked[metrics[0]] for reasons in unranked.values())
     kinds = {line.key.recalibration for line in column}
     fronts = {(metric, cost): pareto_front(table, metric, cost, kinds) for metric in metrics for cost in costs}
     hidden = any({*keys} - {line.key for line in column} for keys in fronts.values())
@@ -79,7 +80,10 @@ def cost_quality(
         f"Values are {averaged(table.average)}{SEEDS if data.n_seeds > 1 else ''}. {data.on_whiskers(metrics)}",
         "Stepped line: the Pareto front, methods than which none is at once as cheap and better, or cheaper and as"
         f" good{'; methods that are not drawn count too' * hidden}.",
-        unranked_note(table, column, ", so hollow and not on the front"),
+        *dict.fromkeys(
+            unranked_note(table, column, f" by {METRICS[m].label}" * several + ", so hollow and not on the front", m)
+            for m in metrics
+        ),
         "Positions read: the least that the model must read for this method alone, training and test; many go"
         " through it in one pass. Generated: each token waits for the one before."
         + " Seconds: without the model's passes, on this run's machine."
@@ -87,11 +91,15 @@ def cost_quality(
         f"Not known, and so not drawn: {'; '.join(unknown)}." if unknown else "",
         metrics=metrics,
     )
-    styles = [line.style._replace(fill="none") if line.key in hollow else line.style for line in column]
+
+    def style(line: Line, *of: str) -> Style:
+        is_hollow = all(line.key in unranked[metric] for metric in of)
+        return line.style._replace(fill="none") if is_hollow else line.style
+
     figure, axes = new_figure(
         (len(metrics), len(costs)), (TEXT_WIDTH if len(costs) > 2 else PANEL_WIDTH, HEIGHT * len(metrics) + 0.3),
         title=f"{model} on {task}: cost and quality", note=note, lines=False, sharey="row",
-        key=[(line.key.label, style) for line, style in zip(column, styles, strict=True)],
+        key=[(line.key.label, style(line, *metrics)) for line in column],
     )  # fmt: skip
     for i, metric in enumerate(metrics):
         whiskers = [data.whisker(line, metric) for line in column]
@@ -115,9 +123,9 @@ def cost_quality(
             if points:  # steps between the drawn methods of the front, the cheapest first, and on to the right end
                 x, y = zip(*points, (here.get_xlim()[1], points[-1][1]), strict=True)
                 here.step(x, y, where="post", label="front", color=MUTED, linewidth=0.8, zorder=0.8)
-            for line, style, price, ends in zip(column, styles, prices, whiskers, strict=True):
+            for line, price, ends in zip(column, prices, whiskers, strict=True):
                 if price:
-                    _draw_method(here, line, metric, price, ends, style)
+                    _draw_method(here, line, metric, price, ends, style(line, metric))
     return figure
 
 

@@ -240,24 +240,28 @@ def table_id(table: Table) -> tuple[str, str]:
     return row.model, row.task
 
 
-def unranked_reasons(table: Table, column: Sequence[Line]) -> dict[Key, str]:
-    """Return, for each method that has results but no rank, the reason why it has none; empty if nothing was tested."""
+def unranked_reasons(table: Table, column: Sequence[Line], metric: str | None = None) -> dict[Key, str]:
+    """Return, for each method that has results but no rank, the reason why it has none; empty if nothing was tested.
+
+    Ranks are those by `metric`, or by default by the headline metric.
+    """
     reasons = {}
     for line in column:
-        competition = table.competition(recalibration=line.key.recalibration)
+        competition = table.competition(metric, line.key.recalibration)
         reason = competition.excluded.get(line.key, "")
         if line.ok_rows and reason and (competition.ranked or reason != NOT_TESTED):
             reasons[line.key] = reason
     return reasons
 
 
-def unranked_note(table: Table, column: Sequence[Line], so: str = "") -> str:
+def unranked_note(table: Table, column: Sequence[Line], so: str = "", metric: str | None = None) -> str:
     """Return a sentence that lists methods with results but without a rank, and the reasons; empty if there are none.
 
-    `so` is put behind "Not ranked", e.g. ", so hollow".
+    `so` is put behind "Not ranked", e.g. ", so hollow". Ranks are those by `metric`, or by default by the headline
+    metric.
     """
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for key, why in unranked_reasons(table, column).items():
+    for key, why in unranked_reasons(table, column, metric).items():
         by_reason[why].append(key.label)
     named = "; ".join(f"{', '.join(labels)} ({why})" for why, labels in by_reason.items())
     return f"Not ranked{so}: {named}." if named else ""

@@ -156,6 +156,15 @@ def test_methods_on_other_labels_are_hollow():
     assert "hollow and not on the front: ptrue, ct (other answers or labels)." in note(figure)
 
 
+def test_front_goes_through_no_hollow_marker() -> None:
+    """The cheapest method has a rank by AUROC, where it orders nothing, and none by RMSCE, the headline metric."""
+    figure = cost_quality([RMSCE.ordered_by("ece")], metrics=("rmsce", "auroc"), costs=("tokens",))
+    fills = {name: each.get_fillstyle() for name, each in artists(figure) if name.endswith("/lts/mean")}
+    assert fills == {"tokens/rmsce/lts/mean": "none", "tokens/auroc/lts/mean": "full"}
+    assert "Not ranked by RMSCE, so hollow and not on the front: lts (" in note(figure)
+    assert "Not ranked by AUROC" not in note(figure)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(some_records(), min_size=1, max_size=3))
 def test_curve_is_the_isotonic_regression_of_all_answers(runs):
