@@ -22,9 +22,12 @@ from bench.results.files import base_of, path_of, recalibration_of, records_of
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
-_NEUTRAL_CONFIG = frozenset({"tune", "judge", "judge_model", "judge_url", "answers", "token_budget"})
-"""Entries of `ResultRow.config` that never exclude a result: another field already states them, or they change no
-metric."""
+_NEUTRAL_CONFIG = frozenset({
+    "tune", "judge", "judge_model", "judge_url", "answers", "answer_ids", "shots", "think_budget", "thinking",
+    "enable_thinking", "token_budget",
+})  # fmt: skip
+"""Entries of `ResultRow.config` and `deviations` that never exclude a result: another field, such as the source of the
+answers, already states them, or they change no metric."""
 _PROTOCOL = "protocol."
 LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate"
 USUAL_JUDGES = ("match", LETTERS)
@@ -123,7 +126,7 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
     for (run_setting, base), row in zip(lines, rows, strict=True):
-        overridden = [name for name in row.deviations if not name.startswith(_PROTOCOL)]
+        overridden = [name for name in row.deviations if not name.startswith(_PROTOCOL) and name not in _NEUTRAL_CONFIG]
         overridden += [name for name in row.config if name in varying and name not in row.deviations]
         reason = ""
         if row.status != "ok":

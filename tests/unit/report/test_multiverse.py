@@ -30,7 +30,7 @@ from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
 from bench.results import files, question_texts
 from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
-from bench.results.row import ResultRow, Training
+from bench.results.row import ResultRow, Training, answers_after_traces
 from bench.stats import Settings
 from tests.fixtures.readable import check_readable, words
 from tests.kit.command import bench
@@ -316,11 +316,20 @@ def both(noise: int = 0, **changes: Any) -> Results:
     return [(name, noise, changes) for name in ("good", "fair")]
 
 
+def traced(budget: int) -> dict[str, Any]:
+    settings = {"think_budget": budget, "thinking": "template"}
+    return {"answers_source": answers_after_traces("generate", budget), "config": settings}
+
+
+IMPORTED = {"answer_ids": "retokenised", "shots": 0}
+TEXTS = IMPORTED | {"answers": "file:a"}
 RULE, CHANGED, DTYPE = {"protocol.empty_rule": "zero"}, {"good.steps": 3}, {"dtype": "float16"}
 HASTY = Training(stages=(TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True),))
 BLIND = np.full(N, CORRECT.mean()) + 0.001 * np.random.default_rng(3).random(N)
 OTHERS: dict[str, tuple[Results, int, str]] = {
     "rule of the protocol": ([*both(), *both(4, deviations=RULE, config=RULE)], 4, ""),
+    "traces": ([each for budget, noise in ((320, 0), (640, 4)) for each in both(noise, **traced(budget))], 4, ""),
+    "texts as answers": ([*both(), *both(4, answers_source="file:a", config=TEXTS, deviations=IMPORTED)], 4, ""),
     "own settings": (
         [*both(config=DTYPE), ("good", noisy("good", 5, 0.5), {"deviations": CHANGED, "config": CHANGED | DTYPE})],
         2, "Left out: good with settings of its own (good.steps) (1 result).",
