@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import NOT_TESTED, displayed_value
-from bench.report.grouping import Key, tuning_budget
+from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
@@ -164,6 +164,10 @@ class FigureData:
         if self.n_seeds > 1:
             basis.append(f"{range_text({len(line.ok_rows) for line in lines}, count)} seeds")
         basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]
+        corpora = {common_corpus(table.all_rows) for table in self.tables.values()} - {""}
+        basis += [f"learned on {corpus}" for corpus in sorted(corpora)]
+        sources = {row.answers_source for row in rows if not row.is_audit} - {"generate"}
+        basis += [f"answers {source.removeprefix('generate ')}" for source in sorted(sources)]
         deviations = sorted({f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items()})
         if deviations:
             basis.append(f"deviations {', '.join(deviations)}")

@@ -21,7 +21,7 @@ from bench.api.errors import match_name
 from bench.metrics import METRICS
 from bench.report import recomputed, style
 from bench.report.competition import OTHER_LABELS, rank
-from bench.report.grouping import Key
+from bench.report.grouping import Key, common_corpus
 from bench.report.multiverse.definitions import CALIBRATION, DEFINITION, FAMILIES, RECALIBRATION, USUAL, Family
 from bench.report.multiverse.model import (
     LEVEL,
@@ -34,6 +34,7 @@ from bench.report.multiverse.model import (
 )
 from bench.report.multiverse.result_sets import (
     LETTERS,
+    USUAL_ANSWERS,
     Exclusions,
     ResultSet,
     RunSettings,
@@ -120,6 +121,7 @@ def compute_multiverse(
     )
     evaluated = tuple(universes(graded, settings or Settings()))
     left_out = [f"{text} ({n} result{'s' * (n > 1)})." for text, n in exclusions.counts.items()] + exclusions.missing
+    learned = [f"Methods learned on {plain(corpus)} (--train-on)."] if (corpus := common_corpus(rows)) else []
     absent = [name for name in ranked[FAMILIES[1].name] if name not in ranked[CALIBRATION]]
     if absent:
         left_out.append(
@@ -132,7 +134,7 @@ def compute_multiverse(
         tuple(_build_options(evaluated, reference, effects)), evaluated,
         tuple(c for family in FAMILIES for c in _pair_outcomes(family, ranked[family.name], evaluated, standings)),
         tuple(p for family in FAMILIES for p in _rank_distributions(family, ranked[family.name], evaluated, standings)),
-        (*_option_remarks(result_sets), *left_out, *notes, _NOT_SEEDS),
+        (*learned, *_option_remarks(result_sets), *left_out, *notes, _NOT_SEEDS),
     )  # fmt: skip
 
 
@@ -213,6 +215,7 @@ def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
     flags = {"preset": "--preset", "tuning": "--tune", "judge": "--judge", RECALIBRATION: "--recalibrate"}
     if sets[0].setting.judge == LETTERS:
         del flags["judge"]
+    flags |= {"answers": "--answers"} if options["answers"] != {USUAL_ANSWERS} else {}
     single = {name: next(iter(options[name])) for name in flags if len(options[name]) == 1}
     if single:
         yield (

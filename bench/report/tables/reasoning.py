@@ -15,6 +15,7 @@ from bench.report.competition import NEEDS_ORDER
 from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.standings.compute import Standings, compare_on_shared
 from bench.report.tables import comparison
+from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.grid import TableViews
 from bench.report.tables.model import Line, Table
 from bench.report.text import count
@@ -95,8 +96,9 @@ def _paired(table: Table, lines: dict[Key, Line], names: Sequence[str], results:
     ]
     limit = table.answers_source.partition(AFTER_TRACES)[2]
     unreadable = f"answers that could not be read: {unread[0]} with, {unread[1]} without"
+    (label,) = distinguishing_labels([table.rows])
     facts = (
-        f"{table.model} on {table.task}, with traces of at most {limit} against without",
+        f"{table.model} on {table.task}{f' ({label})' * bool(label)}, with traces of at most {limit} against without",
         f"n = {count(n)} questions that both have.",
         f"An answer takes {written[0]:,.0f} written tokens with traces, {written[1]:,.0f} without.",
         f"{'; '.join((*odd, unreadable)).capitalize()}.",

@@ -552,6 +552,11 @@ def deviating():
     return Simulated().add("ccps", limit=400, deviations={"ccps.steps": 10}, preset="fixed")
 
 
+def learned_elsewhere():
+    config, source = {"train_on": "ct-oe", "think_budget": 320}, answers_after_traces("generate", 320)
+    return Simulated().add("ccps", config=config, answers_source=source).add("ptrue", answers_source=source)
+
+
 NOTES = [
     *((name, failed, "Left out: lts: failed with seed 1; it: failed; litcab: skipped (reasons: tables).")
       for name in ONE_TASK),
@@ -566,6 +571,7 @@ NOTES = [
     ("cost", costs_unknown, ("Not known, and so not drawn: token positions read: ccps; tokens generated: all methods;"
      " seconds of its own stages: ccps.")),
     ("metrics", deviating, "preset fixed; partial: --limit 400; deviations ccps.steps=10."),
+    ("metrics", learned_elsewhere, "learned on ct-oe; answers after traces of at most 320 tokens."),
 ]  # fmt: skip
 
 

@@ -330,6 +330,8 @@ OTHERS: dict[str, tuple[Results, int, str]] = {
     "rule of the protocol": ([*both(), *both(4, deviations=RULE, config=RULE)], 4, ""),
     "traces": ([each for budget, noise in ((320, 0), (640, 4)) for each in both(noise, **traced(budget))], 4, ""),
     "texts as answers": ([*both(), *both(4, answers_source="file:a", config=TEXTS, deviations=IMPORTED)], 4, ""),
+    "traces alone": (both(**traced(320)), 2, ", answers (generate after traces of at most 320 tokens). bench run with"),
+    "learned elsewhere": (both(config={"train_on": "there"}), 2, "Methods learned on there (--train-on)."),
     "own settings": (
         [*both(config=DTYPE), ("good", noisy("good", 5, 0.5), {"deviations": CHANGED, "config": CHANGED | DTYPE})],
         2, "Left out: good with settings of its own (good.steps) (1 result).",

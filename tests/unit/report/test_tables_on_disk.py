@@ -399,6 +399,17 @@ def test_traces_pair_runs_of_the_same_settings(tmp_path: Path) -> None:
     assert auroc[3].text == "0.0"
 
 
+def test_traces_pair_says_what_tells_it_from_others(tmp_path: Path) -> None:
+    answers = Answers.drawn(400, seed=1)
+    for fields in ({}, TRACED):
+        config = {**fields.get("config", {}), "train_on": "there"}
+        learned = {**fields, "config": config, "train_on": "there/train", "limit": 400, "n": 400}
+        write_result(tmp_path, "ccps", answers.confidences(0.5, 9), answers.correct, **learned)
+    pair = build_views(View(tmp_path, partial=True), None).grids[-1]
+    title = "tiny on atlas-choice (partial, --limit 400, learned on there), with traces of at most 320 tokens against"
+    assert pair.facts[0].startswith(title)
+
+
 def test_traces_are_not_better_calibrated_where_nothing_is_ordered(tmp_path: Path) -> None:
     answers = Answers.drawn(400, seed=1)
     rate = answers.correct.mean()
