@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -68,8 +69,11 @@ def write_tables(
     records_of = records or partial(files.records_of, results=request.results)
     # transfer matrices of the models of these tables, and the requested methods
     methods = {line.key.method for table in tables for line in table.lines} if request.methods else None
-    models = {row.model: table.preset for table in tables for row in table.rows[:1]}
-    matrices = load_matrices(request.results / FOLDER, models, say)
+    models = defaultdict[str, set[str]](set)
+    for table in tables:
+        models[table.rows[0].model].add(table.preset)
+    tasks = {table.rows[0].task for table in tables} if request.tasks else ()
+    matrices = load_matrices(request.results / FOLDER, models, tasks, say)
     payload = page.payload(tables, records_of, partial(question_texts.read, request.results), Shift(matrices, methods))
     say("drawing the figures of the page")
     paths = [page.write(request.out, payload, page.pictures(tables, records_of))]

@@ -6,7 +6,7 @@ these results. Numbers in the JSON file are not read, since they could be out of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -38,24 +38,28 @@ class _Description:
 
 
 def load_matrices(
-    folder: Path, models: Mapping[str, str], say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    models: Mapping[str, Collection[str]],
+    tasks: Collection[str] = (),
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Matrix | UnreadableMatrix]:
     """Load the transfer matrices of some models, computed anew from their results.
 
     Args:
         folder: folder of the matrices and their results; it may be missing.
-        models: model -> preset. Matrices of other presets are skipped. The matrices are returned in this order of
+        models: model -> presets. Matrices of other presets are skipped. The matrices are returned in this order of
             models.
+        tasks: matrices that test none of these are skipped, too; empty for all.
         say: receives a message before long work.
     """
     matrices: list[Matrix | UnreadableMatrix] = []
-    for model, preset in models.items():
+    for model, presets in models.items():
         path = folder / f"{model_folder(model)}{MATRIX}"
         if not path.is_file():
             continue
         try:
             description = _read_description(path)
-            if description.about.preset == preset:
+            if description.about.preset in presets and (not tasks or {*tasks} & {*description.about.tests}):
                 matrices.append(compute_matrix(_cells(description, folder), description.about, say))
         except UserError as error:
             matrices.append(UnreadableMatrix(model, f"{error}; {HINT}"))

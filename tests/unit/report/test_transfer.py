@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +16,17 @@ from scipy import stats
 from bench.api import BoolArray, FloatArray, UserError
 from bench.report.analysis import write
 from bench.report.page.transfer import Shift, section
+from bench.report.selection import ReportRequest
+from bench.report.tables.build import build
 from bench.report.tables.formats import render
-from bench.report.transfer import build_analysis
+from bench.report.transfer import build_analysis, stored
 from bench.report.transfer.compute import compute_matrix
 from bench.report.transfer.figure import heat_map, wrap_label
 from bench.report.transfer.model import Matrix
 from bench.report.transfer.stored import UnreadableMatrix, load_matrices
 from bench.report.transfer.verdict import verdict
 from bench.report.transfer.views import format_value
+from bench.report.write import write_tables
 from bench.results import files
 from bench.results.transfer import About, Corpus, TransferCell
 from bench.stats import Average, Settings
@@ -45,7 +48,7 @@ from tests.fixtures.shifted import (
     planted,
 )  # fmt: skip
 from tests.kit.golden import as_cases, check_golden
-from tests.kit.world import question_records
+from tests.kit.world import question_records, result_row
 
 PARTS = [np.asarray(SUBJECT) == subject for subject in SUBJECTS]
 MATCHED = about(corpora=(A, B, A_OUT, A_FEWER), shares=SHARES)
@@ -366,9 +369,27 @@ def test_stored_matrix_is_computed_again_from_its_results(kept: tuple[Matrix, Pa
     for entry in values["entries"]:
         entry["value"] = 0.0  # numbers of the file are not believed
     path.write_text(json.dumps(values), encoding="utf-8")
-    assert load_matrices(path.parent, {"tiny": "demo", "other": "demo"}) == [matrix]
-    assert load_matrices(path.parent, {"tiny": "paper"}) == load_matrices(path.parent, {"other": "demo"}) == []
-    assert load_matrices(path.parent / "nowhere", {"tiny": "demo"}) == []
+    assert load_matrices(path.parent, {"tiny": ["demo"], "other": ["demo"]}) == [matrix]
+    assert load_matrices(path.parent, {"tiny": ["paper"]}) == load_matrices(path.parent, {"other": ["demo"]}) == []
+    assert load_matrices(path.parent / "nowhere", {"tiny": ["demo"]}) == []
+    assert load_matrices(path.parent, {"tiny": ["paper", "demo"]}, ["elsewhere", matrix.about.tests[0]]) == [matrix]
+    assert load_matrices(path.parent, {"tiny": ["demo"]}, ["elsewhere"]) == []
+
+
+def test_page_asks_for_matrices_of_all_shown_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every preset of a model, and with --tasks of shown tasks alone."""
+    asked: list[object] = []
+
+    def noted(_: Path, models: Mapping[str, set[str]], tasks: Collection[str], __: object) -> None:
+        asked.append((dict(models), set(tasks)))
+        raise UserError("enough")
+
+    monkeypatch.setattr(stored, "load_matrices", noted)
+    tables = build([result_row(), result_row(task="mmlu-choice", preset="fixed")])
+    for tasks in ((), ("atlas-choice", "mmlu-choice")):
+        with pytest.raises(UserError, match="enough"):
+            write_tables(tables, ReportRequest(tmp_path, tasks=tasks, out=tmp_path / "r.html"))
+    assert asked == [({"tiny": {"demo", "fixed"}}, set(shown)) for shown in ((), ("atlas-choice", "mmlu-choice"))]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +416,7 @@ def test_stored_matrix_without_its_results_says_why(kept: tuple[Matrix, Path], h
     elif harm == "no numbers":
         values["cells"] = []
     path.write_text("{" if harm == "no JSON" else json.dumps(values), encoding="utf-8")
-    (found,) = load_matrices(path.parent, {"tiny": "demo"})
+    (found,) = load_matrices(path.parent, {"tiny": ["demo"]})
     assert isinstance(found, UnreadableMatrix)
     assert found.model == "tiny"
     assert expected in found.reason
