@@ -33,7 +33,7 @@ DIGITS = 6
 """Decimals to which metrics are rounded in the page's data; the page sorts methods by these numbers."""
 _SHORT = 0.05
 """Number of seconds below which a time is shown as `< 0.1`, since one decimal would show 0.0."""
-_NOT_RUN = "not run on this model and benchmark"
+_NOT_RUN = "no result in this table"
 
 
 def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def line_data(line: Line, subjects: Sequence[str], footnotes: Footnotes) -> dict
 
 
 def missing_line(footnotes: Footnotes) -> dict[str, Any]:
-    """Return the data of a method that has results elsewhere on the page, but was not run on this model and task."""
+    """Return the data of a method that has results elsewhere on the page, but none in this table."""
     reasons = [footnotes.number(_NOT_RUN)]
     return {"variant": "", "status": "missing", "reasons": reasons, "notes": [], "seeds": [], "runs": 0, "n": None}
 

@@ -101,7 +101,7 @@ def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table
             verb = "is" if len(shown) == 1 else "are"
             fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
             part = table.with_lines({line.key for line in table.lines if line.key.method in shown})
-            missing = tuple(table.not_run(name) for name in methods if name not in present)
+            missing = tuple(table.no_result_of(name) for name in methods if name not in present)
             selected[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
     return selected
 

@@ -132,7 +132,7 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
         lines = [line for line in table.lines if line.key.method == name]
         done = [line for line in lines if line.status == "ok"]
         if not lines:
-            reasons.append(table.not_run(name))
+            reasons.append(table.no_result_of(name))
         elif not done:
             reasons += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
         elif not any(line.key in compared for line in done):

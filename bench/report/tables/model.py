@@ -382,9 +382,9 @@ class Table:
             return self
         return replace(self, lines=(*self.lines, *self.others), others=()).ordered_by(self.headline)
 
-    def not_run(self, method: str) -> str:
-        """Return the message that a method was not run on this model and task."""
-        return f"{plain(method)} was not run with {self.model} on {self.task}"
+    def no_result_of(self, method: str) -> str:
+        """Return the message that this table has no result of a method; another one of the model and task may."""
+        return f"{plain(method)} has no result in the table of {self.facts[0]}"
 
 
 _UNKNOWN = MetricValue()

@@ -135,7 +135,7 @@ def test_methods_that_one_table_lacks_are_named_there(out: Path, cache: Path) ->
     grids = {grid.facts[0]: grid for grid in sheet.grids if " on " in grid.facts[0]}
     assert len(grids["llama8b on mmlu-choice"].rows) == 1
     lacking = grids["qwen14b on mmlu-choice"]
-    assert (lacking.rows, lacking.remarks) == ((), ("mine was not run with qwen14b on mmlu-choice",))
+    assert (lacking.rows, lacking.remarks) == ((), ("mine has no result in the table of qwen14b on mmlu-choice",))
     assert all("mine" in formats.render(sheet, kind, width=80) for kind in KINDS)
 
 
@@ -231,6 +231,14 @@ def test_failed_rows_stand_in_the_corpus_of_others() -> None:
     assert found(*rows) == [(there, ["ccps", "self-consistency"])]
     rows = [scored(**failed), scored(**THERE), scored("ptrue", train_on=None)]
     assert found(*rows) == [("tiny on atlas-choice", ["ccps", "ptrue"]), (there, ["ccps", "ptrue"])]
+
+
+def test_results_that_another_table_has_are_not_denied(tmp_path: Path) -> None:
+    write_corpora(tmp_path)
+    write_result(tmp_path, "litcab", ANSWERS.confidences(0.5, 2), ANSWERS.correct, train_on="here/train")
+    here, there = build_views(View(tmp_path, compare=("litcab", "ccps")), None).grids
+    assert here.remarks == ()
+    assert there.remarks == ("litcab has no result in the table of tiny on atlas-choice, learned on there",)
 
 
 def test_corpora_of_hidden_methods_tell_tables_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +353,9 @@ def test_tables_without_requested_methods_are_left_out(out: Path, cache: Path, t
     wanted = ReportRequest(results=out, methods=("mine",), out=tmp_path / "r.html", figures=tmp_path / "figures")
     page, *figures = write(wanted, cache)
     assert figures
-    lacking = "; ".join(f"mine was not run with qwen14b on {task}" for task in ("medmcqa-choice", "mmlu-choice"))
+    lacking = "; ".join(
+        f"mine has no result in the table of qwen14b on {task}" for task in ("medmcqa-choice", "mmlu-choice")
+    )
     assert f"Tables left out: {lacking}." in page.read_text(encoding="utf-8")
     found = load_results(out, methods="mine", cache=cache, quiet=True)
     assert found.figures.reliability()

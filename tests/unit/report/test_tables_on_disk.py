@@ -290,10 +290,11 @@ def test_comparison_says_which_results_are_missing(out: Path, cache: Path) -> No
     sheet = table(out, cache, compare=("ccps", "litcab", "ct"))
     assert sheet.grids[0].remarks == ("ct failed: loss became NaN",)
     assert sheet.grids[1].remarks == (
-        "litcab was not run with qwen14b on mmlu-choice", "ct was not run with qwen14b on mmlu-choice",
+        "litcab has no result in the table of qwen14b on mmlu-choice",
+        "ct has no result in the table of qwen14b on mmlu-choice",
     )  # fmt: skip
     assert all("ccps" in formats.render(sheet, kind, width=80) for kind in ("terminal", "md", "tex", "csv", "json"))
-    assert "litcab was not run with qwen14b" in formats.render(sheet, "terminal", width=80)
+    assert "litcab has no result in the table of qwen14b" in formats.render(sheet, "terminal", width=80)
 
 
 @pytest.mark.parametrize(
