@@ -69,6 +69,8 @@ def select_rows(rows: Sequence[ResultRow], selection: Selection) -> list[ResultR
 def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table]:
     """Apply a selection of methods, metrics and order to tables; captions say how many methods are hidden.
 
+    Remarks name methods that were requested by name or group and that a table lacks.
+
     Raises:
         UserError: no table has a requested method or group.
     """
@@ -97,12 +99,12 @@ def apply_selection(tables: Sequence[Table], selection: Selection) -> list[Table
     for i, table in enumerate(selected):
         present = {line.key.method for line in table.lines}
         shown, total = present & methods.keys(), len(present)
-        if shown != present:
-            verb = "is" if len(shown) == 1 else "are"
-            fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
-            part = table.with_lines({line.key for line in table.lines if line.key.method in shown})
-            missing = tuple(table.no_result_of(name) for name in methods if name not in present)
-            selected[i] = replace(part, facts=(*table.facts, fact), remarks=(*table.remarks, *missing))
+        verb = "is" if len(shown) == 1 else "are"
+        fact = f"Shown {verb} {len(shown)} of {total} methods; ranks, marks and the verdict are of all {total}."
+        part = table.with_lines({line.key for line in table.lines if line.key.method in shown})
+        missing = [table.no_result_of(name) for name in methods if name not in present] * (ALL not in selection.methods)
+        facts = (*table.facts, *[fact] * (shown != present))
+        selected[i] = replace(part, facts=facts, remarks=(*table.remarks, *missing))
     return selected
 
 

@@ -135,7 +135,11 @@ def test_methods_that_one_table_lacks_are_named_there(out: Path, cache: Path) ->
     grids = {grid.facts[0]: grid for grid in sheet.grids if " on " in grid.facts[0]}
     assert len(grids["llama8b on mmlu-choice"].rows) == 1
     lacking = grids["qwen14b on mmlu-choice"]
-    assert (lacking.rows, lacking.remarks) == ((), ("mine has no result in the table of qwen14b on mmlu-choice",))
+    said = ("mine has no result in the table of qwen14b on mmlu-choice",)
+    assert (lacking.rows, lacking.remarks) == ((), said)
+    for methods, remarks in ((("ccps", "litcab", "ptrue", "mine"), said), (("all",), ())):  # which hide nothing
+        _, table = tables_of(View(out, methods=methods, tasks=("mmlu-choice",)), cache)
+        assert (len(table.lines), table.remarks) == (3, remarks)
     assert all("mine" in formats.render(sheet, kind, width=80) for kind in KINDS)
 
 
