@@ -50,12 +50,13 @@ class Differences(NamedTuple):
 def differences_by_metric(table: Table, metrics: Sequence[str] = ()) -> list[Differences]:
     """Return the differences of a table's methods to the best one, for each metric in which pairs were tested.
 
-    The best method has the best mean of those that no ranked method significantly beats, whether or not a constant
-    confidence does. By default the metrics are the headline metric and AUROC.
+    The best method is the leader with the best mean; where none leads, it has the best mean of those that no ranked
+    method significantly beats. By default the metrics are the headline metric and AUROC.
     """
     differences, shown = [], {line.key for line in table.lines}
     for metric in metrics or dict.fromkeys((ranked_by(table.headline), SECOND)):
-        best, pairs = next(iter(table.competition(metric).first), None), {}
+        competition = table.competition(metric)
+        best, pairs = next(iter((*competition.leaders, *competition.first)), None), {}
         for pair in table.standings.pairs if table.standings else ():
             if best and pair.metric == metric and best.key in {pair.first, pair.second}:
                 to_best = pair.reversed() if pair.first == best.key else pair

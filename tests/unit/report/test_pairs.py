@@ -12,6 +12,7 @@ import pytest
 
 from bench.metrics import METRICS
 from bench.report import page
+from bench.report.figures.forest import differences_by_metric
 from bench.report.page import disagreements, pairs
 from bench.report.page.disagreements import Depth, largest_disagreements
 from bench.report.page.questions import QuestionTexts
@@ -24,6 +25,15 @@ from bench.results.question_texts import QuestionText
 from bench.results.submissions.recomputation import recompute_row
 from bench.stats import TESTED
 from tests.fixtures import compared
+from tests.kit.tables import planted
+
+
+def test_best_method_is_one_in_figure_and_numbers():
+    """The best mean is of a method that a constant beats, so another one leads."""
+    means = {"ptrue": {"rmsce": 0.01, "brier": 0.3}, "ccps": {"rmsce": 0.012}, "lts": {"rmsce": 0.1}}
+    table = planted(means).ordered_by("ece")
+    (differences,) = differences_by_metric(table, ["rmsce"])
+    assert differences.best.method == table.ordered_lines[pairs.best_columns(table)[""]].method == "ccps"
 
 
 @pytest.fixture(scope="module")
