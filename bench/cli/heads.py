@@ -30,8 +30,9 @@ def score(
     questions: Annotated[
         Path,
         typer.Argument(
-            help="Questions as JSON Lines, CSV or Parquet, with the columns of bench run --task-file; no right answers"
-            " are needed. Column 'given' may hold the answers to score. - reads JSON Lines from standard input."
+            help="Questions as JSON Lines, CSV or Parquet, with the columns of bench run --task-file, without rows of"
+            " train or validation; no right answers are needed. Column 'given' may hold the answers to score. - reads"
+            " JSON Lines from standard input."
         ),
     ],
     head: Annotated[Path, typer.Option(help=_FOLDER)],
