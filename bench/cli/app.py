@@ -222,7 +222,7 @@ def import_(
     inputs = [file for file in (log, task_file) if file is not None]
     if any(file.exists() and path.exists() and path.samefile(file) for file in inputs):
         raise UserError(f"--out {path}: it is one of the files that are read; name another one.")
-    source, purpose = open_source(data_dir), next((name for name in SPLITS if name == split), "test")
+    source, purpose = open_source(data_dir), next((name for name in SPLITS if name == split), None)
     cls = registry.tasks(plugin or ()).get(str(task)) if task_file is None else task_of_file(task_file, purpose)
     task_object = cls(source)
     task_split = next((name for name in task_object.card.splits if name == split), None)

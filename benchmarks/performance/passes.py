@@ -115,7 +115,7 @@ class _Tape:
     def play(self) -> None:
         """All passes again; what stands in the cache does not matter for the time."""
         for length, inputs, chosen in self.passes:
-            row = self.session._current
+            row = self.session.row
             for layer in row.layers:
                 layer.length = length
             states = self.session.model.base_model(**inputs, past_key_values=row.cache, use_cache=True)[0][0]
