@@ -53,7 +53,8 @@ SMALL = {
     "gemma-3-270m-q4_k_m.gguf-a5fd3b62": "Gemma 3 270M Q4_K_M",
 }
 SMALL_METHODS = ("sequence-probability", "self-consistency", "ptrue", "verbalised")
-OPEN = "mmlu-1k-oe"
+OPEN, TRACED = "mmlu-1k-oe", "mmlu-pro-1k-choice"
+"""Tasks of partial results: open answers, and letters after reasoning traces."""
 ELSEWHERE = "ct-local-choice"
 PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
@@ -64,6 +65,8 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
+PAIRED = (PLAIN, "combined", "ccps", "saplma-f", "ptrue")
+"""Methods of which the page shows what a trace changes."""
 SCALED = "the first none; others 250, to scale their scores"
 FAMILIES = {
     "probability of the answer": (
@@ -298,7 +301,7 @@ def few_table(corner: str, columns: Mapping[str, Cells], methods: Iterable[str] 
     lines = [f"| {corner} | " + " | ".join(heads) + " |", "|:--|" + "--:|" * len(heads)]
     for method in methods:
         values = [value(cell, method, metric) for cell in columns.values() for metric in DRAWN]
-        lines.append(f"| {method} | " + " | ".join(f"{100 * number:.1f}" for number in values) + " |")
+        lines.append(f"| {method} | " + " | ".join("" if np.isnan(x) else f"{100 * x:.1f}" for x in values) + " |")
     constants = [text for cell in columns.values() for text in (f"{100 * cell.constant:.1f}", "50.0")]
     return [*lines, f"| *a constant: the share of these that is right* | {' | '.join(constants)} |"]
 
@@ -307,6 +310,30 @@ def partial_tables(**chosen: Any) -> list[str]:
     """Return the tables that `bench table --partial` prints of the model, as Markdown without the legend."""
     view = View(RESULTS, models=(MODEL,), partial=True, deviations=True, **chosen)
     return formats.render(build_views(view, None), "md").strip().rpartition("\n\n")[0].splitlines()
+
+
+def traces_tables() -> list[str]:
+    """Return tables of answers without and with reasoning traces.
+
+    These are the scores of all methods; right answers and the plain probability, in percent, by how the trace ended;
+    and what `bench table` tests of PAIRED.
+    """
+    rows = [row for row in cells.read_all(RESULTS, partial=True) if row.model == MODEL and row.task == TRACED]
+    arms = {
+        name: Cells(row for row in rows if row.limit and ("think_budget" in row.config) == (name == "with"))
+        for name in ("without", "with")
+    }
+    methods = methods_by_score({(name, "home"): cell for name, cell in arms.items()})
+    length = -arms["with"].order["trace-length"][0]
+    kinds = {"cut at its limit": length >= max(length[np.isfinite(length)]), "empty": length == 0}
+    kinds = {"that ended by itself": ~np.any([*kinds.values()], axis=0), **kinds}
+    lines = ["| a trace | answers | right, without | says, without | right, with | says, with |", "|:--|" + "--:|" * 5]
+    for kind, of in kinds.items():
+        shares = [x[of].mean() for cell in arms.values() for x in (cell.correct, cell.confidence[PLAIN][0])]
+        lines.append(f"| {kind} | {of.sum()} | " + " | ".join(f"{100 * share:.0f}" for share in shares) + " |")
+    tables = partial_tables(tasks=(TRACED,), methods=PAIRED)
+    pairs = max(i for i, line in enumerate(tables) if line.startswith("### "))
+    return [*few_table("traces", arms, methods), "", *lines, "", *tables[pairs:]]
 
 
 def labels_table() -> list[str]:
@@ -450,7 +477,7 @@ def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     small = {name: Cells(row for row in rows if row.model == model) for model, name in SMALL.items()}
     tables["toy"] = few_table(f"`{TOY}`", {name: toy[task, "home"] for task, name in TOY_TASKS.items()})
     tables["small"] = few_table("MMLU", small, SMALL_METHODS)
-    tables["open"] = partial_tables(tasks=(OPEN,))
+    tables["open"], tables["traces"] = partial_tables(tasks=(OPEN,)), traces_tables()
     blocks = {
         PAGE: {"claims": claims_table(data), "surest": surest_table(data), "labels": labels_table(), **tables},
         README: {"families": families_table(data)},
