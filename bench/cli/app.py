@@ -234,11 +234,10 @@ def import_(
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
     imported = logs.import_records(records, questions, task_object.format)
     if not imported.rows:
-        reasons = [f"{n:,} {reason.rstrip(',')}" for reason, n in imported.left_out.items()]
-        reasons += [f"{len(imported.unmatched):,} of other questions, e.g. {text!r}" for text in imported.unmatched[:1]]
+        found = [f"{n:,} records {reason.rstrip(',')}" for reason, n in imported.left_out.items()]
+        found += [f"{len(imported.unmatched):,} of other questions, e.g. {text!r}" for text in imported.unmatched[:1]]
         raise UserError(
-            f"{log.name}: expected answers to questions of {where}, found none, but records {'; '.join(reasons)}; name"
-            " the task that they are of."
+            f"{log.name}: expected answers to questions of {where}, found {'; '.join(found)}; name their task."
         )
     with named_errors(f"--out: {path} can't be written", "; name another file."):
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())

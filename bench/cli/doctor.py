@@ -95,6 +95,12 @@ def doctor(
 
     if model is None and (tokenizer or task or served or method):
         raise UserError("--task, --tokenizer, --served, --method: expected --model as well, the model that they are of")
+    from bench.model.specs import is_url
+
+    if method and not is_url(model or ""):
+        raise UserError(
+            "--method: expected --model to be the URL of a server, whose methods are looked at; leave it out"
+        )
     findings = run_checks(out)
     if model is not None and all(finding.state is not State.BAD for finding in findings):
         from bench.cli.doctor_model import check_model

@@ -59,8 +59,6 @@ def check_model(
         if not spec.local and not spec.is_server:
             yield _check_hub_files(spec)
         lm = open_model(spec, LoadOptions(tokenizer=tokenizer, weights=False), served)
-        if methods and not isinstance(lm, ServerModel):
-            raise UserError("--method: expected --model to be the URL of a server; a model that is loaded runs all")
         yield from _describe_server(lm, tasks, methods) if isinstance(lm, ServerModel) else _describe(lm)
         yield from _describe_texts(lm)
         for task in tasks:

@@ -119,8 +119,8 @@ def check_installed_files() -> None:
             owners = f" ({', '.join(other_packages)})" if other_packages else ""
             raise UserError(
                 f"{file} is not the file that {DISTRIBUTION} installed: another package with a folder `{name}` has"
-                f" replaced it{owners}. Both can't be in one environment; install {DISTRIBUTION} into one of its"
-                " own, in its clone: python -m venv .venv && .venv/bin/pip install ."
+                f" replaced it{owners}. Both can't be in one environment; install {DISTRIBUTION} in an"
+                " environment of its own, from its clone: python -m venv .venv && .venv/bin/pip install ."
             )
 
 

@@ -60,7 +60,7 @@ def reproduce(
                     "hours": "not known" if hours is None else f"{hours:,.1f}",
                     "graded": f"{record['graded']:,}",
                     "compared ≤": f"{record['compared_at_most']:,}",
-                    "judge's M tokens ≤": f"{record['judge_tokens_at_most'] / 1e6:,.0f}",
+                    "judge reads ≤": f"{record['judge_tokens_at_most'] / 1e6:,.1f} M",
                 }
             )
         print_records(rows)

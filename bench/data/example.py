@@ -13,12 +13,13 @@ def example_prompt(task: Task, row: int) -> dict[str, str]:
 
     Args:
         task: the task. The prompt is that of the preset `fixed`.
-        row: index of the question in the test split; in the train split if the task has no test split.
+        row: index of the question in the first split that the task has of test, train, validation and dev.
 
     Raises:
         UserError: the split has no question with this index.
     """
-    split: Split = "test" if "test" in task.card.splits else "train"
+    splits: tuple[Split, ...] = ("test", "train", "validation", "dev")
+    split = next(split for split in splits if split in task.card.splits)
     questions = list(task.questions(split))
     if not 0 <= row < len(questions):
         raise UserError(f"--example {row}: task {task.name!r} has {split} questions 0 to {len(questions) - 1}.")

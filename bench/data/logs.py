@@ -86,7 +86,7 @@ class LogRecord:
                 start = max((match.start() for match in matches), default=self.outputs[0].rfind(self.final))
             if start >= 0 and self.final:
                 row["text"] = self.trace + self.outputs[0][: start + len(self.final)]
-            if self.trace or start > 0 or self.redacted:
+            if self.trace or start >= 0 or self.redacted:
                 row["final_start"] = len(self.trace) + max(start, 0)
         if len(self.outputs) > 1:
             row["samples"] = self.outputs[1:]

@@ -88,13 +88,8 @@ class Probe:
         Raises:
             RuntimeError: the device failed or has no memory left, so that the check is undecided.
         """
-        # Beyond these short sequences, longrope turns all texts of a pass by the longest one's factors, and GPT-Neo's
-        # local layers count columns of the row.
-        text = self.session.model.config.get_text_config()
-        rope, key = getattr(text, "rope_parameters", None) or {}, "original_max_position_embeddings"
-        ropes = [each for each in (rope, *rope.values()) if isinstance(each, dict)]  # or one of each type of layer
-        switches = [each.get(key, 0) for each in ropes if each.get("rope_type") == "longrope"]
-        if hasattr(text, "attention_layers") or any(n < text.max_position_embeddings for n in switches):
+        # beyond these short sequences, GPT-Neo's local layers count columns of the row
+        if "local" in getattr(self.session.model.config.get_text_config(), "attention_layers", ()):
             return "attention of its long texts depends on what else is in a pass"
         plain = self._plain()
         packed = torch.empty_like(plain)

@@ -89,6 +89,10 @@ class LanguageModel:
         text = self.config.get_text_config()
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
+        # longrope turns all texts of a pass by other factors once one of them is longer than this
+        rope, key = getattr(text, "rope_parameters", None) or {}, "original_max_position_embeddings"
+        ropes = [each for each in (rope, *rope.values()) if isinstance(each, dict)]  # or one of each type of layer
+        self.context = min([self.context, *(each[key] for each in ropes if each.get("rope_type") == "longrope")])
         self._file_stats: tuple[tuple[str, int, int], ...] | None = None
         self._generation: Any = None  # read at once: `bench cache prune` may remove a converted file's folder
         if (self.folder / "generation_config.json").is_file():

@@ -123,20 +123,21 @@ class Thinking:
             ids: tuple[int, ...] = tuple(map(int, trace)) if divided else whole
             n = ids.index(self.marker_id) if self.marker_id in ids else None
             rest = whole if divided else ids[len(ids) if n is None else n + 1 :]
-            given, answer, ended = ids[:n], decode(rest), n is not None
+            given, answer, ended, again = ids[:n], decode(rest), n is not None, self.marker_id in rest
         else:
             before, text = (part if isinstance(part, str) else decode(part) for part in (trace, whole))
             found = self._end(before if divided else text)
             given = (before if divided else text)[: None if found is None else found[0]]
             answer = text if divided else "" if found is None else text[found[1] :]
-            tag, ended = self.marker.replace("/", ""), found is not None
+            ended, again = found is not None, bool(self.marker) and self.marker in answer
+            tag = "<|channel>thought" if self.marker == "<channel|>" else self.marker.replace("/", "")
             if tag and self.opened:
                 given = given.lstrip().removeprefix(tag).lstrip("\n") if given.lstrip().startswith(tag) else given
             elif tag and before and tag not in before:  # servers' parsers take the tags away
                 given = f"{tag}\n{given}"
         line = _ANSWER_LINE.match(answer.strip())
         answer = answer.strip()[0 if line is None else line.end() :]
-        several = self.marker in answer if self.marker else not divided and bool(_ANSWER_LINE.search(answer))
+        several = again or (not self.marker and not divided and bool(_ANSWER_LINE.search(answer)))
         ended = ended or (divided and bool(answer))
         return given, answer, TraceEnd.MARKER if ended else TraceEnd.STOPPED, several
 

@@ -1,9 +1,8 @@
 """Load the rows of a results folder with their metrics recomputed from the Parquet files.
 
-Older versions wrote JSON files without some metrics; these metrics are computed, too. To recompute a result takes 0.1
-s, so its metrics are cached. The name of the cache file is a digest of the JSON file and the code. The JSON file names
-the digest of its Parquet file; the Parquet file itself is not read if its metrics are cached. Example:
-`read_recomputed(Path("results"), cache)[0].metrics["brier"].mean`.
+To recompute a result takes 0.1 s, so its metrics are cached. The name of the cache file is a digest of the JSON file
+and the code. The JSON file names the digest of its Parquet file; the Parquet file itself is not read if its metrics are
+cached. Example: `read_recomputed(Path("results"), cache)[0].metrics["brier"].mean`.
 """
 
 from __future__ import annotations

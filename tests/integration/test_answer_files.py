@@ -137,7 +137,7 @@ def test_log_of_another_tool_gets_its_confidences(place: Place, tool: str, log: 
         ((), "expected --task NAME or --task-file FILE, and one of them only"),
         (("--task", "atlas-oe", "--split", "dev2"), "--split: expected one of"),
         (("--task", "atlas-oe", "--out", "/dev/null/all.jsonl"), "/dev/null/all.jsonl can't be written"),
-        (("--task-file", Path("other.jsonl")), "found none, but records 4 of other questions, e.g. "),
+        (("--task-file", Path("other.jsonl")), "found 4 of other questions, e.g. "),
         (("--task-file", Path("other.jsonl"), "--out", Path("other.jsonl")), "it is one of the files that are read"),
         (("--task", "atlas-oe", "--out", FIXTURES / "logs" / "lm-eval-oe.jsonl"), "one of the files that are read"),
     ],

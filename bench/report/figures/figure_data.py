@@ -164,10 +164,10 @@ class FigureData:
         if self.n_seeds > 1:
             basis.append(f"{range_text({len(line.ok_rows) for line in lines}, count)} seeds")
         basis += [f"tuned over {n} configurations" for n in sorted({tuning_budget(row) for row in rows} - {0})]
-        corpora = {common_corpus(table.all_rows) for table in self.tables.values()} - {""}
-        basis += [f"learned on {corpus}" for corpus in sorted(corpora)]
-        sources = {row.answers_source for row in rows if not row.is_audit} - {"generate"}
-        basis += [f"answers {source.removeprefix('generate ')}" for source in sorted(sources)]
+        corpora = {common_corpus(table.all_rows) or "the tasks' own labels" for table in self.tables.values()}
+        basis += [f"learned on {' or '.join(sorted(corpora))}"] * (corpora != {"the tasks' own labels"})
+        sources = {row.answers_source for row in rows if not row.is_audit}
+        basis += [f"answers: {' or '.join(sorted(sources))}"] * bool(sources - {"generate"})
         deviations = sorted({f"{name}={setting_text(value)}" for row in rows for name, value in row.deviations.items()})
         if deviations:
             basis.append(f"deviations {', '.join(deviations)}")

@@ -215,7 +215,7 @@ def _option_remarks(sets: Sequence[ResultSet]) -> Iterator[str]:
     flags = {"preset": "--preset", "tuning": "--tune", "judge": "--judge", RECALIBRATION: "--recalibrate"}
     if sets[0].setting.judge == LETTERS:
         del flags["judge"]
-    flags |= {"answers": "--answers"} if options["answers"] != {USUAL_ANSWERS} else {}
+    flags |= {"answers": "--answers or --think-budget"} if options["answers"] != {USUAL_ANSWERS} else {}
     single = {name: next(iter(options[name])) for name in flags if len(options[name]) == 1}
     if single:
         yield (

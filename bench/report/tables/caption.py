@@ -78,8 +78,7 @@ def at_chance(rows: Sequence[ResultRow]) -> str:
     known = [row for row in rows if row.n and row.llm_accuracy not in {None, 0.0, 1.0}]
     if not known or (n := known[0].n) is None:
         return ""
-    right = max(row.llm_accuracy or 0.0 for row in known)
-    chance = next((row.chance_accuracy for row in known if row.chance_accuracy is not None), None)
+    right, chance = max(row.llm_accuracy or 0.0 for row in known), known[0].chance_accuracy
     if chance is None or right > chance + _Z * math.sqrt(chance * (1 - chance) / n):
         return ""
     return (

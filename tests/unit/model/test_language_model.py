@@ -169,3 +169,14 @@ def test_head_that_is_the_embedding_lies_with_it(tmp_path: Path) -> None:
     places = build_device_map(model, ["cuda:0", "cuda:1"], [1, 1])
     assert places["lm_head"] == places["model.embed_tokens"] == "cuda:0"
     assert places["model.norm"] == "cuda:1"
+
+
+def test_context_ends_where_longrope_changes(tmp_path: Path) -> None:
+    """Once a text of a pass is longer, all texts of the pass have other factors."""
+    factors = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "rope_theta": 1e4}
+    config = transformers.Phi3Config(
+        **{**passes.SHAPE, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0},
+        original_max_position_embeddings=64, rope_parameters=factors,
+    )  # fmt: skip
+    models.save(tmp_path / "phi3", config, models.words(passes.VOCABULARY, pad_token="w0"))
+    assert passes.load(tmp_path / "phi3").context == 64

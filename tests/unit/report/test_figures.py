@@ -571,7 +571,7 @@ NOTES = [
     ("cost", costs_unknown, ("Not known, and so not drawn: token positions read: ccps; tokens generated: all methods;"
      " seconds of its own stages: ccps.")),
     ("metrics", deviating, "preset fixed; partial: --limit 400; deviations ccps.steps=10."),
-    ("metrics", learned_elsewhere, "learned on ct-oe; answers after traces of at most 320 tokens."),
+    ("metrics", learned_elsewhere, "learned on ct-oe; answers: generate after traces of at most 320 tokens."),
 ]  # fmt: skip
 
 

@@ -318,13 +318,6 @@ def test_few_answers_are_said_in_every_format(n: int, accuracy: float, field: st
         assert said or "Too few" not in text
 
 
-def test_chance_is_that_of_results_that_know_it() -> None:
-    """Results of earlier versions don't; which one comes first is a matter of names."""
-    rows = [scored(llm_accuracy=0.24), scored("ptrue", llm_accuracy=0.24, chance_accuracy=0.25)]
-    for some in (rows, rows[::-1]):
-        assert "not shown to be better than guessing (24.0 % right, 25.0 % by" in build(some)[0].warnings["at_chance"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_untrained_methods_are_said(kind: str) -> None:
     rows = [scored("ptrue", train_on=None, labels_seen=LabelsSeen(validation=320)), scored("lexical", train_on=None)]
