@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
 from bench.api import FloatArray
 from bench.metrics import METRICS
@@ -55,6 +56,8 @@ SMALL = {
 SMALL_METHODS = ("sequence-probability", "self-consistency", "ptrue", "verbalised")
 OPEN, TRACED = "mmlu-1k-oe", "mmlu-pro-1k-choice"
 """Tasks of partial results: open answers, and letters after reasoning traces."""
+BUDGET = 320
+"""Largest number of tokens of a reasoning trace; a control has one of a single token."""
 ELSEWHERE = "ct-local-choice"
 PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
@@ -65,7 +68,7 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
-PAIRED = (PLAIN, "combined", "ccps", "saplma-f", "ptrue")
+PAIRED = (PLAIN, "perplexity", "combined", "ccps", "saplma-f", "ptrue")
 """Methods of which the page shows what a trace changes."""
 SCALED = "the first none; others 250, to scale their scores"
 FAMILIES = {
@@ -301,7 +304,7 @@ def few_table(corner: str, columns: Mapping[str, Cells], methods: Iterable[str] 
     lines = [f"| {corner} | " + " | ".join(heads) + " |", "|:--|" + "--:|" * len(heads)]
     for method in methods:
         values = [value(cell, method, metric) for cell in columns.values() for metric in DRAWN]
-        lines.append(f"| {method} | " + " | ".join("" if np.isnan(x) else f"{100 * x:.1f}" for x in values) + " |")
+        lines.append(f"| {method} | " + " | ".join(f"{100 * number:.1f}" for number in values) + " |")
     constants = [text for cell in columns.values() for text in (f"{100 * cell.constant:.1f}", "50.0")]
     return [*lines, f"| *a constant: the share of these that is right* | {' | '.join(constants)} |"]
 
@@ -313,27 +316,45 @@ def partial_tables(**chosen: Any) -> list[str]:
 
 
 def traces_tables() -> list[str]:
-    """Return tables of answers without and with reasoning traces.
+    """Return tables of answers without a reasoning trace, after one of a single token, and after one of `BUDGET`.
 
-    These are the scores of all methods; right answers and the plain probability, in percent, by how the trace ended;
-    and what `bench table` tests of PAIRED.
+    These are the scores of all methods; right answers and the plain probability, in percent, by how the longer trace
+    ended; and what `bench table` says of the methods after it, and of the differences that it makes to PAIRED.
     """
     rows = [row for row in cells.read_all(RESULTS, partial=True) if row.model == MODEL and row.task == TRACED]
     arms = {
-        name: Cells(row for row in rows if row.limit and ("think_budget" in row.config) == (name == "with"))
-        for name in ("without", "with")
+        name: Cells(row for row in rows if row.limit and row.config.get("think_budget") == budget)
+        for name, budget in {"no trace": None, "1 token": 1, f"{BUDGET} tokens": BUDGET}.items()
     }
-    methods = methods_by_score({(name, "home"): cell for name, cell in arms.items()})
-    length = -arms["with"].order["trace-length"][0]
-    kinds = {"cut at its limit": length >= max(length[np.isfinite(length)]), "empty": length == 0}
-    kinds = {"that ended by itself": ~np.any([*kinds.values()], axis=0), **kinds}
-    lines = ["| a trace | answers | right, without | says, without | right, with | says, with |", "|:--|" + "--:|" * 5]
+    traced, columns = arms[f"{BUDGET} tokens"], "--:|" * (1 + 2 * len(arms))
+    labels = {row.method: row.labels_seen.train + row.labels_seen.validation for row in rows if row.limit}
+    heads = [f"{head}, {name}" for name in arms for head in ("Brier", "AUROC")]
+    lines = [f"| method | labels | {' | '.join(heads)} |", f"|:--|{columns}"]
+    for method in methods_by_score({(name, "home"): cell for name, cell in arms.items()}):
+        texts = [f"{labels[method]:,}"]
+        for cell in arms.values():
+            gain, order = value(cell, method, "brier") - cell.constant, value(cell, method, "auroc")
+            texts += ["", ""] if np.isnan(gain) else [f"{100 * gain:+.1f}".replace("-", MINUS), f"{100 * order:.1f}"]
+        lines.append(f"| {method} | {' | '.join(texts)} |")
+    length = -traced.order["trace-length"][0]
+    cut, empty = length >= max(length[np.isfinite(length)]), length == 0
+    kinds = {"all": cut | ~cut, "ended by itself": ~(cut | empty), "cut": cut, "empty": empty}
+    heads = [f"{head}, {name}" for name in arms for head in ("right", "says")]
+    lines += ["", f"| trace of {BUDGET} tokens | answers | {' | '.join(heads)} |", f"|:--|{columns}"]
     for kind, of in kinds.items():
         shares = [x[of].mean() for cell in arms.values() for x in (cell.correct, cell.confidence[PLAIN][0])]
-        lines.append(f"| {kind} | {of.sum()} | " + " | ".join(f"{100 * share:.0f}" for share in shares) + " |")
-    tables = partial_tables(tasks=(TRACED,), methods=PAIRED)
-    pairs = max(i for i, line in enumerate(tables) if line.startswith("### "))
-    return [*few_table("traces", arms, methods), "", *lines, "", *tables[pairs:]]
+        lines.append(f"| {kind} | {of.sum()} | {' | '.join(f'{100 * share:.0f}' for share in shares)} |")
+    orders = [roc_auc_score(traced.correct, ~cut), roc_auc_score(traced.correct[~cut], -length[~cut])]
+    whole, within = (f"{100 * order:.1f}" for order in orders)
+    lines += [
+        "",
+        f"AUROC of whether the trace was not cut: {whole}; of the length of those that weren't: {within}.",
+        "",
+    ]
+    tables = "\n".join(partial_tables(tasks=(TRACED,), methods=PAIRED)).split("\n### ")
+    of_budget = (part.splitlines() for part in tables if f"of at most {BUDGET} tokens" in part.partition("\n")[0])
+    verdict, pairs = of_budget
+    return [*lines, *verdict[2:4], "", f"### {pairs[0]}", *pairs[1:]]
 
 
 def labels_table() -> list[str]:
