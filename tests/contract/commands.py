@@ -255,7 +255,7 @@ TABLE = [
         environment={"CONFBENCH_CACHE": ["stdout"]},
     ),
     Row(
-        "doctor", {"bench.cli.doctor_model.check_model": []}, given={"model": "tiny"},
+        "doctor", {"bench.cli.doctor_model.check_model": []}, given={"model": "http://h/v1"},
         replaced={"bench.cli.doctor.run_checks": lambda _out: []},
         only=["model", "tokenizer", "task", "served", "method"],
         changes={"model": "check_model.name", "task": "check_model.tasks", "method": "check_model.methods"},
