@@ -120,9 +120,9 @@ class TraceDecoder(Extractor):
 
     def _too_long(self, items: Sequence[ModelInput], limits: BatchLimits) -> Callable[[Sequence[int]], bool]:
         # positions of the texts that are generated at once, each with its prompt
-        self.most = max(limits.bytes, LEAST_BYTES) // max(1, self.lm.session.measure_bytes_per_token())
+        self.positions_at_once = max(limits.bytes, LEAST_BYTES) // max(1, self.lm.session.measure_bytes_per_token())
         sizes = [self.traces.n * (len(item.prompt) + self.longest) for item in items]
-        return lambda rows: len(rows) * max(sizes[row] for row in rows) > self.most
+        return lambda rows: len(rows) * max(sizes[row] for row in rows) > self.positions_at_once
 
     def _run_batch(
         self, items: list[list[ModelInput]], tree: ContinuationTree, _inner: torch.Tensor | None = None
@@ -142,7 +142,7 @@ class TraceDecoder(Extractor):
                 texts.append([[TraceText([], row=row, numbers=own) for own in rows] for rows in numbers])
         waiting = [text for group in texts for own in dict.fromkeys(map(tuple, group)) for text in own]
         session, prompts = tree.session, tree.session.row
-        at_once = max(1, self.most // (max(tree.prompt_ends.lengths) + self.longest))
+        at_once = max(1, self.positions_at_once // (max(tree.prompt_ends.lengths) + self.longest))
         with self._counted(STAGE):
             while part := waiting[:at_once]:
                 try:

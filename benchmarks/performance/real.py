@@ -49,8 +49,8 @@ CHOICE = ((57, 10), (4, 50))
 BESIDE = 50
 """Questions that the other tools get of them, at least."""
 OPEN, SAMPLED = 57, 16
-TRACED, TRACE = 32, 320
-"""Questions with a trace, and its most tokens."""
+TRACED, TRACE = (8, 4), 320
+"""Subjects of questions with a trace, questions of each, and a trace's most tokens."""
 LITCAB, LETTERS = 32, 4
 """Questions of a training step, and letters of each."""
 
@@ -166,14 +166,14 @@ class Real:
         rate, signals = self.bare_rate(), set(sample.frozen_signals(Format.CHOICE))
         for name in ("deepconf-mean", "trace-length", "trace-probe"):
             signals |= read_from_model(registry.methods().get(name).needs.predict)
-        chosen = sample.questions(Format.CHOICE, TRACED, 1)
+        chosen = sample.questions(Format.CHOICE, *TRACED)
         self.lm.chat.think(TRACE, self.lm.context)
         try:
             seconds, tokens, _ = self.read(Format.CHOICE, chosen, frozenset(signals), frozenset({TokenIds(Of.TRACE)}))
         finally:
             self.lm.chat.thinking = None
         note = f"{seconds:.1f} s, {tokens:,} tokens read"
-        yield Line(f"reading traces ÷ bare passes, {TRACED} questions", seconds / (tokens / rate), "<= 1.3", note)
+        yield Line(f"reading traces ÷ bare passes, {len(chosen)} questions", seconds / (tokens / rate), "<= 1.3", note)
 
     def memory(self) -> Iterator[Line]:
         beyond = peak_memory_mb("cpu") * 2**20 - self.weights

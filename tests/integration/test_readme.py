@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from functools import partial
@@ -62,13 +61,12 @@ def data_is_missing(command: str) -> bool:
     return "--data-dir DATA" in command and not (ROOT.parent / "shared" / "data").is_dir()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """An empty folder in which a reader types the commands, with the example method saved as its page says."""
-    folder = tmp_path_factory.mktemp("reader")
     (example,) = blocks("python", TEXTS["add-method.md"])
-    (folder / "margin.py").write_text(example, encoding="utf-8")
-    return folder
+    (tmp_path / "margin.py").write_text(example, encoding="utf-8")
+    return tmp_path
 
 
 @pytest.mark.slow
@@ -136,7 +134,6 @@ def test_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.skipif(not BENCH.exists(), reason="the command `bench` is not installed beside this Python")
 def test_readme_commands_run_whole(folder: Path) -> None:
     environment = {**os.environ, "CONFBENCH_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
-    shutil.rmtree(folder / "runs", ignore_errors=True)
     for command in commands():
         if data_is_missing(command):
             pytest.skip("../shared/data is not there")

@@ -15,6 +15,7 @@ from bench.report.guard.verdict import (
     verdict,
     why_failed,
 )
+from bench.report.tables.cells import latex_label
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, percent, range_text
 
@@ -111,7 +112,8 @@ def _grid(guards: GuardedTable) -> Grid:
             " of Kept, in which a seed without a threshold counts as 0."
         )
     remarks = (*describe_needs(guards), *guards.remarks, *guards.table.remarks)
-    return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)))
+    label = latex_label(guards.table, "guard")
+    return Grid((guards.title,), columns, tuple(rows), tuple(legend), remarks, tuple(verdict(guards)), label)
 
 
 def _outcome(seed: GuardedCell) -> tuple[object, ...]:
