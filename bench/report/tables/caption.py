@@ -194,9 +194,7 @@ def _facts(group: Group, origins: Origins) -> Iterable[str]:
     settings = [f"{name} {value}" for name, value in sorted(common.items()) if name not in shown_elsewhere]
     if settings:
         yield f"Settings: {', '.join(settings)}."
-    if "answer_ids" in common:
-        yield "Answers were given as text, and divided into tokens anew."
-    overridden = sorted({*first_row.deviations} - {"answer_ids"})
+    overridden = sorted({*first_row.deviations} - {"answer_ids"})  # counted among the answers
     deviations = [f"{name}={common[name]}" for name in overridden if name in common]
     if deviations:
         yield f"Overridden constants: {', '.join(deviations)}."
