@@ -163,13 +163,13 @@ class Real:
 
     def traces(self) -> Iterator[Line]:
         """Letters behind traces, which are generated and stored before: for all methods that generate nothing."""
-        rate, signals = self.bare_rate(), set(sample.frozen_signals(Format.CHOICE))
+        rate, signals = self.bare_rate(), sample.frozen_signals(Format.CHOICE) - {SampleAgreement()}
         for name in ("deepconf-mean", "trace-length", "trace-probe"):
             signals |= read_from_model(registry.methods().get(name).needs.predict)
         chosen = sample.questions(Format.CHOICE, *TRACED)
         self.lm.chat.think(TRACE, self.lm.context)
         try:
-            seconds, tokens, _ = self.read(Format.CHOICE, chosen, frozenset(signals), frozenset({TokenIds(Of.TRACE)}))
+            seconds, tokens, _ = self.read(Format.CHOICE, chosen, signals, frozenset({TokenIds(Of.TRACE)}))
         finally:
             self.lm.chat.thinking = None
         note = f"{seconds:.1f} s, {tokens:,} tokens read"
