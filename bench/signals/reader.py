@@ -42,7 +42,9 @@ _MAX_ATTEMPTS = 3
 another run has stored some of its signals."""
 
 _PIECE, _LARGE_PIECE = 32, 256
-"""Number of traces that are generated and stored together: on a CPU by a large model, and otherwise."""
+"""Number of traces that are generated and stored together: by a large model on a CPU or a server, and otherwise."""
+_PIECE_TOKENS = 65_536
+"""Number of tokens of so few traces together: some 15 minutes on two cores, which is what a kill may cost."""
 _TRACES = "traces"
 """Name of traces in store keys."""
 _TRACE = 256
@@ -300,12 +302,13 @@ class Reader:
         from bench.model.extractor import VERSION
 
         pieces, limit, thinking = [], self.prompts.max_new_tokens(split_data.task), self.prompts.thinking
+        assert thinking is not None  # noqa: S101  # for the type checker
         fields = {
             "weights": self.lm.fingerprint, "dtype": str(self.lm.dtype), "attention": self.lm.attention,
-            "thinking": thinking and thinking.fields(), "extractor": VERSION, **self.arithmetic,
+            "thinking": thinking.fields(), "extractor": VERSION, **self.arithmetic,
         }  # fmt: skip
         for sampling in (None, *self.sampled_traces(signals)):
-            most = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
+            most = min(_PIECE, _PIECE_TOKENS // thinking.budget) if self.lm.shard_divisor > 1 else _LARGE_PIECE
             size = max(1, most // (1 if sampling is None else sampling.n))
             for shard in split_data.shards:
                 ids = [split_data.questions[row].id for row in shard.rows]

@@ -29,6 +29,7 @@ from bench.api import (
 from bench.api.protocol import FIXED
 from bench.api.question import Released
 from bench.grading.grade import MatchJudge
+from bench.model.language_model import LanguageModel
 from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.traces import TraceEnd
@@ -77,6 +78,16 @@ def graded(reader: Reader, task: type[Task], signals: Iterable[Signal], said: Se
 
 def signals_of(task: type[Task]) -> frozenset[Signal]:
     return READ | (LETTERED if task.format is Format.CHOICE else frozenset())
+
+
+def test_long_traces_are_generated_fewer_together(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LanguageModel, "shard_divisor", 8)
+    monkeypatch.setattr("bench.signals.reader._PIECE_TOKENS", 3 * BUDGET)
+    reader = reader_of(small_model, tmp_path)
+    pieces = reader.trace_pieces(splits.opened(reader, FiveRivers), frozenset({SampleAgreement(2)}))
+    assert {piece.sampling: len(piece.items) for piece in reversed(pieces)} == {None: 3, Samples(2): 1}
 
 
 @FIVE
