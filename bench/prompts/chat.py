@@ -119,9 +119,11 @@ class Chat:
                 "--think-budget: expected a chat template with a generation prompt, after which the model reasons; this"
                 " one has none. Use another model, or mend its template."
             )
-        ids_of = {marker: self._following("", marker) for marker in MARKERS if marker in source}
-        marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
         opened = self._opens(thinking=True)
+        # some templates take earlier traces away, of models that write none (LFM2.5): these are instructed
+        own = [marker for marker in MARKERS if marker in source] if opened or self.takes_thinking else []
+        ids_of = {marker: self._following("", marker) for marker in own}
+        marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
         if opened and not marker:
             raise UserError(
                 "--think-budget: this model's chat template opens a trace; expected its end marker to be one token of"

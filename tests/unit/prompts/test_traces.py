@@ -61,6 +61,16 @@ def test_any_model_reasons_by_an_instruction() -> None:
     assert "by an instruction" in chat.notes[0]
 
 
+def test_model_whose_template_only_drops_traces_is_instructed() -> None:
+    tokenizer = thinking.tokenizer("keeping")
+    tokenizer.chat_template = thinking.published("lfm2_2_5")
+    assert "</think>" in tokenizer.chat_template
+    chat = Chat(tokenizer)
+    chat.think(64, 4096)
+    assert chat.thinking is not None
+    assert (chat.thinking.kind, chat.thinking.marker_id) == ("instruction/1", None)
+
+
 @pytest.mark.parametrize("template", [None, *thinking.TEMPLATES])
 def test_letters_are_tokens_after_the_closing(template: str | None) -> None:
     chat = reasoning(template)

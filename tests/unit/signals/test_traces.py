@@ -262,7 +262,7 @@ def test_a_query_after_a_trace_is_appended_where_templates_drop_it(small_model: 
 def test_query_tokens_are_those_that_are_read(small_model: Path, tmp_path: Path, said: Sequence[Any]) -> None:
     """Qwen's template shows earlier answers without the empty trace at which they were generated."""
     reader = reader_of(small_model, tmp_path, None)
-    reader.lm.chat.tokenizer.chat_template = thinking.QWEN3
+    reader.lm.chat.tokenizer.chat_template = thinking.TEMPLATES["qwen3"]
     reader.lm.chat = Chat(reader.lm.chat.tokenizer)
     signals = {QueryLogits(), TokenIds(Of.QUERY), TokenIds(Of.PROMPT)}
     split_data = graded(reader, FiveRivers, signals, said)
