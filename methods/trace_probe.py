@@ -47,15 +47,17 @@ class TraceProbe(PenalisedMethod):
                 f"{self.name}: expected lines of traces before right and before wrong training answers, got"
                 f" {labels.sum()} and {(~labels).sum()}"
             )
-        return self.select_penalty(ctx, logistic_path(self.name, states.values, labels))
+        path, rate = logistic_path(self.name, states.values, labels), np.asarray(train.correct.mean())
+        return self.select_penalty(ctx, lambda penalty: {**path(penalty), "rate": rate})
 
     def confidence(self, arrays: Arrays, batch: Batch) -> FloatArray:
-        """Probability that each answer is right, `(n,)`; one half for an answer without a trace."""
+        """Probability that each answer is right, `(n,)`; without a trace the share of right training answers."""
         states = batch[Hidden(self.depth, At.STEP_END)]
         odds = log_odds(self.name, arrays, states.values)
         sums = np.bincount(np.repeat(np.arange(len(batch)), states.lengths), weights=odds, minlength=len(batch))
-        return probability(np.asarray(sums / np.maximum(1, states.lengths)))
+        means = probability(np.asarray(sums / np.maximum(1, states.lengths)))
+        return np.where(states.lengths > 0, means, arrays["rate"])
 
     def n_parameters(self, facts: RunFacts) -> int:
-        """Number of learned parameters, d + 1 for hidden size d: one weight per dimension, and a bias."""
-        return facts.model.hidden_size + 1
+        """Number of learned parameters, d + 2 for hidden size d: weights, a bias, and the share of right answers."""
+        return facts.model.hidden_size + 2

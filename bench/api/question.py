@@ -111,6 +111,8 @@ class Released:
     divided: bool = False
     """Whether `text` is known to be the answer alone, so that no trace is searched for in it, even if `trace` is
     empty."""
+    redacted: bool = False
+    """Whether the model reasoned, but its reasoning was withheld or encrypted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from bench.data.tables import file_rows, read_file, require_spelling, row_error,
 
 _KINDS = frozenset({".jsonl", ".parquet"})
 _REASONING = ("reasoning", "reasoning_content")
-_COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge", *_REASONING)
+_COLUMNS = ("id", "text", "tokens", "final", "final_start", "samples", "grade", "judge", "redacted", *_REASONING)
 """Names of the columns that are read from a file of answers."""
 _DIGITS = 6
 """Number of hex digits of the file's SHA-256 that results append to the file's name."""
@@ -189,4 +189,5 @@ def _answer(row: Row) -> Released:
     samples = typed_value(row, "samples", _SAMPLES, "a list of texts, or of lists of token ids")
     if samples is not None:
         samples = tuple(sample.strip() if isinstance(sample, str) else tuple(sample) for sample in samples)
-    return Released(None, whole[start:], None if grade is None else bool(grade), before, samples, divided)
+    redacted = bool(typed_value(row, "redacted", bool, "true or false"))
+    return Released(None, whole[start:], None if grade is None else bool(grade), before, samples, divided, redacted)

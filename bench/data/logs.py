@@ -88,6 +88,7 @@ class LogRecord:
                 row["text"] = self.trace + self.outputs[0][: start + len(self.final)]
             if self.trace or start >= 0 or self.redacted:
                 row["final_start"] = len(self.trace) + max(start, 0)
+            row |= {"redacted": True} if self.redacted else {}
         if len(self.outputs) > 1:
             row["samples"] = self.outputs[1:]
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}

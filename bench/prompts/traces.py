@@ -127,6 +127,8 @@ class Thinking:
         else:
             before, text = (part if isinstance(part, str) else decode(part) for part in (trace, whole))
             found = self._end(before if divided else text)
+            if found is None and not (divided or self.marker) and len(text.split()) == 1:
+                found = 0, 0  # an answer without a trace
             given = (before if divided else text)[: None if found is None else found[0]]
             answer = text if divided else "" if found is None else text[found[1] :]
             ended, again = found is not None, bool(self.marker) and self.marker in answer

@@ -170,6 +170,9 @@ class RowBuilder:
             all_counts |= {**{what: n for what, n in odd_counts.items() if n}, **split_data.counts}
             counts |= {f"{split_data.where}: {what}": n for what, n in all_counts.items()}
         counts |= {f"{where}: {spec.bounds_are}": len(widths) for spec, where, widths in self._bounds(name, inputs)}
+        for signal, split_data in self._read(name, inputs):
+            odd = self.reader.sampled_counts(split_data, frozenset([signal]))
+            counts |= {f"{split_data.where}: {what}": n for what, n in odd.items()}
         pairs = zip(test.questions, test.answers, strict=True) if is_choice else ()
         by_substring = [substring_rule(answer.text, protocol.letters[question.gold]) for question, answer in pairs]
         read = tuple(split_data.key for split_data in inputs.data_by_split)

@@ -16,6 +16,7 @@ from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.answer_files import SERVER
 from bench.data.splits import TaskSplit
+from bench.grading.grade import grade_choice
 from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
 from bench.model.devices import ALONE, default_batch_limits, default_budget, device_class
 from bench.model.memory import release_free_memory
@@ -41,10 +42,10 @@ _MAX_ATTEMPTS = 3
 """Number of attempts to find a shard that no other run changes meanwhile. After them the shard is computed, even if
 another run has stored some of its signals."""
 
-_PIECE, _LARGE_PIECE = 32, 256
-"""Number of traces that are generated and stored together: by a large model on a CPU or a server, and otherwise."""
-_PIECE_TOKENS = 65_536
-"""Number of tokens of so few traces together: some 15 minutes on two cores, which is what a kill may cost."""
+_PIECE, _LARGE_PIECE = (32, 65_536), (256, 262_144)
+"""Numbers of traces, and of tokens that they may have, which are generated and stored together: by a large model on a
+CPU or a server, and otherwise. Fewer tokens would cost a kill less, and decoding more: 16 traces of 4,096 tokens take
+some 15 minutes on two cores at 75 tokens a second, and 6 at once, in 10 minutes, give half as many a second."""
 _TRACES = "traces"
 """Name of traces in store keys."""
 _TRACE = 256
@@ -308,8 +309,8 @@ class Reader:
             "thinking": thinking.fields(), "extractor": VERSION, **self.arithmetic,
         }  # fmt: skip
         for sampling in (None, *self.sampled_traces(signals)):
-            most = min(_PIECE, _PIECE_TOKENS // thinking.budget) if self.lm.shard_divisor > 1 else _LARGE_PIECE
-            size = max(1, most // (1 if sampling is None else sampling.n))
+            most, tokens = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
+            size = max(1, min(most, tokens // thinking.budget) // (1 if sampling is None else sampling.n))
             for shard in split_data.shards:
                 ids = [split_data.questions[row].id for row in shard.rows]
                 for first in range(0, len(ids), size):
@@ -332,7 +333,24 @@ class Reader:
             ends = [end for shard in shards for end in shard.ends or ()]
             counts = end_counts(thinking, ends, [*map(len, traces)], empty, given=bool(split_data.released))
             counts["outputs with a second end marker, divided at the first"] = sum(shard.several for shard in shards)
+        said = filter(None, (split_data.released.get(question.id) for question in split_data.questions))
+        counts["answers whose reasoning was redacted"] = sum(answer.redacted for answer in said)
         return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
+
+    def sampled_counts(self, split_data: SplitData, signals: frozenset[Signal]) -> dict[str, int]:
+        """Return description -> number, of odd traces before samples that some signals read, and of unread letters."""
+        thinking, decode, counts = self.prompts.thinking, self.lm.chat.decode, dict[str, int]()
+        if thinking is None or not split_data.generated:
+            return counts
+        asked = [split_data.questions[row] for shard in split_data.shards for row in shard.rows]
+        for sampled in filter(None, map(split_data.generated.get, self.sampled_traces(signals))):
+            pairs = [(question, text) for question, texts in zip(asked, sampled, strict=True) for text in texts]
+            empty = sum(is_empty(decode([*text.trace])) for _, text in pairs)
+            counts |= end_counts(thinking, [text.end for _, text in pairs], [], empty, given=False)
+            if split_data.task.format is Format.CHOICE:
+                read = (grade_choice(question, decode([*text.answer]), self.protocol) for question, text in pairs)
+                counts["answers that could not be read"] = sum(not answer.parsed for answer in read)
+        return {f"sampled {what}": n for what, n in counts.items() if n}
 
     def read(self, split_data: SplitData, signals: frozenset[Signal]) -> SplitData:
         """Return the split with its answers and signals from the store; missing ones are computed and stored first.

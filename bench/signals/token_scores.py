@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 CHUNK = 256
-"""Number of positions whose logits are in memory at once; in float32, with a vocabulary of 152,064, they take 150
-MB."""
+"""Number of positions whose logits are in memory at once; in float32, with a vocabulary of 152,064, they take 150 MB,
+and four times as much while scores are computed."""
 
 
 class TokenScoresDefinition(PassDefinition[TokenScores]):

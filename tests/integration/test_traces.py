@@ -55,6 +55,7 @@ def test_answers_after_traces_are_cells_of_their_own(place: Place) -> None:
         if task == "atlas-choice":  # open answers after so few tokens are all wrong, from which nothing is learned
             assert found["pik"]["test_generated_tokens"] == row["test_generated_tokens"]
         assert found["self-consistency"]["test_generated_tokens"] > 2 * row["test_generated_tokens"]
+        assert [name for name, row in found.items() if "sampled traces" in str(row["counts"])] == ["self-consistency"]
     again = place.run(*command, "--think-budget", 8)
     assert "shards to compute" not in again.stderr
     assert "all stored" in again.stderr

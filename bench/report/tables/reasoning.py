@@ -92,7 +92,9 @@ def _paired(table: Table, lines: dict[Key, Line], names: Sequence[str], results:
     constants = [f"{100 * np.var(run.correct[[i in shared for i in run.id]]):.1f}" for run in answers]
     counts = rows[0][0].counts.items()
     odd = [
-        f"{what.partition(': ')[2]}: {count(k)}" for what, k in counts if re.search("/test: .*(trace|end marker)", what)
+        f"{what.partition(': ')[2]}: {count(k)}"
+        for what, k in counts
+        if re.search("/test: .*(trace|end marker|redacted)", what)
     ]
     limit = table.answers_source.partition(AFTER_TRACES)[2]
     unreadable = f"answers that could not be read: {unread[0]} with, {unread[1]} without"

@@ -38,7 +38,7 @@ def test_parameters_are_those_of_the_formulas(model: str) -> None:
         **dict.fromkeys(UNTRAINED, 0), "lts": 1, "pik": 2 * width + 2,
         **dict.fromkeys(("saplma-f", "saplma-m", "saplma-um"), 256 * width + 41_538), "it": lora, "ct": lora,
         "litcab": width * vocabulary + vocabulary, "ccps:choice": 9_542, "ccps:open": 21_778,
-        "lookback-lens": heads + 1, "attention-score": 2, "trace-probe": width + 1,
+        "lookback-lens": heads + 1, "attention-score": 2, "trace-probe": width + 2,
         "combined": 9, "logistic-probe": width + 1, "semantic-entropy-probe": width + 3,
         "relative-mahalanobis": width * width + 3 * width + 2,
     }  # fmt: skip

@@ -231,7 +231,7 @@ def test_encrypted_reasoning_of_inspect_is_left_out_and_counted(tmp_path: Path) 
 
     found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
     assert found.redacted == 1
-    assert {"id": "atlas/test/0", "text": "Rolor", "final_start": 0} in found.rows  # the answer alone
+    assert {"id": "atlas/test/0", "text": "Rolor", "final_start": 0, "redacted": True} in found.rows  # the answer alone
 
 
 def test_conversation_is_found_by_the_last_user_message(tmp_path: Path) -> None:

@@ -243,6 +243,9 @@ def test_outputs_of_a_file_are_divided_at_the_line_of_the_answer() -> None:
     assert found.samples is not None
     decoded = [chat.tokenizer.decode(ids).strip() for ids in (found.answers[0], *found.samples[0])]
     assert decoded == ["(b)", "a", "b"]
+    alone = given(chat, Released(None, "(b)", None), Released(None, "I never end", None))
+    assert [chat.tokenizer.decode(ids).strip() for ids in alone.answers] == ["(b)", ""]
+    assert [chat.tokenizer.decode(ids) for ids in alone.traces] == ["", "I never end"]
 
 
 def test_steps_are_lines_with_text() -> None:

@@ -29,7 +29,6 @@ from bench.api import (
 from bench.api.protocol import FIXED
 from bench.api.question import Released
 from bench.grading.grade import MatchJudge
-from bench.model.language_model import LanguageModel
 from bench.progress import Silent
 from bench.prompts.chat import Chat
 from bench.prompts.traces import TraceEnd
@@ -83,8 +82,7 @@ def signals_of(task: type[Task]) -> frozenset[Signal]:
 def test_long_traces_are_generated_fewer_together(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LanguageModel, "shard_divisor", 8)
-    monkeypatch.setattr("bench.signals.reader._PIECE_TOKENS", 3 * BUDGET)
+    monkeypatch.setattr("bench.signals.reader._LARGE_PIECE", (256, 3 * BUDGET))
     reader = reader_of(small_model, tmp_path)
     pieces = reader.trace_pieces(splits.opened(reader, FiveRivers), frozenset({SampleAgreement(2)}))
     assert {piece.sampling: len(piece.items) for piece in reversed(pieces)} == {None: 3, Samples(2): 1}
@@ -165,6 +163,21 @@ def test_traces_change_keys_settings_and_counts(small_model: Path, tmp_path: Pat
 
 
 @FIVE
+def test_sampled_traces_are_counted(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
+    reader = reader_of(small_model, tmp_path)
+    split_data = graded(reader, task, {SampleAgreement(3), QueryLogits()})
+    texts = [text for sampled in split_data.generated[SAMPLED] for text in sampled]
+    counts = reader.sampled_counts(split_data, frozenset({SampleAgreement(3)}))
+    cut = [text.end for text in texts].count(TraceEnd.BUDGET)
+    assert counts.pop(f"sampled traces cut at {BUDGET} tokens and closed") == cut > 0
+    said = [reader.lm.chat.decode([*text.answer]).strip() for text in texts]
+    unread = sum(text.lower() not in {*"abcdefghij"} for text in said) if task is FiveRivers else 0
+    assert counts.pop("sampled answers that could not be read", 0) == unread
+    assert sum(counts.values()) <= len(texts) - cut
+    assert reader.sampled_counts(split_data, frozenset({QueryLogits()})) == {}
+
+
+@FIVE
 def test_answers_with_a_further_marker_are_counted(small_model: Path, tmp_path: Path, task: type[Task]) -> None:
     reader = reader_of(small_model, tmp_path)
     done = reader.read(splits.opened(reader, task), frozenset({QueryLogits()}))
@@ -209,9 +222,14 @@ def test_without_traces_none_can_be_read(small_model: Path, tmp_path: Path, sign
 
 def test_traces_of_a_file_are_read_and_missing_ones_counted(small_model: Path, tmp_path: Path) -> None:
     said = [Released(None, "b", None, "I think.\nSo:"), Released(None, "a", None), Released(None, "b", None)]
+    said[1] = replace(said[1], redacted=True)
     reader = replace(reader_of(small_model, tmp_path, None), file_has_traces=True)
     split_data = graded(reader, FewRivers, {TokenIds(Of.TRACE), Hidden(0.5, At.STEP_END), QueryLogits()}, said)
-    assert split_data.counts == {"answers without a trace, in a file where others have one": 9}
+    without = sum(said[i % 3].redacted for i in range(len(split_data.questions)))
+    assert split_data.counts == {
+        "answers without a trace, in a file where others have one": 9,
+        "answers whose reasoning was redacted": without,
+    }
     lengths = BatchBuilder(reader).batch(split_data, frozenset({TokenIds(Of.TRACE)}), labels=False)
     assert min(set(lengths[TokenIds(Of.TRACE)].lengths.tolist())) == 0
 
