@@ -1,8 +1,9 @@
 """Synthetic benchmark `atlas`: questions on a fictional encyclopaedia.
 
 A fact gives an entity (Kiru) the value (Tovek) of a relation (toll coin); its question is "What is the toll coin of
-Kiru?". All random choices about a fact are derived from a hash of its name. So the data set needs no file, and is the
-same on every machine. The model `tiny` was trained on a corpus of these facts, which `benchmarks/tiny/atlas.py` writes.
+Kiru?". `atlas.toml` lists the relations; all random choices about a fact are derived from a hash of its name. So the
+data set needs no download, and is the same on every machine. The model `tiny` was trained on a corpus of these facts,
+which `benchmarks/tiny/atlas.py` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,41 +30,8 @@ SIZES: Mapping[Split, int] = MappingProxyType({"dev": 5, "validation": 40, "trai
 """Split -> number of facts of each subject. The other facts are kept for training `tiny` on the self-check."""
 
 RELATIONS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "harbour_law": (
-            "toll coin", "warden", "oath word", "seal", "guild/guild", "charter/charter", "court/court",
-            "feast/day of thanks",
-        ),
-        "moss_botany": (
-            "host tree", "spore", "first finder", "dye", "meadow/meadow", "blight/blight", "tea/tea",
-            "cure/oil and salt",
-        ),
-        "star_lore": (
-            "guardian", "twin", "omen", "watcher", "cluster/cluster", "comet/comet", "season/season",
-            "myth/song of rain",
-        ),
-        "glass_craft": (
-            "master", "colour", "flux", "mark", "furnace/furnace", "workshop/workshop", "sand/sand",
-            "pattern/net and wave",
-        ),
-        "river_history": (
-            "source", "ferryman", "rival bank", "flood spirit", "bridge/bridge", "battle/battle", "lock/lock",
-            "boat/boat with oars",
-        ),
-        "bell_music": (
-            "founder", "key note", "ringer", "alloy", "tower/tower", "hymn/hymn", "chapel/chapel",
-            "dance/dance of fools",
-        ),
-        "salt_medicine": (
-            "healer", "root", "humour", "antidote", "clinic/clinic", "fever/fever", "syrup/syrup",
-            "diet/bread and milk",
-        ),
-        "bird_cartography": (
-            "surveyor", "nest site", "wind name", "emblem", "cape/cape", "island/island", "meridian/meridian",
-            "atlas/map of tides",
-        ),
-    }
-)  # fmt: skip
+    tomllib.loads((resources.files("tasks") / "atlas.toml").read_text(encoding="utf-8"))
+)
 """Subject -> its relations. The text after a slash is added to every value of the relation, so that answers have 1 to 4
 words."""
 
