@@ -5,41 +5,14 @@ metric is None, never 0 and never NaN; a confidence outside [0, 1] is an error, 
 0.4], [True, False])` is 0.1.
 """
 
-from bench.metrics.calibration import (
-    NLL_WORST,
-    Decomposition,
-    brier_dsc,
-    brier_mcb,
-    brier_unc,
-    corp,
-    ece_mass,
-    isotonic,
-    n_clipped,
-    nll,
-    rmsce,
-    smece,
-)
-from bench.metrics.paper import (
-    FLOOR_DRAWS,
-    FLOOR_VALUES_AT_ONCE,
-    accuracy,
-    aucpr,
-    auroc,
-    brier,
-    ece,
-    ece_debiased,
-    ece_floor,
-    ece_ref,
-    ece_ref_closed,
-    n_excluded,
-)
+from bench.metrics.calibration import brier_dsc, brier_mcb, brier_unc, corp, ece_mass, isotonic, nll, rmsce, smece
+from bench.metrics.paper import accuracy, aucpr, auroc, brier, ece, ece_debiased, ece_floor, ece_ref, ece_ref_closed
 from bench.metrics.selection import aurc, coverage95, eaurc, prr
-from bench.metrics.summary import HIGHER, LOWER, METRICS, Metric, Scores, summarise
+from bench.metrics.summary import METRICS, Metric, Scores, summarise
 from bench.metrics.validation import THRESHOLD
 
 __all__ = [
-    "FLOOR_DRAWS", "FLOOR_VALUES_AT_ONCE", "HIGHER", "LOWER", "METRICS", "NLL_WORST", "THRESHOLD",
-    "Decomposition", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
+    "METRICS", "THRESHOLD", "Metric", "Scores", "accuracy", "aucpr", "aurc", "auroc", "brier", "brier_dsc", "brier_mcb",
     "brier_unc", "corp", "coverage95", "eaurc", "ece", "ece_debiased", "ece_floor", "ece_mass", "ece_ref",
-    "ece_ref_closed", "isotonic", "n_clipped", "n_excluded", "nll", "prr", "rmsce", "smece", "summarise",
+    "ece_ref_closed", "isotonic", "nll", "prr", "rmsce", "smece", "summarise",
 ]  # fmt: skip

@@ -23,10 +23,10 @@ from bench.metrics import (
     ece_floor,
     ece_ref,
     ece_ref_closed,
-    n_clipped,
-    n_excluded,
     summarise,
 )
+from bench.metrics.calibration import n_clipped
+from bench.metrics.paper import n_excluded
 
 # Decimals with few digits make ties and land on bin edges, as sampled confidences do.
 CONFIDENCE = st.one_of(st.floats(0, 1), st.sampled_from([k / 10 for k in range(11)]), st.sampled_from([0.0, 0.5, 1.0]))

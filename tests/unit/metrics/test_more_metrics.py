@@ -17,7 +17,6 @@ from sklearn.metrics import log_loss
 from bench.api.protocol import NLL_CLIP
 from bench.metrics import (
     METRICS,
-    NLL_WORST,
     aurc,
     brier,
     brier_dsc,
@@ -30,11 +29,11 @@ from bench.metrics import (
     ece_floor,
     ece_mass,
     isotonic,
-    n_clipped,
     nll,
     rmsce,
     smece,
 )
+from bench.metrics.calibration import NLL_WORST, n_clipped
 from bench.metrics.selection import prr
 from bench.metrics.validation import average_ranks
 
