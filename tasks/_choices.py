@@ -52,21 +52,8 @@ def question(row: Row, fields: Fields, question_id: str) -> Question:
         UserError: a field is null, empty, of a wrong type or out of range, or the subject is unknown; the message names
             file, row and column. Options from one column with a list may be empty texts.
     """
-    if isinstance(fields.choices, str):
-        options = row.values[fields.choices]
-        if not isinstance(options, list | tuple):
-            raise column_error(row, fields.choices, "a list of options", options)
-        if not FEWEST <= len(options) <= MOST:
-            raise UserError(
-                f"{row.where}: expected {FEWEST} to {MOST} options in column {fields.choices!r}, got {len(options)};"
-                " correct the row"
-            )
-        for i, option in enumerate(options):
-            if not isinstance(option, str):
-                raise column_error(row, fields.choices, f"a text as option {i}", option)
-        choices = tuple(options)
-    else:
-        choices = tuple(text(row, column) for column in fields.choices)
+    own = fields.choices
+    choices = texts(row, own, row.values[own]) if isinstance(own, str) else tuple(text(row, column) for column in own)
     gold, expected = row.values[fields.gold], f"an answer index from 0 to {len(choices) - 1}"
     if gold == -1 and fields.hidden:
         raise UserError(
@@ -149,6 +136,25 @@ def text(row: Row, column: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise column_error(row, column, "a text that is not empty", value)
     return value
+
+
+def texts(row: Row, column: str, value: object, least: int = FEWEST, most: int = MOST) -> tuple[str, ...]:
+    """Return a list of `least` to `most` options as a tuple of texts, which may be empty.
+
+    Raises:
+        UserError: the value is no such list; the message names row and column.
+    """
+    if not isinstance(value, list | tuple):
+        raise column_error(row, column, "a list of options", value)
+    if not least <= len(value) <= most:
+        raise UserError(
+            f"{row.where}: expected {least if least == most else f'{least} to {most}'} options in column {column!r},"
+            f" got {len(value)}; correct the row"
+        )
+    for i, option in enumerate(value):
+        if not isinstance(option, str):
+            raise column_error(row, column, f"a text as option {i}", option)
+    return tuple(value)
 
 
 def column_error(row: Row, column: str, expected: str, value: object) -> UserError:

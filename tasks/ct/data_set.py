@@ -15,6 +15,7 @@ from typing import NamedTuple, overload
 from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
 from tasks._choices import column_error
 from tasks._choices import text as text
+from tasks._choices import texts as texts
 
 FOLLOWING = "Now, answer the following."
 NEXT = "Now, answer the next question."
@@ -262,22 +263,6 @@ def label(row: Row, column: str, labels: str) -> int:
     if label_text not in list(labels):
         raise column_error(row, column, f"a label from {labels[0]} to {labels[-1]}", value)
     return labels.index(label_text)
-
-
-def texts(row: Row, column: str, value: object, least: int, most: int) -> tuple[str, ...]:
-    """Return a list of `least` to `most` options as a tuple of texts.
-
-    Raises:
-        UserError: the value is no such list; the message names row and column.
-    """
-    if not isinstance(value, list) or not all(isinstance(option, str) for option in value):
-        raise column_error(row, column, "a list of texts", value)
-    if not least <= len(value) <= most:
-        raise UserError(
-            f"{row.where}: expected {least if least == most else f'{least} to {most}'} options in column {column!r},"
-            f" got {len(value)}; correct the row"
-        )
-    return tuple(value)
 
 
 def keyed(row: Row, least: int, most: int) -> tuple[tuple[str, ...], int]:
