@@ -41,36 +41,21 @@ def answers_of(records: QuestionRecords, rows: BoolArray | slice = ALL) -> Answe
     return Answers(values[rows], records.correct[rows])
 
 
-@dataclass(frozen=True)
-class Realised:
-    """How a threshold does on answers that did not take part in choosing it: numbers of accepted and wrong answers."""
+class Realised(NamedTuple):
+    """How a threshold does on answers that did not take part in choosing it."""
 
-    n: int
-    """Number of answers, accepted or not."""
     accepted: int
     """Number of answers whose confidence is at or above the threshold."""
     mistakes: int
     """Number of accepted answers that are wrong."""
-
-    @property
-    def coverage(self) -> float:
-        """Share of answers that are accepted."""
-        return self.accepted / self.n
-
-    @property
-    def coverage_interval(self) -> tuple[float, float] | None:
-        """95 % confidence interval of the coverage."""
-        return share_interval(self.accepted, self.n)
-
-    @property
-    def risk(self) -> float | None:
-        """Share of wrong answers among the accepted ones; None if none is accepted."""
-        return self.mistakes / self.accepted if self.accepted else None
-
-    @property
-    def risk_interval(self) -> tuple[float, float] | None:
-        """95 % confidence interval of the risk; None if no answer is accepted."""
-        return share_interval(self.mistakes, self.accepted)
+    coverage: float
+    """Share of answers that are accepted."""
+    coverage_interval: tuple[float, float] | None
+    """95 % confidence interval of the coverage."""
+    risk: float | None
+    """Share of wrong answers among the accepted ones; None if none is accepted."""
+    risk_interval: tuple[float, float] | None
+    """95 % confidence interval of the risk; None if no answer is accepted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +103,12 @@ class GuardedCell:
 
     @cached_property
     def realised(self) -> Realised | None:
-        """Numbers of accepted and wrong answers among those that did not choose the threshold; None without one."""
+        """How the threshold does on the answers that did not choose it; None without a threshold."""
         if self.threshold is None:
             return None
-        accepted, mistakes = count_selected(*self.rest, [self.threshold])
-        return Realised(len(self.rest.values), int(accepted[0]), int(mistakes[0]))
+        n, (kept, wrong) = len(self.rest.values), (int(k[0]) for k in count_selected(*self.rest, [self.threshold]))
+        risk = wrong / kept if kept else None
+        return Realised(kept, wrong, kept / n, share_interval(kept, n), risk, share_interval(wrong, kept))
 
     @property
     def answers_needed(self) -> int | None:
