@@ -6,6 +6,8 @@ underlined. So the page is readable in print and with any colour vision.
 
 from __future__ import annotations
 
+from importlib import resources
+
 from bench.api import Piece, Strips
 from bench.progress import visible
 from bench.report.page.elements import Element, el, hash_of, html
@@ -20,16 +22,7 @@ _LINES = ("solid", "dotted")
 """Underline styles of pieces of text with the first and with the second mark."""
 _NUMBER, _EXACT = ".2g", ".3g"
 """Number formats: above a piece of text, and in the tooltip of the piece, which is more exact."""
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 60em; margin: 2em auto;
-  padding: 0 1em; color-scheme: light; }
-h1 { font-size: 1.25em; } h2 { font-size: 1em; margin: 1.6em 0 0; } p { margin: .3em 0; }
-.about, .caption { color: #444; }
-.text { line-height: 2.6; white-space: pre-wrap; overflow-wrap: anywhere; }
-rt { font-size: .55em; color: #444; user-select: none; }
-.scale { white-space: nowrap; }
-.scale span { display: inline-block; min-width: 2.6em; padding: 0 .3em; text-align: center; font-size: .8em; }
-"""
+_STYLE = "\n" + (resources.files("bench.report.page") / "assets" / "heatmap.css").read_text(encoding="utf-8")
 
 
 def page(title: str, strips: Strips) -> str:
