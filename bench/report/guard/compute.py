@@ -15,15 +15,15 @@ from pathlib import Path
 
 from bench import registry
 from bench.api import UserError
-from bench.api.errors import did_you_mean, match_name
+from bench.api.errors import match_name
 from bench.report import recomputed, style
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
 from bench.report.tables.caption import distinguishing_labels
-from bench.report.tables.choice import apply_selection, select_rows
+from bench.report.tables.choice import apply_selection, refuse_unknown, select_rows
 from bench.report.tables.model import Table
-from bench.report.text import join, plain
+from bench.report.text import plain
 from bench.results import files, question_texts
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
@@ -70,8 +70,7 @@ def compute_guards(
                 " stopping, scaling and recalibration have seen it, so confidences are better there than elsewhere."
                 " Leave the option out, and --share of the test is set aside; or name another task."
             )
-        hint = did_you_mean(task, tasks)
-        raise UserError(f"--calibrate-on: no result of task {plain(task)!r}; there are {join(tasks)}.{hint}")
+        refuse_unknown("--calibrate-on", "task", task, tasks, of="result of ")
     calibration_rows = [row for row in rows if row.task == task and row.status == "ok"]
     selected = [row for row in select_rows(rows, request) if row.task != task]
     if task is not None and not selected:

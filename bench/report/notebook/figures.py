@@ -9,13 +9,13 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean
 from bench.metrics import METRICS
 from bench.report import figures
 from bench.report.figures.drawing import use_style
 from bench.report.figures.figure_data import RecordsOf, table_id
 from bench.report.figures.wins import has_matrix
 from bench.report.figures.write import MOST_COMPARED, MOST_METHODS, MOST_MODELS, MOST_TASKS
+from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.model import COLUMNS, Table
 from bench.report.text import join
 from bench.results.files import recalibration_of
@@ -61,13 +61,13 @@ class Figures:
         """Draw metrics of each method with their intervals, for one model."""
         names = _split_names(metrics)
         for name in names:
-            _require_known("metrics", name, METRICS)
+            refuse_unknown("metrics", "metric", name, METRICS)
         draw = partial(figures.metric_intervals, metrics=names)
         return self._draw(draw, model, task, methods, most=MOST_COMPARED)
 
     def subjects(self, *, metric: str = "auroc", model: Names = (), task: Names = (), methods: Names = ()) -> Figure:
         """Draw how far each method is from the leading method by a metric, in every subject of one task."""
-        _require_known("metric", metric, METRICS)
+        refuse_unknown("metric", "metric", metric, METRICS)
         return self._draw(
             partial(figures.subject_differences, metric=metric), model, task, methods, one=_MODEL_AND_TASK
         )
@@ -130,11 +130,11 @@ class Figures:
         tables = list(self._tables)
         for kind, names, number in (("model", models, 0), ("task", tasks, 1)):
             for name in names:
-                _require_known(kind, name, {table_id(table)[number] for table in self._tables})
+                refuse_unknown(kind, kind, name, {table_id(table)[number] for table in self._tables}, of="result of ")
             tables = [table for table in tables if not names or table_id(table)[number] in names]
         known = {line.key.method for table in tables for line in table.lines}
         for name in requested:
-            _require_known("methods", name, known)
+            refuse_unknown("methods", "method", name, known, of="result of ")
         not_recalibrated = {name for name in known if not recalibration_of(name)} or known
         shown = (
             table.with_lines({line.key for line in table.lines if line.key.method in (requested or not_recalibrated)})
@@ -149,12 +149,6 @@ class Figures:
 def _split_names(names: Names) -> tuple[str, ...]:
     texts = [names] if isinstance(names, str) else names
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-
-
-def _require_known(kind: str, name: str, allowed: Iterable[str]) -> None:
-    choices = list(allowed)
-    if name not in choices:
-        raise UserError(f"{kind}: expected one of {', '.join(choices)}, got {name!r}.{did_you_mean(name, choices)}")
 
 
 @cache

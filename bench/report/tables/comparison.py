@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.api import UserError
-from bench.api.errors import did_you_mean, match_name
+from bench.api.errors import match_name
 from bench.metrics import METRICS
 from bench.report.competition import ranked_by
 from bench.report.standings.compute import Pair
+from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.export import pair_record
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
@@ -52,9 +53,7 @@ def build(tables: Sequence[Table], names: Sequence[str]) -> TableViews:
     known = sorted({line.key.method for table in tables for line in table.lines})
     names = [match_name(name, known) for name in names]
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UserError(f"--compare: no result of method {name!r}; there are {join(known)}.{hint}")
+        refuse_unknown("--compare", "method", name, known, of="result of ")
     if len(set(names)) <= 1 or len(set(names)) < len(names):
         raise UserError(f"--compare: expected at least two different methods, got {join(names) or 'none'}")
     for metric in next((table.metrics for table in tables if table.metrics), ()):
