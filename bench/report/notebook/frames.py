@@ -34,9 +34,11 @@ _CATEGORIES = (
     "model", "task", "preset", "answers_source", "learned_on", "average", "group", "method", "variant", "metric",
     "status", "subject", "verdict",
 )  # fmt: skip
-_WHOLE = ("seed", "seeds", "runs", "n", "n_undefined", "limit", "tuned", "rank")
-_TRUTHS = ("correct", "parsed", "leading")
-_TEXTS = ("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption")
+_DTYPES: Mapping[str, Any] = {
+    **dict.fromkeys(("seed", "seeds", "runs", "n", "n_undefined", "limit", "tuned", "rank"), "Int64"),
+    **dict.fromkeys(("correct", "parsed", "leading"), "boolean"),
+    **dict.fromkeys(("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption"), "string"),
+}
 
 
 def long(tables: Sequence[Table]) -> DataFrame:
@@ -197,14 +199,7 @@ def _set_dtypes(frame: DataFrame) -> DataFrame:
     for name in frame.columns:
         values = frame[name]
         if name in _CATEGORIES:
-            known = list(dict.fromkeys(values.dropna()))
-            frame[name] = pd.Categorical(values, categories=known, ordered=False)
-        elif name in _WHOLE:
-            frame[name] = values.astype("Int64")
-        elif name in _TRUTHS:
-            frame[name] = values.astype("boolean")
-        elif name in _TEXTS:
-            frame[name] = values.astype("string")
+            frame[name] = pd.Categorical(values, categories=list(dict.fromkeys(values.dropna())), ordered=False)
         else:
-            frame[name] = values.astype("float64")
+            frame[name] = values.astype(_DTYPES.get(name, "float64"))
     return frame
