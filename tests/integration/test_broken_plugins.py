@@ -161,3 +161,12 @@ def test_seconds_of_fits_are_those_of_the_cell(cells: dict[str, dict[str, Any]])
 def test_fits_of_broken_methods_are_not_stored(place: Place) -> None:
     stored = [json.loads(path.read_text("utf-8")) for path in (place / "cache").glob("fits/**/manifest.json")]
     assert {fit["fields"]["method"] for fit in stored} <= {"learns", "no-adapter"}
+
+
+def test_tracebacks_of_plugins_are_printed_with_debug(place: Place, small_model: Path) -> None:
+    """Without it none is: see `Place.done`."""
+    asked = ("--method", "no-fit", "--model", small_model, "--plugin", place / "broken.py", "--task", "small-a")
+    said = place.bench("run", *asked, "--debug", "--out", place / "debugged")
+    assert (said.returncode, "Traceback" in said.stdout) == (1, False)
+    assert said.stderr.count("Traceback") == 1
+    assert "ValueError: two\nlines" in said.stderr

@@ -269,6 +269,12 @@ def test_numbers_of_labels_are_cells_of_their_own(ran: Place, words: list[object
     assert 0 < learned["100"] <= 90 < learned["400+9"]
 
 
+def test_numbers_of_labels_give_lts_the_validation_part(place: Place) -> None:
+    asked = ("--method", "lts", "--model", "tiny", "--task", "atlas-choice", "--limit", 8)
+    place.run(*asked, "--train-limit", 100)
+    assert place.row()["labels_seen"] == {"train": 0, "validation": 20, "gold": 0}
+
+
 def test_interrupt_leaves_one_line_that_says_more(
     ran: Place, words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -780,6 +780,20 @@ def test_server_is_described_by_doctor(server: LlamaServer, tmp_path: Path) -> N
     assert "atlas-choice: dev 40" in said
 
 
+def test_server_of_several_models_needs_a_name(server: LlamaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = server.answer
+
+    def answer(call: Call) -> Any:
+        found: Any = alone(call)
+        return {"data": [{"id": "other", "meta": {}}, *found["data"]]} if call.path == "/v1/models" else found
+
+    monkeypatch.setattr(server, "answer", answer)
+    with pytest.raises(UserError, match=r"serves 2 models \(other, .*\)\. Name one of them with --served\."):
+        served(server)
+    lm = ServerModel(resolve(server.url), LoadOptions(device="cpu"), server.alias, None)
+    assert lm.label.startswith("tiny.served-")
+
+
 def test_options_of_servers_need_one(tmp_path: Path) -> None:
     said = Place(tmp_path).refused("run", "--model", "tiny", "--method", "ptrue", "--served", "x")
     assert said == "--served x: expected the URL of a server as --model, got 'tiny'."

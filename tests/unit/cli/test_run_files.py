@@ -86,6 +86,14 @@ def test_file_elsewhere_means_the_same_places(folder: Path, monkeypatch: pytest.
     assert read.out == Path("runs")  # as without a file: a default is not written
 
 
+def test_file_that_is_printed_is_the_same_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = RunConfig(("ptrue",), "tiny", plugins=(Path("p.py"),))
+    run_files.dump([config], "-")
+    assert list(folder.iterdir()) == []
+    Path("a.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert asked("a.toml") == (config,)
+
+
 def test_file_takes_a_known_name_for_no_folder(folder: Path) -> None:
     """A run knows the alias first; a run file elsewhere must not make the folder's model of it."""
     for name in ("tiny", "atlas-oe", "mine", "there"):

@@ -214,6 +214,10 @@ def test_process_that_ends_is_not_waited_for(tmp_path: Path) -> None:
         Process(tmp_path / "plugin.py", 40.0, None).ask("method 'a'", "run_file")
 
 
+def test_timeout_is_an_hour_by_default() -> None:
+    assert RunConfig(("ptrue",), "tiny").method_timeout == 3600.0
+
+
 def test_timeout_does_not_count_adapter_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`fit` may take 10 seconds, the LoRA training that it asks for takes an hour; two messages wait in the pipe."""
     now, limits = [0.0], []
