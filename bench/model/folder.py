@@ -212,7 +212,8 @@ class ModelFolder:
             # the Rust tokenizers panic with an exception that derives from BaseException
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise UserError(f"Model {self.name!r}: {what}: {first_line(error)[:300]}") from error
+            advice = " Run it with --trust-remote-code." if "trust_remote_code=" in str(error) else ""
+            raise UserError(f"Model {self.name!r}: {what}: {first_line(error)[:300]}{advice}") from error
 
 
 def find_model_folder(spec: ModelSpec, *, trust_remote_code: bool) -> ModelFolder:

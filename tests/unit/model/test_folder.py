@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -319,6 +320,20 @@ def test_choice_tasks_are_refused_where_a_template_opens_a_trace(model: Path, tm
     judge = open_judge(JudgeOptions("hf", str(model), device="cpu"), tmp_path)
     with pytest.raises(UserError, match=r"^--judge-model .*: this model's chat template opens a reasoning trace"):
         judge.verdicts([JudgeCase("q", "gold", "answer")], "judge", Silent())
+
+
+def test_code_of_a_folder_runs_where_it_is_trusted(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    code = "from transformers import LlamaConfig\n\nclass Own(LlamaConfig):\n    model_type = 'own'\n"
+    (model / "own.py").write_text(code, encoding="utf-8")
+    edit_config(model, {"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}})
+    with pytest.raises(UserError, match=r"contains custom code .* Run it with --trust-remote-code"):
+        found_in(model).config()
+    assert not (tmp_path / "modules").exists()
+    assert type(found_in(model, trusted=True).config()).__name__ == "Own"
 
 
 # --- an index of weights ----------------------------------------------------------------------------------------------
