@@ -166,6 +166,8 @@ class RowBuilder:
                 "answers given as text, split into tokens anew": sum(isinstance(t, str) and bool(t) for t in texts),
                 short: sum(shard.short for shard in split_data.shards),
             }
+            if split_data is not inputs.predicted:  # those of a test are `n_empty`
+                odd_counts["answers without text, left out"] = int((split_data.included & ~split_data.answered).sum())
             all_counts = {**split_data.task.counts, **contamination.count_duplicates(split_data.questions)}
             all_counts |= {**{what: n for what, n in odd_counts.items() if n}, **split_data.counts}
             counts |= {f"{split_data.where}: {what}": n for what, n in all_counts.items()}

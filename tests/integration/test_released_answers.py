@@ -65,6 +65,8 @@ def test_released_answers_are_judged_as_they_are(place: Place, data: Path) -> No
         assert row["cost"]["query"]["forward_tokens"] >= row["cost"]["query"]["forward_tokens_floor"] > 0
     assert rows["ccps"]["labels_seen"]["train"] == 46  # without an answer: one; without a label: one
     assert rows["ccps"]["counts"]["ct-choice/train: train: records without a label, left out"] == 1
+    without_text = {what: n for what, n in rows["ccps"]["counts"].items() if "without text" in what}
+    assert without_text == {"ct-choice/train: answers without text, left out": 1}  # those of the test are `n_empty`
     learned = [record(i, test=False) for i in range(48) if i != 7]
     labels = [one["query_label"] for one in learned if one["llm_output"]]
     for method, base_rate in (("ccps", sum(labels) / len(labels)), ("ptrue", 0.0)):  # P(True) learns from none
