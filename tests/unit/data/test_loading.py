@@ -100,6 +100,7 @@ def test_validation_of_many_small_subjects_is_as_large() -> None:
 def test_limits_keep_so_many_of_each_split(limits: tuple[int | None, str | None], kept: tuple[int, ...]) -> None:
     found = loader(*limits)
     assert tuple(len(ids(found, where)) for where in (TEST, TRAIN, VALIDATION)) == kept
+    assert {name.split("/")[1] for name in ids(found, TEST)} == {"bells", "moss", "tides"}
 
 
 def test_validation_that_is_learned_on_has_all_labels() -> None:
