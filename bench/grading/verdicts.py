@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bench.api import UserError
 from bench.grading.grade import JudgeCase
 from bench.progress import Advance, Progress
 from bench.store.disk_cache import key_of
+from bench.store.files import NO_SPACE, named_errors
 from bench.store.lines import append_line, read_lines
 from bench.store.locks import file_lock, judge_claim
 
@@ -112,15 +113,9 @@ class VerdictCache:
         return key_of({"judge": self.judge, "reported": reported, **case.fields()})
 
 
-@contextmanager
-def _cache_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"The cache of verdicts could not be {what}: {error.strerror or error}. Free some disk space, or set"
-            " CONFBENCH_CACHE to a folder that can be read and written. A verdict that came just now is asked again."
-        ) from error
+def _cache_errors(what: str) -> AbstractContextManager[None]:
+    advice = "A verdict that came just now is asked again."
+    return named_errors(f"The cache of verdicts could not be {what}", f"{NO_SPACE} {advice}")
 
 
 def cases_to_judge(cases: Sequence[JudgeCase], verdicts: VerdictCache) -> list[JudgeCase]:

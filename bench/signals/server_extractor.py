@@ -26,6 +26,7 @@ from bench.prompts.prompt_settings import PromptSettings
 from bench.servers.readings import Ability, Draw, Floats, Scored, bound_entropy, bound_shares
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import key_of
+from bench.store.files import NO_SPACE, named_errors
 from bench.store.lines import append_line, read_lines
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ class Journal:
             check: raises an error if the server has another model than before; called before an answer is kept.
         """
         self.path, self._check, self._lock, self._flushed = path, check, threading.Lock(), 0.0
-        lines = (line for line in self._guarded("read", lambda: list(read_lines(path))) if line is not None)
+        with named_errors(f"The cache's {path.name} can't be read", NO_SPACE):
+            lines = [line for line in read_lines(path) if line is not None]
         self._values = {line["key"]: line["value"] for line in lines}
 
     def get(self, fields: Mapping[str, Any], ask: Callable[[], Any], *, once: bool = False) -> Any:
@@ -247,21 +249,12 @@ class Journal:
         if key not in self._values:
             value = ask()
             self._check()
-            with self._lock:
+            with self._lock, named_errors(f"The cache's {self.path.name} can't be written", NO_SPACE):
                 line, flush = {"key": key, "value": value}, perf_counter() - self._flushed > _FLUSH_S
-                self._guarded("written", lambda: append_line(self.path, line, flush=flush))
+                append_line(self.path, line, flush=flush)
                 self._flushed = perf_counter() if flush else self._flushed
                 self._values[key] = value
         return self._values.pop(key) if once else self._values[key]
-
-    def _guarded(self, what: str, work: Callable[[], Any]) -> Any:
-        try:
-            return work()
-        except OSError as error:
-            raise UserError(
-                f"The cache's {self.path.name} can't be {what}: {error.strerror or error}. Free some disk space, or set"
-                " CONFBENCH_CACHE to another folder."
-            ) from error
 
 
 class ServerExtractor:

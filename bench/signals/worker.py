@@ -26,6 +26,7 @@ from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
 from bench.store.disk_cache import Entry, Store, digest_arrays, key_of
+from bench.store.files import NO_SPACE, named_errors
 from bench.store.lines import asked_path
 from bench.store.locks import Timeout, file_lock, shard_claim
 from bench.store.sources import source_digest
@@ -168,15 +169,11 @@ class Worker:
         started = time.time()
         path = shard_claim(self.store.root, task.kind)
         with ExitStack() as stack:
-            try:
-                stack.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
-            except Timeout:
-                return TaskResult(is_claimed=True)
-            except OSError as error:
-                raise UserError(
-                    f"The cache could not be written: {error.strerror or error}. Free some disk space, or set"
-                    " CONFBENCH_CACHE to another folder."
-                ) from error
+            with named_errors("The cache could not be written", NO_SPACE):
+                try:
+                    stack.enter_context(file_lock(path, partial(self.waits, task) if wait else None))
+                except Timeout:
+                    return TaskResult(is_claimed=True)
             try:
                 result = self._compute(task)
             finally:

@@ -17,6 +17,8 @@ from bench.api import UserError
 from bench.store.processes import machine_id, process_exists
 
 T = TypeVar("T")
+NO_SPACE = ". Free some disk space, or set CONFBENCH_CACHE to another folder."
+"""Way out for `named_errors` where the cache can't be read or written."""
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from bench.api import Ragged, UserError
 from bench.model.specs import ModelSpec, label_of
 from bench.progress import Progress, Silent
 from bench.store.disk_cache import Entry, Store
+from bench.store.files import NO_SPACE, named_errors
 from bench.store.locks import adapter_claim, file_lock
 from bench.store.processes import describe_exit
 from bench.store.usage import ADAPTERS
@@ -92,16 +93,11 @@ class Assignment:
             cached = store.get(ADAPTERS, self.key)
             if cached is not None:
                 return cached
-            try:
+            with named_errors(f"What {self.method} is trained on could not be written into the cache", NO_SPACE):
                 folder = self.folder(store).resolve()
                 write_examples(folder / EXAMPLES, self.examples)
                 write_examples(folder / VALIDATION, self.validation)
                 config = self.job.write(folder)
-            except OSError as error:
-                raise UserError(
-                    f"What {self.method} is trained on could not be written into the cache: {error.strerror or error}."
-                    " Free some disk space, or set CONFBENCH_CACHE to another folder."
-                ) from error
             make_room()
             self._run(config, store, listener)
             fill = partial(shutil.copytree, folder / ADAPTER, dirs_exist_ok=True)
