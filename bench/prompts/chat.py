@@ -165,7 +165,7 @@ class Chat:
 
     def _opens(self, *, thinking: bool) -> bool:
         """Return whether the generation prompt opens a reasoning trace, with `enable_thinking` on or off."""
-        settings = {"enable_thinking": thinking} if self.takes_thinking else {}
+        settings: dict[str, Any] = {"enable_thinking": thinking} if self.takes_thinking else {}
         whole, before = (self._probe(answering=value, **settings) for value in (True, False))
         return _OPEN_TRACE.search(whole.removeprefix(before)) is not None
 
@@ -176,10 +176,9 @@ class Chat:
             return None
         return "this model's chat template opens a reasoning trace, so the first token is no answer; use another model"
 
-    def _probe(self, *turns: str, answering: bool, **settings: bool) -> str:
-        """Return a short conversation as text; empty if the template fails, which `check` reports."""
-        roles = cycle(("user", "assistant"))
-        messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns or ("probe",), strict=False)]
+    def _probe(self, *turns: str, answering: bool, by: Sequence[str] = ("user", "assistant"), **settings: bool) -> str:
+        """Return a short conversation of these roles as text; empty if the template fails, which `check` reports."""
+        messages = [{"role": role, "content": turn} for role, turn in zip(cycle(by), turns or ("probe",), strict=False)]
         try:
             return self._apply_template(messages, answering=answering, **settings)
         except UserError:  # a server fails
@@ -233,26 +232,12 @@ class Chat:
         self.render(probe)
 
     def _apply_template(self, turns: list[dict[str, str]], *, answering: bool, **settings: bool) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                turns,
-                chat_template=self.template,
-                tokenize=False,
-                add_generation_prompt=answering,
-                date_string=_DATE_STRING,
-                **settings,
-            )
-        )
+        asked = {"chat_template": self.template, "tokenize": False, "date_string": _DATE_STRING, **settings}
+        return str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=answering, **asked))
 
     @cached_property
-    def _takes_system(self) -> bool:
-        probe = [{"role": "system", "content": "probe-system"}, {"role": "user", "content": "probe-user"}]
-        try:
-            return "probe-system" in self._apply_template(probe, answering=True)
-        except UserError:  # a server fails
-            raise
-        except Exception:  # noqa: BLE001 - templates reject a system turn by any error; a broken one fails in `render`
-            return False
+    def _takes_system(self) -> bool:  # a template may reject a system turn by any error; a broken one fails in `render`
+        return "probe-system" in self._probe("probe-system", "probe-user", by=("system", "user"), answering=True)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Tokenise rendered conversations, each with one BOS token if the tokenizer adds one by default."""
