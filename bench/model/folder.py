@@ -291,6 +291,21 @@ def _download(
     return ModelFolder(spec.name, folder, commit, spec.source, trust_remote_code)
 
 
+def load_full(kind: Any, folder: Path, **settings: Any) -> Any:
+    """Return a model of an Auto class of transformers; all its weights must be in the folder.
+
+    Raises:
+        ValueError: weights are missing.
+    """
+    transformers.utils.logging.disable_progress_bar()  # a run shows its own
+    transformers.utils.logging.set_verbosity_error()  # missing weights raise an error here instead
+    with LOADING:
+        model, info = kind.from_pretrained(folder, use_safetensors=True, output_loading_info=True, **settings)
+    if missing := sorted(info["missing_keys"]):  # they would be initialised at random
+        raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
+    return model
+
+
 def _as_sequence(value: Any) -> Sequence[Any]:
     """Return a setting's value as a sequence: a list as it is, a single number as one element, None as no element."""
     if value is None:

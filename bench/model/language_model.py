@@ -19,13 +19,7 @@ from bench.api.errors import first_line
 from bench.model import linear_layers
 from bench.model.attention import unrecorded_reason
 from bench.model.devices import device_kind, shard_divisor
-from bench.model.folder import (
-    LOADING,
-    ModelFolder,
-    download_texts,
-    find_model_folder,
-    find_tokenizer_folder,
-)
+from bench.model.folder import LOADING, ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, load_full
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
@@ -181,8 +175,6 @@ class LanguageModel:
         return linear_layers.find_linear_layers(self.model)
 
     def _load(self, attention: str) -> Any:
-        transformers.utils.logging.disable_progress_bar()  # a run shows its own
-        transformers.utils.logging.set_verbosity_error()  # missing weights raise an error here instead
         # Load directly to an accelerator, tensor by tensor: else each process would hold a copy in main memory first.
         place: dict[str, Any] = (
             {} if device_kind(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
@@ -195,20 +187,14 @@ class LanguageModel:
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
             device_map = build_device_map(model, self.devices, sizes)
             place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}
-        asked = place | {"dtype": self.dtype, "attn_implementation": attention, "use_safetensors": True}
-        asked |= {"trust_remote_code": self.options.trust_remote_code, "output_loading_info": True}
-        folder = self.files.weights_folder(self.dtype)
+        asked = place | {"dtype": self.dtype, "attn_implementation": attention}
+        folder, trusted = self.files.weights_folder(self.dtype), self.options.trust_remote_code
         try:
-            with LOADING:
-                model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(folder, **asked)
+            return load_full(transformers.AutoModelForCausalLM, folder, trust_remote_code=trusted, **asked)
         except ValueError as error:
             if attention == "eager" or "scaled_dot_product_attention" not in str(error):
                 raise
             return self._load("eager")  # the only one that older architectures support
-        missing = sorted(loading_info["missing_keys"])
-        if missing:  # they would be initialised at random
-            raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}; copy them again")
-        return model
 
     @cached_property
     def facts(self) -> ModelFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
@@ -12,7 +11,7 @@ from huggingface_hub import snapshot_download
 
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.api.errors import first_line
-from bench.model.folder import FILES, LOADING, OTHER_COPIES, ModelFolder, find_model_folder
+from bench.model.folder import FILES, OTHER_COPIES, ModelFolder, find_model_folder, load_full
 from bench.model.language_model import facts_from_config, final_norm, output_head
 from bench.model.specs import resolve
 from bench.model.training_memory import with_n_blocks
@@ -44,15 +43,9 @@ def read_head(files: ModelFolder, dtype: torch.dtype, device: str) -> tuple[Mode
     """
     files.check_weights()
     config = files.config()
-    settings: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-    with files.wrap_errors("its output head can't be loaded"), LOADING:
-        transformers.utils.logging.disable_progress_bar()
-        transformers.utils.logging.set_verbosity_error()
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            files.weights_folder(dtype), config=with_n_blocks(config, 1), **settings
-        )
-        if info["missing_keys"]:
-            raise ValueError(f"weights are missing from its files, e.g. {min(info['missing_keys'])}")
+    with files.wrap_errors("its output head can't be loaded"):
+        kind, small = transformers.AutoModelForCausalLM, with_n_blocks(config, 1)
+        model = load_full(kind, files.weights_folder(dtype), config=small, dtype=dtype)
         model = model.eval().requires_grad_(requires_grad=False).to(device)
         norm = final_norm(model)
     if norm is None:

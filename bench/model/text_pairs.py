@@ -14,7 +14,7 @@ import transformers
 
 from bench.api import FloatArray, UserError
 from bench.model import specs
-from bench.model.folder import LOADING, ModelFolder, find_model_folder
+from bench.model.folder import ModelFolder, find_model_folder, load_full
 
 _AT_ONCE = 32
 """Largest number of pairs of a batch. All pairs of a batch have the same length, so that none is padded."""
@@ -94,15 +94,8 @@ class PairModel:
         tokenizer = self.files.tokenizer()
         with self.files.wrap_errors("it can't be loaded"):
             self.files.check_weights()
-            transformers.utils.logging.disable_progress_bar()  # a run shows its own
-            with LOADING:
-                model, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
-                    self.files.path, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                    trust_remote_code=self.trust_remote_code,
-                )  # fmt: skip
-            missing = sorted(loading_info["missing_keys"])
-            if missing:  # they would be initialised at random
-                raise ValueError(f"{len(missing)} weights are missing from its files, e.g. {missing[0]}")
+            kind, trusted = transformers.AutoModelForSequenceClassification, self.trust_remote_code
+            model = load_full(kind, self.files.path, dtype=torch.float32, trust_remote_code=trusted)
             model = model.to(self.device).eval()
         try:
             logits = np.zeros((len(pairs), len(self.labels)), dtype=np.float32)
