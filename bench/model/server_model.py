@@ -57,6 +57,11 @@ class LogProbabilities(OutputHead):
 class ServerModel(LanguageModel):
     """A model behind a server."""
 
+    attention = "server"
+    """How it attends is not known."""
+    shard_divisor = 8
+    """How many times smaller shards are than usual, so that progress shows."""
+
     def __init__(self, spec: ModelSpec, options: LoadOptions, served: str | None, parallel: int | None) -> None:
         """Ask the server what it is, and probe what it can do.
 
@@ -145,16 +150,6 @@ class ServerModel(LanguageModel):
         """Kind of the server's weights as it names them, e.g. `Q4_1`."""
         meta = self.dialect.identity.get("meta") or {}
         return str(meta.get("ftype") or "served")
-
-    @property
-    def attention(self) -> str:
-        """`server`: how it attends is not known."""
-        return "server"
-
-    @property
-    def shard_divisor(self) -> int:
-        """How many times smaller shards are than usual, so that progress shows."""
-        return 8
 
     @property
     def notes(self) -> list[str]:

@@ -26,16 +26,10 @@ class AttentionRowsDefinition(PassDefinition[AttentionRows]):
     """
 
     declares = AttentionRows
-
-    @property
-    def continuations(self) -> Continuations:
-        """What the model reads after the prompt: the whole answer."""
-        return Continuations(AnswerSpan.ANSWER_END, attention=True)
-
-    @property
-    def ragged(self) -> bool:
-        """True: answers differ in length."""
-        return True
+    continuations = Continuations(AnswerSpan.ANSWER_END, attention=True)
+    """What the model reads after the prompt: the whole answer."""
+    ragged = True
+    """Answers differ in length."""
 
     def needs(self, fmt: Format) -> Ability:
         """Return what a model has to give: attention weights."""

@@ -24,15 +24,12 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
     """Definition of `QueryLogits`, stored as `values` `(n, 2)` float32; NaN for an empty answer."""
 
     declares = QueryLogits
+    continuations = Continuations(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
+    """What the model reads after the prompt: the whole answer and the self-check query."""
 
     def unsupported_reason(self, task: Task, prompts: PromptTokeniser) -> str | None:
         """Return the reason why the model can't read the self-check query after the answer; None if it can."""
         return prompts.query_unsupported_reason(task)
-
-    @property
-    def continuations(self) -> Continuations:
-        """What the model reads after the prompt: the whole answer and the self-check query."""
-        return Continuations(AnswerSpan.ANSWER_END, turns=frozenset({UserTurn()}))
 
     @property
     def needs_adapter(self) -> bool:

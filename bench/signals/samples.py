@@ -34,16 +34,13 @@ class SamplesDefinition(PassDefinition[Samples]):
     """Definition of `Samples`, stored as token ids in `values`; -1 ends each sample, `offsets` separate questions."""
 
     declares = Samples
+    ragged = True
+    """Samples differ in length."""
 
     @property
     def continuations(self) -> Continuations:
         """What the model generates after the prompt: the samples."""
         return Continuations(samples=frozenset({self.signal}))
-
-    @property
-    def ragged(self) -> bool:
-        """True: samples differ in length."""
-        return True
 
     def sources(self, fmt: Format, max_new_tokens: int) -> tuple[PassDefinition[Any], ...]:
         """Return the definitions of the stored token ids and token scores from which the samples are read.

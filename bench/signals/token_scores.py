@@ -42,6 +42,8 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
     """
 
     declares = TokenScores
+    ragged = True
+    """Texts differ in length."""
     bounds_are = "questions whose entropies, if they are used, are lower bounds"
     bounds_leave = "true ones may be higher by, in nats,"
 
@@ -56,11 +58,6 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             Of.GOLD: Continuations(gold=True),
             Of.WRONG: Continuations(wrong=True),
         }[self.signal.of]
-
-    @property
-    def ragged(self) -> bool:
-        """True: texts differ in length."""
-        return True
 
     @property
     def unanswered(self) -> Arrays | None:
