@@ -76,12 +76,7 @@ class Extractor:
     """What else takes less memory, for the sentence on a prompt that does not fit."""
 
     def __init__(
-        self,
-        lm: LanguageModel,
-        settings: PromptSettings,
-        specs: Mapping[Signal, SignalSpec],
-        stage: str | None = None,
-        together: BatchLimits | None = None,
+        self, lm: LanguageModel, settings: PromptSettings, specs: Mapping[Signal, SignalSpec], stage: str | None = None
     ) -> None:
         """Derive from the signals which blocks and continuations the model reads.
 
@@ -90,10 +85,9 @@ class Extractor:
             settings: prompt settings, the same for all questions.
             specs: signal -> its reader.
             stage: name of a stage to which all costs are added; by default each stage has its own costs.
-            together: limits of decode batches; by default those of `default_batch_limits` for the model.
         """
         self.lm = lm
-        self.together = together or default_batch_limits(*lm.devices, dtype=lm.dtype)
+        self.together = default_batch_limits(*lm.devices, dtype=lm.dtype)
         self.stage = stage
         self.settings = settings
         self.specs = specs

@@ -91,14 +91,7 @@ class TraceDecoder(Extractor):
 
     way_out = "a smaller --think-budget, "
 
-    def __init__(
-        self,
-        lm: LanguageModel,
-        settings: PromptSettings,
-        thinking: Thinking,
-        traces: Traces,
-        together: BatchLimits | None = None,
-    ) -> None:
+    def __init__(self, lm: LanguageModel, settings: PromptSettings, thinking: Thinking, traces: Traces) -> None:
         """Prepare the decoder.
 
         Args:
@@ -106,9 +99,8 @@ class TraceDecoder(Extractor):
             settings: prompt settings; their `max_new_tokens` is the length limit of answers after sampled traces.
             thinking: says how traces end and are closed.
             traces: which traces to generate.
-            together: limits of decode batches; by default those of the device.
         """
-        super().__init__(lm, replace(settings, max_new_tokens=thinking.budget), {traces: _SPEC}, STAGE, together)
+        super().__init__(lm, replace(settings, max_new_tokens=thinking.budget), {traces: _SPEC}, STAGE)
         self.together = replace(self.together, sequences=max(1, self.together.sequences // traces.n))
         self.thinking, self.traces = thinking, traces
         self.answer_limit = 0 if traces.sampling is None else settings.max_new_tokens

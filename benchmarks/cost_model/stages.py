@@ -145,8 +145,8 @@ def pack_trace(
     asking = PromptSettings(LONGEST if work.open else 1, letters, words, np.asarray([5, 6], dtype=np.int32), budget)
     drawn = SAMPLES if any(measure.continuations.samples for measure in pass_definitions(signals).values()) else 0
     chosen = [items(work, number, budget, samples=drawn, given=adapted) for number in range(packs)]
-    limits = dry_model.limits_of(model, blocks, MACHINE.memory)
-    extractor = DryExtractor(lm, asking, pass_definitions(signals), None, limits)
+    extractor = DryExtractor(lm, asking, pass_definitions(signals))
+    extractor.together = dry_model.limits_of(model, blocks, MACHINE.memory)
     first_pack = plan_packs([item.prompt for item in chosen[0]], budget)[0]
     first = counted(lambda: read_pack(lm.session, first_pack, budget, [blocks]), counter)
     counter.trace = Trace([OTHER], [0], [Section()])

@@ -124,7 +124,8 @@ def extract(
 ) -> ShardOutput:
     """Signals of some questions from an extractor of its own, which keeps no beginning of another."""
     lm.session.reset()
-    extractor = Extractor(lm, prompt_settings(limit, budget), pass_definitions(list(signals)), None, together)
+    extractor = Extractor(lm, prompt_settings(limit, budget), pass_definitions(list(signals)))
+    extractor.together = together or extractor.together
     return extractor.extract(given)
 
 

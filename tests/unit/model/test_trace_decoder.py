@@ -87,7 +87,8 @@ def decoded(
 ) -> list[list[TraceText]]:
     lm.session.reset()
     traces = Traces(sampling)
-    decoder = TraceDecoder(lm, passes.prompt_settings(LIMIT, budget), thinking(marker), traces, together)
+    decoder = TraceDecoder(lm, passes.prompt_settings(LIMIT, budget), thinking(marker), traces)
+    decoder.together = replace(together, sequences=max(1, together.sequences // traces.n))
     numbers = [uniform_numbers(3, f"question {i}", DRAWN.n, decoder.longest + 1) for i in range(7)]
     before = lm.session.tokens
     found = decoder.extract(passes.items(uniforms=numbers))
@@ -250,7 +251,9 @@ def assert_signals(
 ) -> None:
     given, settings = traced(answers), replace(passes.prompt_settings(4, budget), closing=CUT)
     lm.session.reset()
-    found = Extractor(lm, settings, pass_definitions(SIGNALS), None, together).extract(given)
+    extractor = Extractor(lm, settings, pass_definitions(SIGNALS))
+    extractor.together = together
+    found = extractor.extract(given)
     for i, item in enumerate(given):
         start, stop = item.trace
         prompt = item.prompt.tolist()
