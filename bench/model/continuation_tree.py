@@ -131,7 +131,7 @@ def read_together(
     for (pack, leaves), tokens in zip(packs, within, strict=True):
         prompt_ends, states = read_pack(session, pack, chunk, depths, leaves, tokens)
         read.append((prompt_ends, session.copy_to(pack, row, segment_slices), states))
-    session.use_row(row)
+    session.row = row
     lengths = [length for prompt_ends, _, _ in read for length in prompt_ends.lengths]
     seen = torch.zeros(len(lengths), row.length, dtype=torch.bool, device=session.device)
     first = 0
@@ -303,7 +303,7 @@ class ContinuationTree:
         return found
 
     def _read_packed(self, new: range, prompt_ends: PromptEnds, answers: Collection[int] | None) -> States:
-        cached = self.session.length
+        cached = self.session.row.length
         for row, node in enumerate(new):
             self._columns.append((*self._columns[self.parents[node]], cached + row))
         paths = self._columns[new.start :]

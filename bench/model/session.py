@@ -62,7 +62,7 @@ class Session:
     def reset(self) -> None:
         """Empty the main row of the KV cache, and forget all cached segments of prefixes."""
         self._segments: OrderedDict[bytes, Piece] = OrderedDict()
-        # `row` is the active one, to which forward passes append
+        # `row` is the active one, to which forward passes append; `load_prefix` and `use_main_row` set it to this one
         self._main = self.row = self.new_row()
         self._cuts: tuple[int, ...] = ()
         self._shared: Ids = np.zeros(0, dtype=np.int32)
@@ -72,15 +72,6 @@ class Session:
     def new_row(self, *least: int) -> CacheRow:
         """Return a new, empty row of the KV cache, with memory for `least` positions if given."""
         return CacheRow(int(self.model.config.get_text_config().num_hidden_layers), *least)
-
-    @property
-    def length(self) -> int:
-        """Number of positions in the active row, the row of the KV cache to which forward passes append."""
-        return self.row.length
-
-    def rewind(self, length: int) -> None:
-        """Truncate the active row of the KV cache to its first `length` positions."""
-        self.row.rewind(length)
 
     def send(self, array: npt.ArrayLike) -> Upload:
         """Queue an array for upload with the next forward pass. Reading `Upload.tensor` before that uploads it."""
@@ -157,10 +148,6 @@ class Session:
             start = stop
         return [*slices, row.append_from(self._main, start, self._main.length)]
 
-    def use_row(self, row: CacheRow) -> None:
-        """Let forward passes append to another row of the KV cache, until `use_main_row` or `load_prefix` is called."""
-        self.row = row
-
     def use_main_row(self) -> None:
         """Let forward passes append to the main row again, and release the other row."""
         self.row = self._main
@@ -186,10 +173,6 @@ class Session:
             layer.update(keys.transpose(0, 1), values.transpose(0, 1))
         self.row = divided
         return seen.gather(1, columns)
-
-    def keep(self, sequences: Sequence[int]) -> None:
-        """Of the active sequences keep only those with the given indices."""
-        self.row.keep(sequences)
 
     @torch.inference_mode()
     def forward_each(self, ids: Ids, positions: IntArray, visible: torch.Tensor) -> torch.Tensor:

@@ -144,13 +144,13 @@ def _passes(session: Session, device: str) -> tuple[float, float, float]:
     """Time forward passes of growing size; return the fields `one_pass`, `token` and `pair` of `Speed`, in seconds."""
 
     def read(tokens: int, before: int) -> float:
-        session.rewind(before)
+        session.row.rewind(before)
         ids, places = np.zeros(tokens, dtype=np.int32), np.arange(before, before + tokens)
         visible = partial(session.causal, before, before + tokens)
         last = {int(session.model.config.get_text_config().num_hidden_layers): np.arange(1)}
 
         def work() -> None:
-            session.rewind(before)
+            session.row.rewind(before)
             session.forward(ids, places, visible, last)
 
         return _seconds(work, device)

@@ -67,7 +67,7 @@ class CountingSession(Session):
         del positions, visible
         keys = torch.empty(1, 1, len(ids), self.bytes_per_token, dtype=torch.uint8, device="meta")
         self.row.append([(keys, keys[..., :0])])
-        return self._counted(len(ids), self.length, read)
+        return self._counted(len(ids), self.row.length, read)
 
     def read_alone(self, ids: Ids, read: Mapping[int, Indices]) -> dict[int, torch.Tensor]:
         """Count the tokens of a whole sequence, and return hidden states of width 0."""

@@ -146,7 +146,7 @@ class TraceDecoder(Extractor):
                     at_once, self.halvings = len(part) // 2, self.halvings + 1
                     for text in part:  # begins anew
                         vars(text).update(vars(TraceText([], row=text.row, numbers=text.numbers)))
-                session.use_row(prompts)
+                session.row = prompts
         stored = [[np.concatenate([stored_values(text) for text in own]) for own in group] for group in texts]
         values = [[{"values": torch.as_tensor(own)} for own in group] for group in stored]
         return [NOTHING] * len(items), {self.traces: values}
@@ -166,7 +166,7 @@ class TraceDecoder(Extractor):
                 return
             if len(going) < len(texts):
                 texts, seen = [texts[k] for k in going], seen[going]
-                session.keep(going)
+                session.row.keep(going)
             seen = torch.cat([seen, seen.new_ones(len(texts), 1)], dim=1)
             ids = np.asarray([text.next for text in texts], dtype=np.int32)
             positions = np.asarray([ends.lengths[text.row] + text.fed for text in texts], dtype=np.int64)

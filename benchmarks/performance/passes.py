@@ -104,7 +104,7 @@ class _Tape:
                 "position_ids": places[None],
                 "attention_mask": self.session.mask(visible(), places),
             }
-            self.passes.append((self.session.length, inputs, []))
+            self.passes.append((self.session.row.length, inputs, []))
             self.tokens += len(ids)
             return original(ids, positions, visible, read)
 

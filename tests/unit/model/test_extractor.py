@@ -333,7 +333,7 @@ def test_batches_that_never_fit_are_halved(llama: LanguageModel, monkeypatch: py
     forward = Session.forward
 
     def small(self: Session, ids: Any, *rest: Any) -> Any:
-        if self.length + len(ids) > most:
+        if self.row.length + len(ids) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(self, ids, *rest)
 

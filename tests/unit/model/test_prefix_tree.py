@@ -102,6 +102,6 @@ def test_counting_sessions_keep_beginnings_as_sessions(
                 read_pack(one, pack, 64, [lm.blocks])
             read_together(one, [(pack, pack.leaves) for pack in packs[:3]], 64, [lm.blocks])
         fed.append(real.tokens)
-        assert (counting.tokens, counting.length) == (real.tokens, real.length)
+        assert (counting.tokens, counting.row.length) == (real.tokens, real.row.length)
     assert fed[-1] < 4 * fed[0]
     assert counting.bytes_per_token == real.bytes_per_token > 0

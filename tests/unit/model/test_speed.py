@@ -111,7 +111,7 @@ def test_speed_foretells_passes_not_measured(name: str, monkeypatch: pytest.Monk
         places = np.arange(before, before + tokens)
         start = time.perf_counter()
         for _ in range(times):
-            timed.rewind(before)
+            timed.row.rewind(before)
             timed.forward(np.zeros(tokens, dtype=np.int32), places, visible, {})
         return time.perf_counter() - start
 

@@ -238,7 +238,7 @@ def test_bytes_of_tokens_are_known_before_reading(lm: LanguageModel) -> None:
         pytest.skip("keeps no keys")
     fresh = Session(lm.model)
     size = fresh.measure_bytes_per_token()
-    assert (fresh.tokens, fresh.length) == (0, 0)
+    assert (fresh.tokens, fresh.row.length) == (0, 0)
     fresh = Session(lm.model)
     fresh.forward(np.arange(3), np.arange(3), lambda: torch.ones(3, 3, dtype=torch.bool), {})
     assert fresh.bytes_per_token == size > 0
