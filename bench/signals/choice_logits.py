@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import ChoiceLogits, FloatArray, Format, Task
-from bench.model.continuation_specs import Arrays, Continuations, PendingArray, PendingArrays
+from bench.model.continuation_specs import Continuations, PendingArray, PendingArrays
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
 from bench.store.disk_cache import digest_arrays
@@ -68,17 +68,15 @@ class ChoiceLogitsDefinition(PassDefinition[ChoiceLogits]):
         """Return what exact values need: the log-probabilities of chosen tokens."""
         return Ability.CHOSEN
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> dict[str, FloatArray]:
         """Return `values` as `take` does: log-probabilities of the letters less a constant; -inf beyond the options."""
-        import torch
-
         letters, item, closing = requests.settings.letter_ids, requests.item, requests.settings.closing
         start, stop = item.trace
         cuts = (item.prompt[: start + round(share * (stop - start))] for share in self.signal.forced)
         prompts = [np.concatenate([cut, closing]) for cut in cuts] or [item.prompt]
-        values = torch.full((len(prompts), len(letters)), float("-inf"))
+        values = np.full((len(prompts), len(letters)), -np.inf, dtype=np.float32)
         for row, prompt in zip(values, prompts, strict=True):
-            row[: item.options] = torch.from_numpy(requests.shares(prompt, letters[: item.options]))
+            row[: item.options] = requests.shares(prompt, letters[: item.options])
         return {"values": values if self.signal.forced else values[0]}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:

@@ -163,8 +163,8 @@ class PassDefinition(SignalDefinition[S]):
         The outer list has an item for each distinct prompt, the inner one for each question with that prompt.
         """
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
-        """Return the arrays of one question, as `take` does, from a model's server.
+    def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
+        """Return the arrays (of numpy or torch) of one question, as `take` does, from a model's server.
 
         Raises:
             NotImplementedError: no server gives the signal, as `needs` says.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,14 +121,12 @@ class FollowupDefinition(PassDefinition[Followup]):
         """Return what exact values need: text for a reply, else the log-probabilities of chosen tokens."""
         return Ability.TEXT if self.signal.say else Ability.CHOSEN
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
         """Return `values`: log-probabilities of the words less a constant `(words,)`, or the reply's ids `(t,)`."""
-        import torch
-
         prompt = requests.conversation(self.turn)
         if self.signal.say:
-            return {"values": torch.as_tensor(requests.complete(prompt, self.signal.say).ids.astype(np.int64))}
-        return {"values": torch.from_numpy(requests.shares(prompt, requests.settings.words[self.signal.words]))}
+            return {"values": requests.complete(prompt, self.signal.say).ids.astype(np.int64)}
+        return {"values": requests.shares(prompt, requests.settings.words[self.signal.words])}
 
     def generated_reply_ids(self, split: StoredSplit) -> Iterator[Ids]:
         """Yield the token ids of each question's reply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Task, TokenIds
 from bench.api.batch import Column
 from bench.model.continuation_specs import (
     AnswerSpan,
-    Arrays,
     Continuations,
     PendingArrays,
     UserTurn,
@@ -108,19 +107,17 @@ class HiddenDefinition(PassDefinition[Hidden]):
         added = {At.SAMPLE_END: f" seed {seed}", At.QUERY_END: f" {digest_arrays([settings.suffix])}"}
         return f"{super().name(settings, seed)}{added.get(self.signal.at, '')}"
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
         """Return `values` as `take` does, from the states that the server writes.
 
         A server that writes none gives `(v,)` at the prompt's end: log-probabilities of all tokens, from which letters
         are drawn. Its model's output head takes these for logits.
         """
-        import torch
-
         if requests.by_states:
-            return {"values": torch.from_numpy(self._served_states(requests))}
+            return {"values": self._served_states(requests)}
         if self.signal != Hidden(1.0, At.PROMPT_END) or requests.first is None:
             return super().ask(requests)
-        return {"values": torch.tensor(requests.first)}
+        return {"values": requests.first}
 
     def _served_states(self, requests: QuestionRequests) -> FloatArray:
         at, item, layer = self.signal.at, requests.item, requests.layer(self.signal.depth)

@@ -60,15 +60,9 @@ class QueryLogitsDefinition(PassDefinition[QueryLogits]):
         """Return what exact values need: the log-probabilities of chosen tokens."""
         return Ability.CHOSEN
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> dict[str, FloatArray]:
         """Return `values` `(2,)`: log-probabilities of no and yes, less a constant."""
-        import torch
-
-        return {
-            "values": torch.from_numpy(
-                requests.shares(requests.conversation(UserTurn()), requests.settings.verdict_ids)
-            )
-        }
+        return {"values": requests.shares(requests.conversation(UserTurn()), requests.settings.verdict_ids)}
 
     def synthesize(self, data: SyntheticQuestions) -> FloatArray:
         """Return synthetic logits that favour yes for right answers, the same with and without an adapter."""

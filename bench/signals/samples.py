@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Related, SampleAgreement, Samples, Task, TokenScores
-from bench.model.continuation_specs import Arrays, Continuations, PendingArrays
+from bench.model.continuation_specs import Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition, definition
@@ -74,11 +74,9 @@ class SamplesDefinition(PassDefinition[Samples]):
         """Return what a server has to give: log-probabilities of its own tokens; of letters, whole distributions."""
         return Ability.WHOLE if fmt is Format.CHOICE else Ability.TOP
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
         """Return `values`: the token ids of the samples, with -1 after each sample."""
-        import torch
-
-        return {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in requests.sampled_ids(self.signal)]))}
+        return {"values": np.concatenate([[*ids, -1] for ids in requests.sampled_ids(self.signal)])}
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` has each token's sample."""

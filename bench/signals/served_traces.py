@@ -5,15 +5,15 @@ A server doesn't know where a trace ends: it writes on up to the budget, and wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.api import Format
-from bench.model.continuation_specs import NOTHING, Arrays, Continuations, ModelInput
+from bench.model.continuation_specs import NOTHING, Continuations, ModelInput
 from bench.model.extractor import ShardOutput
 from bench.model.trace_decoder import STAGE, Traces, TraceText, stored_values
 from bench.prompts.prompt_settings import PromptSettings
@@ -45,13 +45,10 @@ class ServedTraceDecoder(ServerExtractor):
         """Return what traces are made of: text."""
         return Ability.TEXT
 
-    def ask(self, requests: QuestionRequests) -> Arrays:
+    def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
         """Return `values` as `Traces` are stored."""
-        import torch
-
         draws = [None] if self.traces.sampling is None else requests.draws(self.traces.sampling)
-        texts = [stored_values(self._write(requests, draw)) for draw in draws]
-        return {"values": torch.as_tensor(np.concatenate(texts))}
+        return {"values": np.concatenate([stored_values(self._write(requests, draw)) for draw in draws])}
 
     def _write(self, requests: QuestionRequests, draw: Draw | None) -> TraceText:
         thinking, chat, prompt = self.thinking, self.server.chat, requests.item.prompt

@@ -272,6 +272,8 @@ class ServerExtractor:
             items: the questions.
             journal: file in which each of the server's answers is kept.
         """
+        import torch
+
         started, kept = perf_counter(), Journal(journal, self.server.check_link)
         self.server.dialect.check_room(max(len(item.prompt) for item in items) + self.settings.max_new_tokens)
         bounds: dict[Signal, list[tuple[str, int, float]]] = {}
@@ -286,7 +288,8 @@ class ServerExtractor:
             empty, values = not len(requests.answer), {}
             for signal, spec in self.specs.items():
                 unanswered = spec.unanswered if empty else None
-                values[signal] = spec.ask(requests) if unanswered is None else unanswered
+                told = spec.ask(requests) if unanswered is None else unanswered
+                values[signal] = {k: v if isinstance(v, torch.Tensor) else torch.tensor(v) for k, v in told.items()}
                 if requests.bounds:
                     counts, widths = zip(*requests.bounds, strict=True)
                     bounds.setdefault(signal, []).append((item.id, sum(counts), max(widths)))
