@@ -284,16 +284,8 @@ def _seconds(duration: str) -> float:
 def _check_numbers(config: RunConfig) -> None:
     if not 0 < config.method_timeout < math.inf:
         raise UserError(f"--method-timeout: expected seconds above 0, got {config.method_timeout:g}.")
-    minimum = {
-        "seed": 0,
-        "limit": 1,
-        "token_budget": 1,
-        "training_budget": 1,
-        "exemplar_sets": 0,
-        "think_budget": 1,
-        "workers": 1,
-        "parallel": 1,
-    }
+    minimum = dict.fromkeys(("seed", "exemplar_sets"), 0)
+    minimum |= dict.fromkeys(("limit", "token_budget", "training_budget", "think_budget", "workers", "parallel"), 1)
     for name, bound in minimum.items():
         value = getattr(config, name)
         if value is not None and not bound <= value <= _LARGEST:
