@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from bench.api.errors import ContractError
 from bench.api.protocol import Protocol as SharedProtocol
@@ -96,6 +96,21 @@ class Source(Protocol):
 
     def has(self, card: DataCard, split: Split) -> bool:
         """Return whether a split is available; a local folder may lack files that the Hub has."""
+
+
+class _NoSource(Source):
+    def has(self, card: DataCard, split: Split) -> bool:
+        """Return False."""
+        del card, split
+        return False
+
+    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
+        """Raise a ContractError."""
+        raise ContractError(f"{card.hub or card.folder}: no source to read {', '.join(columns)} of {split} from")
+
+
+NO_SOURCE: Source = _NoSource()
+"""Data source without rows, for a task that generates its questions or isn't read; reading raises a ContractError."""
 
 
 class Task(ABC):

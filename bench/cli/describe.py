@@ -6,14 +6,15 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from bench import registry
-from bench.api import ConfidenceMethod, ContractError, DataCard, Source, Split, Task, UserError
+from bench.api import ConfidenceMethod, DataCard, Task, UserError
 from bench.api.configurations import search_fields
 from bench.api.errors import did_you_mean, fold_name, plugin_errors
 from bench.api.hyperparameters import constants
 from bench.api.protocol import NOT_REPRODUCED, PRESETS, TEMPLATES
+from bench.api.tasks import NO_SOURCE
 from bench.model import specs
 
 T = TypeVar("T")
@@ -80,20 +81,9 @@ def _task_fields(cls: type[Task]) -> dict[str, Any]:
 
 def _origins(cls: type[Task]) -> list[DataCard]:
     """Return the distinct data sets from which a task's rows come."""
-    task = cls(_EmptySource())
+    task = cls(NO_SOURCE)
     cards = [card for split in cls.card.splits for card, _ in task.origins(split)]
     return list({(card.hub, card.config, *card.splits.values()): card for card in cards}.values())
-
-
-class _EmptySource(Source):
-    """Source without rows; it serves to find out which data sets a task would read."""
-
-    def has(self, card: DataCard, split: Split) -> bool:
-        del card, split
-        return True
-
-    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
-        raise ContractError(f"{card.hub}: the columns {', '.join(columns)} of {split} were read to list tasks")
 
 
 def _first_sentence(plugin: type) -> str:

@@ -17,11 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bench import registry
-from bench.api import ConfidenceMethod, ContractError, DataCard, Format, RunFacts, Source, Split, Task, UserError
+from bench.api import ConfidenceMethod, Format, RunFacts, Source, Task, UserError
 from bench.api.errors import did_you_mean, fold_name, home_of, reason_of
+from bench.api.tasks import NO_SOURCE
 from bench.signals.definition import definition
 from bench.signals.synthetic import MODEL, planted
 from bench.testing.check import Check, MakeMethod, MakeTask
@@ -137,21 +138,6 @@ def _plugins(target: str | Path) -> list[Any]:
             " See: bench list methods, bench list tasks"
         )
     return plugins
-
-
-class _NoSource(Source):
-    """Data source for tasks that generate their questions; reading rows raises a ContractError."""
-
-    def has(self, card: DataCard, split: Split) -> bool:
-        del card, split
-        return False
-
-    def rows(self, card: DataCard, split: Split, columns: Sequence[str]) -> NoReturn:
-        raise ContractError(f"a task without a Hub id read the columns {', '.join(columns)} of {card.folder}/{split}")
-
-
-NO_SOURCE: Source = _NoSource()
-"""Data source for a task that generates its questions; reading rows raises a ContractError."""
 
 
 def _formats(plugin: type[ConfidenceMethod]) -> list[Format]:
