@@ -11,7 +11,6 @@ import os
 import platform
 import queue
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from bench.cli.finding import Finding, State, free_memory
 from bench.cli.options import split_list
 from bench.results import provenance
 from bench.store.disk_cache import cache_folder
+from bench.store.processes import describe_exit, kill_process_group
 
 _MIN_PYTHON = (3, 11)
 _TORCH = """
@@ -286,13 +286,10 @@ def program_output(command: list[str], seconds: float) -> str:
         except subprocess.TimeoutExpired:
             raise FailedError(f"no answer within {seconds:.0f} s") from None
         finally:
-            with suppress(ProcessLookupError, PermissionError):  # the program's children, too, which may hold the pipes
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_process_group(process)  # the program's children, too, which may hold the pipes
     if process.returncode:
-        code = process.returncode
-        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         last = (err.strip() or out.strip()).splitlines()[-1:]
-        raise FailedError(last[0][:_MAX_MESSAGE] if last else f"it ended with {ending}")
+        raise FailedError(last[0][:_MAX_MESSAGE] if last else describe_exit(process.returncode))
     return out
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 
 from bench.engine.pool import Event, Failed, Lost, Ready
 from bench.signals.worker import ShardTask, WorkerSpec
-from bench.store.processes import describe_exit
+from bench.store.processes import describe_exit, kill_process_group
 
 _START = """
 import json, sys
@@ -121,7 +120,6 @@ class _Process:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)  # a process closes its connection a moment before it can be waited for
         code = self.process.poll()
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_process_group(self.process)
         self.process.wait()
         return "killed" if code is None else describe_exit(code)
