@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +21,7 @@ from bench.model.memory import peak_memory_mb, release_free_memory
 from bench.model.specs import label_of
 from bench.prompts.prompt_settings import PromptSettings
 from bench.prompts.traces import Thinking
+from bench.results import provenance
 from bench.servers.readings import Ability
 from bench.signals.definition import continuations_of, pass_definitions
 from bench.signals.files import write_bundle
@@ -309,12 +309,7 @@ def describe_environment(lm: LanguageModel) -> dict[str, str]:
 
 def _versions() -> dict[str, str]:
     """Return package versions; for confbench also a digest of its sources, which may change within one version."""
-    versions = {}
-    for name in ("confbench", *_PACKAGES):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from a checkout
-            versions[name] = "not installed"
+    versions = {name: provenance.version_of(name) or "not installed" for name in ("confbench", *_PACKAGES)}
     package = Path(__file__).resolve().parents[1]
     return {**versions, "confbench": f"{versions['confbench']}, sources {source_digest([package])[:8]}"}
 
