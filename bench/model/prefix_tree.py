@@ -58,7 +58,7 @@ class Pack:
         return (index[None, :] <= index[:, None]) & (index[:, None] < self.ends[None, :])
 
 
-class _Sorted:
+class Sorted:
     """Distinct sequences in lexicographic order; with each, the length of its common prefix with the previous one."""
 
     def __init__(self, sequences: Sequence[Ids], kept: Sequence[int] | None = None) -> None:
@@ -101,15 +101,15 @@ def plan_packs(sequences: Sequence[Ids], budget: int, kept: Sequence[int] | None
         budget: maximum number of tokens of a pack.
         kept: number of last tokens of each sequence that must be in the pack itself; None for the last one alone.
     """
-    return list(_cover(_Sorted(sequences, kept), (0, len(sequences)), (), budget)) if sequences else []
+    return list(_cover(Sorted(sequences, kept), (0, len(sequences)), (), budget)) if sequences else []
 
 
 def one_pack(sequences: Sequence[Ids]) -> Pack:
     """Return the whole prefix tree of distinct, non-empty sequences as a single pack without a shared prefix."""
-    return _pack(_Sorted(sequences), (0, len(sequences)), ())
+    return _pack(Sorted(sequences), (0, len(sequences)), ())
 
 
-def _cover(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: int) -> Iterator[Pack]:
+def _cover(tree: Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: int) -> Iterator[Pack]:
     lo, hi = span
     depth = cuts[-1] if cuts else 0
     if hi - lo == 1:
@@ -136,7 +136,7 @@ def _cover(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...], budget: 
         yield from _cover(tree, (start, hi), cuts, budget)
 
 
-def _pack(tree: _Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:
+def _pack(tree: Sorted, span: tuple[int, int], cuts: tuple[int, ...]) -> Pack:
     lo, hi = span
     depth = cuts[-1] if cuts else 0
     shared = np.maximum(tree.shared[lo:hi], depth)

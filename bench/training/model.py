@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 
 from bench.api import IntArray, Ragged
 from bench.model.language_model import LanguageModel
-from bench.model.prefix_tree import PrefixTree, one_pack
+from bench.model.prefix_tree import PrefixTree, Sorted, one_pack
 from bench.model.session import run_blocks
 from bench.training.job import Job
 
@@ -49,12 +48,9 @@ def group_sequences(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     Without a KV cache each pass computes the prefixes of its sequences again: of all cuts of that order, the one with
     the fewest tokens is taken, then that with the fewest passes. A sequence longer than the budget is a group.
     """
-    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i4").tobytes())
-    new = [len(sequences[i]) for i in order]  # tokens that a sequence adds to the one before it
-    for k, (before, row) in enumerate(pairwise(sequences[i] for i in order), start=1):
-        shorter = min(len(before), len(row))
-        differs = np.flatnonzero(before[:shorter] != row[:shorter])
-        new[k] -= int(differs[0]) if len(differs) else shorter
+    tree = Sorted(sequences)
+    # `new`: how many tokens each sequence adds to the one before it
+    order, new = tree.rows.tolist(), (tree.lengths - tree.shared).tolist()
     best = [(0, 0, 0)]  # for the first k sequences: tokens, passes, and where the last pass begins
     for end in range(1, len(order) + 1):
         tokens, found = 0, []
