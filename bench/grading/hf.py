@@ -117,8 +117,7 @@ class LocalJudge:
         finally:
             del lm
             gc.collect()  # frees the weights
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
 
     def _prompts(self, lm: LanguageModel, cases: Sequence[JudgeCase]) -> list[Any]:
         """Return the token ids of each judge prompt, up to the first token of the judge's answer."""

@@ -171,8 +171,7 @@ class Extractor:
                     raise self._no_room(decode_batches.prompts[rows[0]]) from error
                 self.halvings += 1
                 session.reset()
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
+                torch.cuda.empty_cache()
                 continue
             session.use_main_row()
             yield rows, *outputs

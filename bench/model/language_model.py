@@ -165,8 +165,7 @@ class LanguageModel:
         for name in ("model", "head", "session"):
             vars(self).pop(name, None)
         gc.collect()  # blocks and their hooks refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
         release_free_memory()
 
     @cached_property

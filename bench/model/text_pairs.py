@@ -118,8 +118,7 @@ class PairModel:
         finally:
             del model
             gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
         if self.option == "--similarity":
             return torch.from_numpy(logits[:, 0]).sigmoid().numpy()
         rows = self._entailment_rows()
