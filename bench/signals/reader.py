@@ -253,9 +253,10 @@ class Reader:
     def stored_signals(self, signals: frozenset[Signal], split_data: SplitData) -> frozenset[Signal]:
         """Return the stored signals from which signals are computed, without samples that have traces of their own."""
         limit = self.prompts.max_new_tokens(split_data.task)
-        sources = required_stored_signals(signals, split_data.task.format, limit)
         if self.prompts.thinking is None:
-            return sources
+            return required_stored_signals(signals, split_data.task.format, limit)
+        # a letter behind a trace of its own is stored with it, and isn't drawn from the state at the prompt's end
+        sources = required_stored_signals(signals, split_data.task.format, max(2, limit))
         return frozenset(source for source in sources if not continuations_of([source]).samples)
 
     # --- reasoning traces ---------------------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ def test_sampled_traces_are_counted(small_model: Path, tmp_path: Path, task: typ
     assert counts.pop("sampled answers that could not be read", 0) == unread
     assert sum(counts.values()) <= len(texts) - cut
     assert reader.sampled_counts(split_data, frozenset({QueryLogits()})) == {}
+    assert reader.stored_signals(frozenset({SampleAgreement(3)}), split_data) == frozenset()  # nothing more is read
 
 
 @FIVE
