@@ -68,7 +68,7 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
-PAIRED = (PLAIN, "perplexity", "combined", "ccps", "saplma-f", "ptrue")
+PAIRED = (PLAIN, "perplexity", "combined", "ccps", "saplma-f", "self-consistency", "ptrue")
 """Methods of which the page shows what a trace changes."""
 SCALED = "the first none; others 250, to scale their scores"
 FAMILIES = {
