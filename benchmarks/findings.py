@@ -68,7 +68,8 @@ DRAWN = ("brier", "auroc")
 CURVES = {"reliability": reliability_overview, "risk": risk_coverage}
 """Figures of curves: which is drawn of CURVED with labels from home."""
 CURVED = (PLAIN, "combined", "ccps", "pik", "self-consistency", "ptrue")
-PAIRED = (PLAIN, "perplexity", "combined", "ccps", "saplma-f", "self-consistency", "ptrue")
+VOTES = "self-consistency"
+PAIRED = (PLAIN, "perplexity", "combined", "ccps", "saplma-f", VOTES, "ptrue")
 """Methods of which the page shows what a trace changes."""
 SCALED = "the first none; others 250, to scale their scores"
 FAMILIES = {
@@ -346,9 +347,13 @@ def traces_tables() -> list[str]:
         lines.append(f"| {kind} | {of.sum()} | {' | '.join(f'{100 * share:.0f}' for share in shares)} |")
     orders = [roc_auc_score(traced.correct, ~cut), roc_auc_score(traced.correct[~cut], -length[~cut])]
     whole, within = (f"{100 * order:.1f}" for order in orders)
+    votes = [cell.confidence[VOTES][0] for cell in arms.values() if VOTES in cell.confidence]
+    voted = " and ".join(f"{100 * each.mean():.0f} %" for each in votes)
     lines += [
         "",
         f"AUROC of whether the trace was not cut: {whole}; of the length of those that weren't: {within}.",
+        "",
+        f"`{VOTES}` says, without traces and after them: {voted}.",
         "",
     ]
     tables = "\n".join(partial_tables(tasks=(TRACED,), methods=PAIRED)).split("\n### ")

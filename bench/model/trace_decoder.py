@@ -27,6 +27,8 @@ from bench.prompts.front_coding import Ids
 from bench.prompts.prompt_settings import PromptSettings
 from bench.prompts.traces import Thinking, TraceEnd
 
+VERSION = 2
+"""Part of the keys of stored traces. Raise it if a change may alter the tokens that a model writes."""
 STAGE = "traces"
 """Name of the stage to which the cost of traces is added."""
 LEAST_BYTES = 2**31

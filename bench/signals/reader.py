@@ -301,13 +301,14 @@ class Reader:
 
     def trace_pieces(self, split_data: SplitData, signals: frozenset[Signal]) -> list[TracePiece]:
         """Return the pieces of a split in which traces are generated and stored, greedy ones first."""
-        from bench.model.extractor import VERSION
+        from bench.model import extractor, trace_decoder
 
         pieces, limit, thinking = [], self.prompts.max_new_tokens(split_data.task), self.prompts.thinking
         assert thinking is not None  # noqa: S101  # for the type checker
         fields = {
             "weights": self.lm.fingerprint, "dtype": str(self.lm.dtype), "attention": self.lm.attention,
-            "thinking": thinking.fields(), "extractor": VERSION, **self.arithmetic,
+            "thinking": thinking.fields(), "extractor": extractor.VERSION,
+            "traces": trace_decoder.VERSION, **self.arithmetic,
         }  # fmt: skip
         for sampling in (None, *self.sampled_traces(signals)):
             most, tokens = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
@@ -321,7 +322,7 @@ class Reader:
                     if sampling is not None:
                         key |= {"sampling": repr(sampling), "drawn by": [ids[i] for i in rows], "seed": self.seed}
                         key["answer"] = limit
-                    pieces.append(TracePiece(sampling, f"readings/{key_of({**fields, **key, 'traces': True})}", items))
+                    pieces.append(TracePiece(sampling, f"readings/{key_of({**fields, **key})}", items))
         return pieces
 
     def _with_counts(self, split_data: SplitData) -> SplitData:
