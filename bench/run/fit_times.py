@@ -1,9 +1,9 @@
 """Estimate the seconds of a fit: from recorded fits, else from a few training steps on synthetic signals.
 
-The time of a training step is the difference between two timed fits with different numbers of steps. The time of a row
-(a training answer) is the difference between two fits with different numbers of rows. The `EarlyStopping` objects that
-a method creates show how many steps it requests. An adapter is not trained for the estimate: the settings that its
-method passes to the trainer give the number of steps.
+The time of a training step is the difference between two timed fits with different numbers of steps, that of a row (a
+training answer) between two with different numbers of rows; the prediction of a row is timed by itself. The
+`EarlyStopping` objects that a method creates show how many steps it requests.
+An adapter is not trained for the estimate: the settings that its method passes to the trainer give the number of steps.
 """
 
 from __future__ import annotations
@@ -87,20 +87,22 @@ class AdapterTraining:
 
 @dataclass(frozen=True)
 class FitTime:
-    """Time of a fit as a linear function: a constant, a part per row (answer), and a part per optimiser step."""
+    """Time of a fit as a linear function of training answers, predicted validation answers, and optimiser steps."""
 
     once: float
     """Seconds that depend neither on the number of rows nor on the number of steps."""
     row: float
-    """Seconds per training or validation answer."""
+    """Seconds per training answer."""
+    prediction: float
+    """Seconds per answer of which the confidence is predicted."""
     step: float
     """Seconds per optimiser step. If a fit consists of several trainings, the sum of their seconds per step."""
     steps: float
     """Largest possible number of optimiser steps. If a fit consists of several trainings, the mean over these."""
 
-    def seconds(self, rows: int) -> float:
-        """Return the seconds of a fit on `rows` answers, the number of training and validation answers together."""
-        return self.once + rows * self.row + self.steps * self.step
+    def seconds(self, rows: int, validation: int) -> float:
+        """Return the seconds of a fit on `rows` training answers; those of validation are predicted at each point."""
+        return self.once + rows * self.row + POINTS * validation * self.prediction + self.steps * self.step
 
 
 class _AdapterRequestedError(Exception):
@@ -213,30 +215,33 @@ def _time_fit(
                 columns[signal] = _CountingHead(column.weight.to(widths.device, widths.dtype))
         return Batch(data.ids, columns, data.correct)
 
-    def fitted(learned: Batch, most: int) -> tuple[list[int], float, int]:
+    def fitted(learned: Batch, most: int) -> tuple[list[int], float, float, int]:
         """Fit a method on `learned` and predict; count what the fit requested.
 
         Returns:
-            The requested number of steps of each training, the seconds of fit and prediction, and the number of
-                accesses to the weights of the output head.
+            The requested number of steps of each training, the seconds of the fit and of the prediction, and the number
+                of accesses to the weights of the output head in the fit.
         """
         method, ctx = make(), _ShortTraining(0, fmt, widths.device, protocol, _request_adapter, most=most)
         before, start = _CountingHead.reads, time.perf_counter()
         method.fit(learned, ctx)
+        after, fitted_at = _CountingHead.reads, time.perf_counter()
         method.predict(Batch(learned.ids, {signal: learned[signal] for signal in reads.predict}))
-        return ctx.requested, time.perf_counter() - start, _CountingHead.reads - before
+        return ctx.requested, fitted_at - start, time.perf_counter() - fitted_at, after - before
 
     few, more = batch(_ROWS), batch(_MORE_ROWS)
     fitted(few, _STEPS)  # warm-up: imports
-    requested, base, head_reads = min((fitted(few, _STEPS) for _ in range(_TIMES)), key=itemgetter(1))
-    row = max(0.0, min(fitted(more, _STEPS)[1] for _ in range(_TIMES)) - base) / (_MORE_ROWS - _ROWS)
+    requested, base, _, head_reads = min((fitted(few, _STEPS) for _ in range(_TIMES)), key=itemgetter(1))
+    _, larger, predicted, _ = min((fitted(more, _STEPS) for _ in range(_TIMES)), key=itemgetter(1))
+    row, prediction = max(0.0, larger - base) / (_MORE_ROWS - _ROWS), predicted / _MORE_ROWS
     steps, longer, longer_reads = _STEPS, base, head_reads
     while requested and longer - base < _LONG_ENOUGH and steps < _MOST_STEPS:
         steps *= 3
-        _, longer, longer_reads = fitted(few, steps)
+        _, longer, _, longer_reads = fitted(few, steps)
     step = max(0.0, longer - base) / max(1, steps - _STEPS)
     once = max(0.0, base - _STEPS * step - _ROWS * row)
     if head_reads:  # the time grows with the vocabulary per step if every step reads the head, else per row
         in_steps, times = longer_reads - head_reads >= steps - _STEPS > 0, widths.vocabulary / words
         row, step = (row, step * times) if in_steps else (row * times, step)
-    return FitTime(once, row, step, float(np.mean(requested)) if requested else 0.0)
+    prediction *= widths.vocabulary / words
+    return FitTime(once, row, prediction, step, float(np.mean(requested)) if requested else 0.0)

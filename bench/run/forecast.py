@@ -254,7 +254,7 @@ class Forecast:
             if isinstance(fit_time, AdapterTraining):
                 once = self._training_time(fit_time, split_data, rows, validation)
             else:
-                once = fit_time if isinstance(fit_time, str) else fit_time.seconds(rows + validation)
+                once = fit_time if isinstance(fit_time, str) else fit_time.seconds(rows, validation)
         return once if isinstance(once, str) else once * self._n_configurations(step)
 
     # --- reading ------------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ def test_fit_times_are_told_by_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -
     widths = fit_times.Widths(16, 64, "cpu", torch.float32)
     found = fit_times.measure_fit(Stepwise(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
-    assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)  # each is predicted once
+    assert found.seconds(1200, 300) == pytest.approx(3 + 1200 * 0.02 + 8 * 300 * 0.001 + 50 * 0.5)
 
 
 def test_fit_times_forget_one_slow_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_fit_times_forget_one_slow_sample(monkeypatch: pytest.MonkeyPatch) -> No
     widths = fit_times.Widths(16, 64, "cpu", torch.float32)
     found = fit_times.measure_fit(Disturbed(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
-    assert found.seconds(1200) == pytest.approx(3 + 1200 * (0.02 + 0.001) + 50 * 0.5)
+    assert found.seconds(1200, 0) == pytest.approx(3 + 1200 * 0.02 + 50 * 0.5)
 
 
 def test_fit_times_are_those_of_the_nearest_stored() -> None:
@@ -329,7 +329,7 @@ def test_unknown_times_are_told_in_words(
     )  # fmt: skip
     monkeypatch.setattr(SPEED, lambda *_, **__: Speed(1.0, 0.0, 0.0, 0.0, 0.0, kv_bytes=1024))
     monkeypatch.setattr(fit_times, "_KNOWN", {})
-    monkeypatch.setattr(fit_times, "_time_fit", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(fit_times, "_time_fit", lambda *_: fit_times.FitTime(5.0, 0.0, 0.0, 0.0, 0.0))
     plan = "\n".join(run(asked).plan)
     assert "echo (not known: its own code decides it)" in plan
     assert "pik (at most 5 s)" in plan
@@ -351,7 +351,7 @@ def test_unknown_times_are_told_in_words(
 def test_plan_has_a_total_and_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Per token 0.4 s, per fit 2 h."""
     monkeypatch.setattr(SPEED, lambda *_, **__: Speed(0.0, 0.4, 0.0, 0.0, 0.0, kv_bytes=1024))
-    monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(fit_times, "measure_fit", lambda *_: fit_times.FitTime(7200.0, 0.0, 0.0, 0.0, 0.0))
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     asked = config(tmp_path, "tiny", "atlas-choice", ("ptrue", "pik"), dry_run=True, set=("protocol.shots=0",))
     prepared, _, forecast = planned(asked)
@@ -380,7 +380,9 @@ def test_fits_that_are_long_stay_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     )  # fmt: skip
     seconds = {"pik": 61.0, "logistic-probe": 59.0}
     monkeypatch.setattr(fit_times, "recorded_seconds", lambda *_: None)
-    monkeypatch.setattr(fit_times, "measure_fit", lambda method, *_: fit_times.FitTime(seconds[method.name], 0, 0, 0))
+    monkeypatch.setattr(
+        fit_times, "measure_fit", lambda method, *_: fit_times.FitTime(seconds[method.name], 0, 0, 0, 0)
+    )
     reason = "its fit takes about 61 s by the plan, more than --max-time 1m"
     for _ in range(2):
         report = run(asked)
