@@ -136,7 +136,7 @@ def test_paper_hours_are_told_without_an_accelerator(place: Place, monkeypatch: 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setattr("subprocess.Popen", lambda *_: pytest.fail("it was run"))
     said = place.refused("reproduce", "ccps", "--out", place / "out")
-    assert "116 hours on one H100, computed; this machine has no accelerator" in said
+    assert "118 hours on one H100, computed; this machine has no accelerator" in said
     assert "--device cpu" in said
 
 
