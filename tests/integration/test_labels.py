@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Needs, QueryLogits, UserError
 from bench.model.session import Session
-from bench.progress import Silent
+from bench.progress import Advance, Progress, Silent
 from bench.results.files import read, read_records
 from bench.run.analyses.label_budgets import LabelsReport, run_labels
 from bench.run.analyses.request import LabelsConfig
@@ -86,14 +88,16 @@ class World:
         TRUTH.update(zip(records.id, records.correct.tolist(), strict=True))
         self.ran = run(config, classes=PLANTED)
 
-    def study(self, methods: str, labels: str = "20,40,60,all", seeds: str = "0,1,2,3,4") -> LabelsReport:
+    def study(
+        self, methods: str, labels: str = "20,40,60,all", seeds: str = "0,1,2,3,4", progress: Progress | None = None
+    ) -> LabelsReport:
         config = LabelsConfig(
             "tiny", tuple(methods.split(",")), task_files=(self.file,), labels=tuple(labels.split(",")),
             seeds=tuple(seeds.split(",")), out=self.folder / "a", cache=self.cache,
         )  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Session, "forward", lambda *_, **__: pytest.fail("the model was run"))
-            return run_labels(config, Silent(), PLANTED)
+            return run_labels(config, progress or Silent(), PLANTED)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +128,26 @@ def test_planted_method_crosses_where_it_was_planted(world: World) -> None:
     assert len({value(point) for point in points(curves, "still").values()}) == 1
     assert len({value(point) for point in points(curves, "ptrue").values()}) == 1
     assert {point.labels for point in points(curves, "ptrue").values()} == {0}
+
+
+class Counted(Silent):
+    """Stages with their totals, and how much was done of each."""
+
+    def __init__(self) -> None:
+        self.stages: list[list[object]] = []
+
+    @contextmanager
+    def stage(self, name: str, total: int, unit: str = "questions") -> Iterator[Advance]:
+        done: list[int] = []
+        yield done.append
+        self.stages.append([name, unit, total, sum(done)])
+
+
+def test_label_study_progress_reaches_its_total(world: World) -> None:
+    world.study("rising,still", labels="20,40", seeds="0,1,2", progress=(counted := Counted()))
+    fits = [stage for stage in counted.stages if stage[1] == "fits"]
+    assert [[unit, total, done] for _, unit, total, done in fits] == [["fits", 6, 6]] * 2
+    assert all(total == done for _, _, total, done in counted.stages)
 
 
 def test_labels_told_are_exactly_those_of_the_budget(world: World) -> None:

@@ -232,6 +232,10 @@ def test_histograms_are_of_right_and_wrong_answers(made, one):
     right, wrong = (drawn(figure, f"mmlu-oe/litcab/{side}") for side in ("right", "wrong"))
     assert right[:, 3].sum() == pytest.approx(records.correct.mean())
     assert -wrong[:, 1].sum() == pytest.approx((~records.correct).mean())
+    axes = next(axes for axes in figure.axes if axes.get_label() == "mmlu-oe/litcab")
+    (share,) = (text for text in axes.texts if text.get_text().endswith(" %"))
+    tallest = np.argmax([*right[:, 3], *-wrong[:, 1]]) % len(right)
+    assert (share.get_position()[0] < 0.5) == (tallest >= len(right) / 2)  # written where the tallest bar isn't
     for left, _, end, share in right:
         inside = records.correct & (records.confidence >= left) & ((records.confidence < end) | (end == 1))
         assert share == pytest.approx(inside.mean())
@@ -356,6 +360,17 @@ def test_costs_stand_on_logarithmic_axes(one):
                 assert x == pytest.approx(value(row))  # also where others cost the same
         axes = next(axes for axes in figure.axes if axes.get_label() == f"{cost}/brier")
         assert axes.get_xscale() == ("symlog" if cost == "parameters" else "log")
+    named = {axes.get_label(): axes.get_xlabel() for axes in figure.axes}
+    assert [bool(label) for place, label in named.items() if place.endswith("/auroc")] == [False] * 4  # brier is below
+    assert len({label for label in named.values() if label}) == 4
+
+
+def test_legend_stands_beside_the_axes(one):
+    figure = figures.cost_quality(tables(one))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert not [axes.get_label() for axes in figure.axes if axes.get_window_extent().overlaps(box)]
 
 
 @pytest.mark.parametrize("costs", [(0, 1, 8194, 525_464_832), (3, 3), (0, 0), (0.0002, 7), (1, 1e12)])

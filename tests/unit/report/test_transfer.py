@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -216,6 +217,12 @@ def test_transfer_prices_of_brier_are_paired_t_tests(matrix: Matrix) -> None:
         assert price.interval.ends == pytest.approx((points - half, points + half))
     assert len(own) == 4
     assert [price.p_holm for price in own] == pytest.approx(holm([price.p or 0 for price in own]))
+
+
+def test_transfer_prices_are_counted_by_metric(matrix: Matrix) -> None:
+    fewer = replace(matrix, prices=tuple(p for p in matrix.prices if (p.metric, p.method) != ("auroc", "rote")))
+    legends = "\n".join(line for grid in build_analysis(fewer).views.grids for line in grid.legend)
+    assert set(re.findall(r"the (\d+) prices of (\w+)", legends)) == {("4", "Brier"), ("2", "AUROC")}
 
 
 def test_transfer_price_of_subjects_is_against_fewer_answers(matched: Matrix) -> None:

@@ -220,7 +220,6 @@ def test_head_of_every_kind_of_method_says_the_same(
         agree(folder, cell, known, answers=True)
 
 
-@pytest.mark.slow
 def test_head_of_a_plugin_needs_its_plugin(
     known: dict[str, Question], config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
@@ -555,10 +554,10 @@ def test_scores_of_a_partial_run_say_so(scored: Scored, name: str, *, told: bool
 
 
 def test_questions_come_from_standard_input(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(ASKED).encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(ASKED).encode()), encoding="utf-8"))
     ((line,), _) = scored("-")
     assert line["id"] == "asked:0"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8"))
     with pytest.raises(UserError, match="standard input: expected at least one row"):
         scored("-")
 

@@ -165,6 +165,16 @@ def with_shards(split_data: SplitData | None, change: Callable[[Any], dict[str, 
     return replace(split_data, shards=[replace(shard, **change(shard)) for shard in split_data.shards])
 
 
+def test_row_says_where_a_task_showed_no_exemplars(rows: RowBuilder, echo: Inputs) -> None:
+    """Only where its dev split has some; a task without one is never asked for any."""
+    bare = with_shards(echo.predicted, lambda _: {"shown": ()})
+    own = type(bare.task)
+    card = replace(own.card, splits={"test": "test"}, sizes={"test": 310})
+    without_dev = replace(bare, task=type("WithoutDev", (own,), {"card": card})(open_source(None)))
+    found = (bare, without_dev, echo.predicted)
+    assert [rows.cell("echo", each).config.get("shots") for each in found] == [0, None, None]
+
+
 def test_row_counts_exemplars_dropped_anywhere(rows: RowBuilder, echo: Inputs) -> None:
     """Those of the split that is tested, of that which is learned from, and of that which chooses the step."""
     changed = replace(

@@ -975,3 +975,22 @@ def test_fused_projections_are_found_and_trained(
     tensors = load_file(ref.folder / "adapter_model.safetensors")
     assert {name.split(".")[-3] for name in tensors} == {layer}
     assert all(array.any() for array in tensors.values())  # B begins as 0
+
+
+def test_adapter_is_trained_on_the_device_of_its_process(
+    lm: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, each of two processes would take the first card."""
+    asked: list[LoadOptions] = []
+
+    def load(_: object, options: LoadOptions) -> None:
+        asked.append(options)
+        raise InterruptedError
+
+    monkeypatch.setattr(loop, "LanguageModel", load)
+    for devices in ((), ("cuda:0", "cuda:1")):
+        job = loop.Job.read(write_job(lm, tmp_path / str(len(devices)), SETTINGS))
+        job = replace(job, load={**job.load, "devices": list(devices)})
+        with pytest.raises(InterruptedError):
+            loop._Training(job, tmp_path / str(len(devices)), SimpleNamespace(device="cuda:1"))
+    assert [(options.device, options.devices) for options in asked] == [("cuda:1", ()), (None, ("cuda:0", "cuda:1"))]
