@@ -83,8 +83,9 @@ def test_hub_is_asked_what_a_run_would_fetch(
 
     monkeypatch.setattr(huggingface_hub, "model_info", answer)
     monkeypatch.setattr(
-        huggingface_hub, "try_to_load_from_cache", lambda _, file, **__: "there" if file in cached else None
-    )
+        huggingface_hub, "try_to_load_from_cache",
+        lambda _, file, *, revision="main": "there" if file in cached and revision == SHA else None,
+    )  # fmt: skip
     monkeypatch.setattr(language_model, "download_texts", lambda spec: ModelFolder(spec.name, folder, SHA, spec.source))
     about = found("org/m", None, ())
     to_fetch = "1 to fetch, 2.0 MB" if cached else "2 to fetch, 2.0 MB"

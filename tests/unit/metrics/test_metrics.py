@@ -231,3 +231,15 @@ def test_summary_of_mmlu_takes_a_moment():
     start = time.process_time()
     summarise(p, rng.random(p.size) < p, subjects, Protocol())
     assert time.process_time() - start < 1.5  # 0.6 s measured
+
+
+def test_rank_metrics_depend_on_order_alone() -> None:
+    """So do uncertainty and discrimination of the Brier score, by definition."""
+    rng = np.random.default_rng(3)
+    confidence, correct = rng.uniform(0.01, 0.99, 200), rng.random(200) < 0.6
+    kept = {
+        name for name, metric in METRICS.items()
+        if metric.compute(confidence, correct) == pytest.approx(metric.compute(confidence**3, correct), abs=1e-12)
+    }  # fmt: skip
+    ranked = {name for name, metric in METRICS.items() if metric.is_rank_based}
+    assert kept == ranked | {"brier_unc", "brier_dsc"}

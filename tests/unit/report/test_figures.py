@@ -24,6 +24,7 @@ from bench.report import figures
 from bench.report.bins import bin_records
 from bench.report.corp import reliability_curve
 from bench.report.figures.variants import differences_of_variants
+from bench.report.notebook.figures import Figures
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
@@ -146,6 +147,13 @@ SEVERAL_TASKS = {name: draw for name, draw in ONE_TASK.items() if name not in {"
 
 
 # --- what is drawn are the numbers ------------------------------------------------------------------------------------
+
+
+def test_reliability_shows_a_bin_of_one_answer(one):
+    records = question_records(np.array([0.05] + [0.95] * 9), np.arange(10) > 1)
+    figure = figures.reliability(tables(one[:1]), lambda _: records)
+    of = {kind: drawn(figure, f"mmlu-oe/{one[0].method}/{kind}").tolist() for kind in ("few", "rate")}
+    assert of == {"few": [[0.05, 0.0]], "rate": [[pytest.approx(0.95), pytest.approx(8 / 9)]]}
 
 
 @pytest.mark.parametrize("method", ["ccps", "self-consistency"])
@@ -293,8 +301,9 @@ def test_computed_intervals_are_drawn(one):
 
 
 @pytest.mark.parametrize("metric", ["auroc", "brier"])
-def test_subjects_show_the_differences_to_the_leader(one, metric):
+def test_subjects_show_the_differences_to_the_leader(made, one, metric):
     figure = figures.subject_differences(tables(one), metric=metric)
+    assert words(Figures(tables(one), made.records_of).subjects(metric=metric)) == words(figure)  # in a notebook
     names = [text.split(" (")[0] for text in words(figure) if text.startswith("subject ")]
     assert sorted(names) == [f"subject {k}" for k in range(4)]
     best = {"auroc": max, "brier": min}[metric](one, key=lambda row: row.metrics[metric].pooled)

@@ -251,6 +251,17 @@ def test_rerun_of_unscaled_scores_compares_scores(
     assert any("brier: undefined" in note for note in rerun._notes(before, after))
 
 
+def test_rerun_may_differ_by_as_much_as_other_seeds(tmp_path: Path) -> None:
+    def cell(brier: float, confidence: Any) -> SubmittedCell:
+        row = recompute_row(result_row("pik", provenance=HERE), records := question_records(confidence, LABELS))
+        value = replace(row.metrics["brier"], mean=brier, pooled=brier)
+        return SubmittedCell(tmp_path, replace(row, metrics={**row.metrics, "brier": value}), records)
+
+    before, allowed = cell(0.25, honest()), dict.fromkeys(rerun._COMPARED, 1.0) | {"brier": 0.25}
+    for brier, agrees in ((0.5, True), (0.53125, False)):
+        assert rerun._verdict(before, cell(brier, 1 - honest()), allowed, "of seeds")[0] is agrees
+
+
 # --- where a local model is -------------------------------------------------------------------------------------------
 
 
