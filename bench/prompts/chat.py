@@ -379,5 +379,6 @@ class Chat:
         return pieces
 
     def _text(self, ids: Sequence[int]) -> str:
-        text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        plain = list(map(int, ids))  # a server's tokenizer is asked in JSON, which knows no number of numpy's
+        text = str(self.tokenizer.decode(plain, skip_special_tokens=True))
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # some ids end within a character

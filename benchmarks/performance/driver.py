@@ -21,21 +21,20 @@ warnings.filterwarnings("ignore")
 
 
 def lm_eval(task: dict[str, Any]) -> Callable[[list[str]], object]:
-    """Letters as continuations of prompts: the chosen ones."""
+    """Log-likelihoods of the letters as continuations of each prompt."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     model = HFLM(pretrained=task["model"], device="cpu", dtype=task["dtype"], batch_size=task["batch"])
     letters = task["letters"]
 
-    def chosen(prompts: list[str]) -> str:
+    def scored(prompts: list[str]) -> list[list[float]]:
         pairs = [(k, (prompt, letter)) for prompt in prompts for k, letter in enumerate(letters)]
         asked = [Instance("loglikelihood", doc={}, arguments=pair, idx=k) for k, pair in pairs]
-        scores = model.loglikelihood(asked, disable_tqdm=True)
-        rows = [scores[i : i + len(letters)] for i in range(0, len(scores), len(letters))]
-        return "".join(letters[max(range(len(row)), key=lambda k: row[k][0])] for row in rows)
+        scores = [score for score, _ in model.loglikelihood(asked, disable_tqdm=True)]
+        return [scores[i : i + len(letters)] for i in range(0, len(scores), len(letters))]
 
-    return chosen
+    return scored
 
 
 def lm_polygraph(task: dict[str, Any]) -> Callable[[list[str]], object]:

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import platformdirs
 import torch
 
-from bench.api import Format
+from bench.api import Format, Task
+from bench.model.language_model import LanguageModel
 from bench.prompts import templates
 from bench.prompts.chat import Chat
 from benchmarks.performance import sample
@@ -79,13 +81,30 @@ def told_of(
         return told_by([environment(requirement), DRIVER, tool, path])
 
 
+def likeliest(scores: Sequence[Sequence[float]], letters: str = "abcd") -> str:
+    """The letter with the highest log-likelihood of each question."""
+    return "".join(letters[max(range(len(row)), key=row.__getitem__)] for row in scores)
+
+
+@contextmanager
+def as_folder(lm: LanguageModel) -> Iterator[Path]:
+    """A folder from which other tools load a model whose weights come from a GGUF file."""
+    with sample.temporary() as folder:
+        for path in [*lm.folder.iterdir(), lm.files.weights_folder(lm.dtype) / "model.safetensors"]:
+            (folder / path.name).symlink_to(path.resolve())
+        (folder / "config.json").unlink()  # LM-Polygraph asks for the name of the model's class
+        config = {**lm.config.to_dict(), "architectures": [type(lm.model).__name__]}
+        (folder / "config.json").write_text(json.dumps(config, default=str), encoding="utf-8")
+        yield folder
+
+
 def versions(told: dict[str, Any]) -> str:
     return ", ".join(f"{name} {number}" for name, number in told["versions"].items())
 
 
-def texts(chosen: Sequence[Any], chat: Chat) -> list[str]:
-    """Prompts of MMLU's questions, as our pass reads them."""
-    task = sample.mmlu(Format.CHOICE)
+def texts(chosen: Sequence[Any], chat: Chat, task: Task | None = None) -> list[str]:
+    """Prompts of MMLU's questions, as our pass reads them; `task` may have a part of them."""
+    task = task or sample.mmlu(Format.CHOICE)
     dev = list(task.questions("dev"))
     shots = {q.subject: [e for e in dev if e.subject == q.subject][: sample.PROTOCOL.shots] for q in chosen}
     built = [templates.build(q, shots[q.subject], task.style, task.format, sample.PROTOCOL) for q in chosen]

@@ -11,7 +11,6 @@ tools, which take an hour more.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -37,7 +36,16 @@ from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
 from benchmarks.performance import sample
 from benchmarks.performance.measure import Line, median, report, seconds_of
-from benchmarks.performance.other_tools import LM_EVAL, LM_POLYGRAPH, environment, texts, told_of, versions
+from benchmarks.performance.other_tools import (
+    LM_EVAL,
+    LM_POLYGRAPH,
+    as_folder,
+    environment,
+    likeliest,
+    texts,
+    told_of,
+    versions,
+)
 from methods.litcab import LitCab
 from methods.litcab.networks import Objective, Targets, train_layer
 
@@ -120,12 +128,7 @@ class Real:
         """lm-evaluation-harness for letters, LM-Polygraph for P(True) and token entropy, on some of the questions."""
         for requirement in (LM_EVAL, LM_POLYGRAPH):
             environment(requirement)  # made before anything is timed
-        with sample.temporary() as folder:
-            for path in [*self.lm.folder.iterdir(), self.lm.files.weights_folder(self.lm.dtype) / "model.safetensors"]:
-                (folder / path.name).symlink_to(path.resolve())
-            (folder / "config.json").unlink()  # LM-Polygraph asks for the name of the model's class
-            config = {**self.lm.config.to_dict(), "architectures": [type(self.model).__name__]}
-            (folder / "config.json").write_text(json.dumps(config, default=str), encoding="utf-8")
+        with as_folder(self.lm) as folder:
             for subjects, each in CHOICE:
                 chosen = sample.questions(Format.CHOICE, subjects, each)
                 prompts = texts(chosen, self.lm.chat)
@@ -139,7 +142,7 @@ class Real:
                     )
                     if tool == "lm_eval":
                         # ours is the likeliest token of all, theirs the likeliest letter
-                        both = zip(told["found"], answers[::every], strict=True)
+                        both = zip(likeliest(told["found"]), answers[::every], strict=True)
                         pairs = [(a, b) for a, b in both if b in set("abcd")]
                         same, others = sum(a == b for a, b in pairs), len(prompts[::every]) - len(pairs)
                         note += f"; letters equal in {same} of {len(pairs)}; {others} answers of ours are no letter"

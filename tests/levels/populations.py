@@ -100,6 +100,7 @@ def constant_signed(a: float, b: float, n: int, rng: np.random.Generator) -> Pai
 
 
 def spread_narrow(a: float, b: float, n: int, rng: np.random.Generator) -> Pair:
+    """One is too sure and says anything, the other says too much with three values near each other."""
     true = 0.07 + 0.86 * rng.beta(0.5, 0.5, n)
     third = np.digitize(true, np.quantile(true, [0.33, 0.66]))
     mean = np.bincount(third, weights=true) / np.bincount(third)

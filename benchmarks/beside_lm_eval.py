@@ -1,0 +1,110 @@
+"""Letters of lm-evaluation-harness beside those of the committed run, question by question: `beside_lm_eval.json`.
+
+`python -m benchmarks.beside_lm_eval FILE.gguf` has lm-evaluation-harness score the four letters after each prompt of
+`mmlu-1k-choice`, with the weights and dtype of the committed run; two cores take an hour with 1.5 billion weights.
+Stopped, it goes on with what is left. `--print` shows what is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.api import FloatArray
+from bench.data.sources import open_source
+from bench.model import specs
+from bench.model.language_model import LanguageModel, LoadOptions
+from bench.results.files import read_records
+from benchmarks.findings import MODEL, PLAIN, RESULTS
+from benchmarks.performance import sample
+from benchmarks.performance.other_tools import LM_EVAL, as_folder, likeliest, texts, told_of, versions
+from tasks.thousand import MMLUThousandChoice
+
+TASK, KEPT = "mmlu-1k-choice", Path(__file__).with_suffix(".json")
+PIECE = 60
+"""Questions that are kept at once, some four minutes."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Both sides on the same questions."""
+
+    ours: str
+    """The letter that answered each question."""
+    theirs: str
+    """The letter with the highest log-likelihood by lm-evaluation-harness."""
+    correct: FloatArray
+    """Share of right answers of ours, and of theirs."""
+    differ: FloatArray
+    """By how many nats lm-evaluation-harness prefers its letter to ours, where the two differ."""
+    margins: FloatArray
+    """By how many nats it prefers its letter to the second one, for all questions."""
+
+    def __str__(self) -> str:
+        n, other = len(self.ours), self.differ.size
+        ours, theirs = 100 * self.correct
+        told = f"letters equal in {n - other:,} of {n:,} questions ({100 * (1 - other / n):.1f} %)"
+        told += f"; right {ours:.1f} % (ours) and {theirs:.1f} % (lm-eval)"
+        if other:
+            told += f"; where they differ, lm-eval prefers its letter by {np.median(self.differ):.2f} nats (median;"
+            told += (
+                f" at most {self.differ.max():.2f}), its letter to the next one by {np.median(self.margins):.2f} of all"
+            )
+        return told
+
+
+def beside(scores: dict[str, list[float]]) -> Beside:
+    """Compare log-likelihoods of the letters, by question, with the committed answers."""
+    (path,) = RESULTS.glob(f"{MODEL}/{TASK}/{PLAIN}--fixed--s0--*.parquet")
+    records = read_records(path)
+    rows = np.array([scores[name] for name in records.id])
+    gold = dict(zip(*golden(), strict=True))
+    ours, theirs = "".join(map(str, records.answer)), likeliest(rows.tolist())
+    right = [[letter == gold[name] for letter, name in zip(side, records.id, strict=True)] for side in (ours, theirs)]
+    ordered = np.sort(rows, axis=1)
+    lost = rows.max(axis=1) - rows[np.arange(len(rows)), ["abcd".index(letter) for letter in ours]]
+    return Beside(ours, theirs, np.mean(right, axis=1), lost[lost > 0], ordered[:, -1] - ordered[:, -2])
+
+
+def golden() -> tuple[list[str], list[str]]:
+    """Ids and right letters of the questions, as committed."""
+    import pandas as pd
+
+    questions = pd.read_parquet(RESULTS / "questions" / f"{TASK}--v1.parquet", columns=["id", "gold"])
+    return questions["id"].tolist(), questions["gold"].tolist()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_lm_eval", description=__doc__)
+    parser.add_argument("model", nargs="?", type=Path, help="the GGUF file of the committed run")
+    parser.add_argument("--print", action="store_true", help="only show what is committed")
+    options = parser.parse_args()
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {"scores": {}}
+    if not options.print:
+        lm = LanguageModel(specs.resolve(str(options.model)), LoadOptions("cpu"))
+        if lm.label != MODEL:
+            parser.error(f"expected the file of the committed run, {MODEL}, got {lm.label}")
+        task = MMLUThousandChoice(open_source(sample.data_folder()))
+        left = [question for question in task.questions("test") if question.id not in kept["scores"]]
+        with as_folder(lm) as folder:
+            for start in range(0, len(left), PIECE):
+                piece = left[start : start + PIECE]
+                told = told_of(LM_EVAL, "lm_eval", folder, texts(piece, lm.chat, task), "abcd", lm.dtype_name)
+                found = ([round(score, 4) for score in row] for row in told["found"])
+                kept["scores"] |= dict(zip((question.id for question in piece), found, strict=True))
+                kept |= {"versions": versions(told), "dtype": lm.dtype_name}
+                KEPT.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+                print(
+                    f"{len(kept['scores']):,} questions, the last {len(piece)} in {told['seconds']:.0f} s", flush=True
+                )
+    print(beside(kept["scores"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
