@@ -257,4 +257,4 @@ def test_methods_say_what_plain_transformers_code_says(tmp_path: Path) -> None:
     np.testing.assert_allclose(batch[prompt_end], p_states, rtol=1e-4, atol=2e-4)
     every = [[row[name] for name in FEATURES] for rows in p_rows for row in rows]
     assert found.shape == (len(every), 75)
-    np.testing.assert_allclose(found, every, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found, every, rtol=1e-3, atol=5e-4)  # as states differ by up to 2e-4
