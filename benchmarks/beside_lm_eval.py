@@ -41,7 +41,7 @@ class Beside:
     correct: FloatArray
     """Share of right answers of ours, and of theirs."""
     differ: FloatArray
-    """By how many nats lm-evaluation-harness prefers its letter to ours, where the two differ."""
+    """By how many nats lm-evaluation-harness prefers its letter to ours, where the two differ; 0 for equal scores."""
     margins: FloatArray
     """By how many nats it prefers its letter to the second one, for all questions."""
 
@@ -51,10 +51,9 @@ class Beside:
         told = f"letters equal in {n - other:,} of {n:,} questions ({100 * (1 - other / n):.1f} %)"
         told += f"; right {ours:.1f} % (ours) and {theirs:.1f} % (lm-eval)"
         if other:
-            told += f"; where they differ, lm-eval prefers its letter by {np.median(self.differ):.2f} nats (median;"
-            told += (
-                f" at most {self.differ.max():.2f}), its letter to the next one by {np.median(self.margins):.2f} of all"
-            )
+            told += f"; of the {other} others lm-eval has equal scores for both letters in {(self.differ == 0).sum()}"
+            told += f", prefers its own by at most {self.differ.max():.2f} nats (the first to the second letter by"
+            told += f" {np.median(self.margins):.2f} in the median of all questions)"
         return told
 
 
@@ -68,7 +67,8 @@ def beside(scores: dict[str, list[float]]) -> Beside:
     right = [[letter == gold[name] for letter, name in zip(side, records.id, strict=True)] for side in (ours, theirs)]
     ordered = np.sort(rows, axis=1)
     lost = rows.max(axis=1) - rows[np.arange(len(rows)), ["abcd".index(letter) for letter in ours]]
-    return Beside(ours, theirs, np.mean(right, axis=1), lost[lost > 0], ordered[:, -1] - ordered[:, -2])
+    others = np.array([one != other for one, other in zip(ours, theirs, strict=True)])
+    return Beside(ours, theirs, np.mean(right, axis=1), lost[others], ordered[:, -1] - ordered[:, -2])
 
 
 def golden() -> tuple[list[str], list[str]]:
