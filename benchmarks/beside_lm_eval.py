@@ -58,13 +58,13 @@ class Beside:
 
 
 def beside(scores: dict[str, list[float]]) -> Beside:
-    """Compare log-likelihoods of the letters, by question, with the committed answers."""
+    """Compare log-likelihoods of the letters, of some questions by id, with the committed answers."""
     (path,) = RESULTS.glob(f"{MODEL}/{TASK}/{PLAIN}--fixed--s0--*.parquet")
     records = read_records(path)
-    rows = np.array([scores[name] for name in records.id])
-    gold = dict(zip(*golden(), strict=True))
-    ours, theirs = "".join(map(str, records.answer)), likeliest(rows.tolist())
-    right = [[letter == gold[name] for letter, name in zip(side, records.id, strict=True)] for side in (ours, theirs)]
+    answers, gold = dict(zip(records.id, map(str, records.answer), strict=True)), dict(zip(*golden(), strict=True))
+    rows = np.array([*scores.values()])
+    ours, theirs = "".join(map(answers.__getitem__, scores)), likeliest(rows.tolist())
+    right = [[letter == gold[name] for letter, name in zip(side, scores, strict=True)] for side in (ours, theirs)]
     ordered = np.sort(rows, axis=1)
     lost = rows.max(axis=1) - rows[np.arange(len(rows)), ["abcd".index(letter) for letter in ours]]
     others = np.array([one != other for one, other in zip(ours, theirs, strict=True)])
@@ -86,6 +86,8 @@ def main() -> int:
     options = parser.parse_args()
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {"scores": {}}
     if not options.print:
+        if options.model is None or not options.model.is_file():
+            parser.error(f"expected the GGUF file of the committed run, got {options.model}; or give --print")
         lm = LanguageModel(specs.resolve(str(options.model)), LoadOptions("cpu"))
         if lm.label != MODEL:
             parser.error(f"expected the file of the committed run, {MODEL}, got {lm.label}")

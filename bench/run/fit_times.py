@@ -2,8 +2,8 @@
 
 The time of a training step is the difference between two timed fits with different numbers of steps, that of a row (a
 training answer) between two with different numbers of rows; the prediction of a row is timed by itself. The
-`EarlyStopping` objects that a method creates show how many steps it requests.
-An adapter is not trained for the estimate: the settings that its method passes to the trainer give the number of steps.
+`EarlyStopping` objects that a method creates show how many steps it requests. An adapter is not trained for the
+estimate: the settings that its method passes to the trainer give the number of steps.
 """
 
 from __future__ import annotations
