@@ -30,7 +30,8 @@ from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
 from bench.report.tables.build import build
 from bench.results.row import Tuning, answers_after_traces
 from bench.stats import Estimate, Interval
-from tests.fixtures.readable import artist, artists, check_readable, drawn, labels, note, words
+from tests.fixtures.readable import artist, artists, check_readable, drawn, labels, look, note, words
+from tests.kit.golden import as_cases, check_golden
 from tests.kit.world import question_records, result_row
 from tests.unit.report.test_method_analyses import compared as variants
 
@@ -479,6 +480,14 @@ def test_matrix_shows_wins_ties_and_losses(ordered):
     counts = [text for text in words(figure) if re.fullmatch(r"\d–\d–\d", text)]  # noqa: RUF001 - as it is drawn
     assert counts == [*["2–1–0", "1–2–0", "0–2–1", "0–1–2"] * 2]  # noqa: RUF001
     check_readable(figure)
+
+
+def test_looks_of_figures(made, one, ordered):
+    some = [[row for row in rows if row.method in {"ccps", "ptrue", "self-consistency"}] for rows in (one, made.rows)]
+    tested = tables(ordered.rows, ladder)
+    drawn_here = {name: draw(made, some[name == "overview"]) for name, draw in ONE_TASK.items()}
+    drawn_here |= {"forest": figures.differences_to_best(tested), "wins": figures.win_matrix(tested)}
+    check_golden("looks-figures.txt", as_cases({name: look(figure) for name, figure in drawn_here.items()}))
 
 
 def test_forest_and_matrix_need_tested_pairs(ordered):

@@ -18,6 +18,7 @@ from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
 from bench.report.guard import build_analysis
 from bench.report.guard.compute import compute_guards
+from bench.report.guard.figure import figures_of
 from bench.report.guard.model import GuardedTable
 from bench.report.selection import GuardRequest
 from bench.report.tables import formats
@@ -27,6 +28,7 @@ from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen, Tuning
 from bench.results.submissions.recomputation import recompute_row
 from bench.stats.guard import held_out_mask
+from tests.fixtures.readable import look
 from tests.kit.command import bench
 from tests.kit.golden import as_cases, check_golden
 from tests.kit.world import write_failure, write_result
@@ -335,3 +337,14 @@ def test_guard_command_prints_and_writes(planted: Path, tmp_path: Path) -> None:
     assert "expected a folder" in run("--out", out / "guard.csv").stderr
     assert (out / "guard.csv").read_bytes() == before["guard.csv"]
     assert "expected head.json in it, found none" in run("--head", tmp_path).stderr
+
+
+def test_guard_figures_hold_twelve_methods_each(tmp_path: Path, planted: Path) -> None:
+    """Several figures of a table are numbered from 1; a name that another table has is numbered too."""
+    (few,) = dict(figures_of([found(planted)])).values()
+    check_golden("looks-guard.txt", "\n".join(look(few)))
+    for k in range(13):
+        plant(tmp_path, f"m{k:02}", skill=0.9, n=120)
+    table = found(tmp_path)
+    names = [f"alpha--atlas-oe--guard{end}" for end in ("--1", "--2", "--1-2", "--2-2")]
+    assert [name for name, _ in figures_of([table, table])] == names

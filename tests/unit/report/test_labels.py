@@ -30,7 +30,7 @@ from bench.stats.label_budgets import (
     compute_label_curves,
 )
 from bench.stats.settings import Average
-from tests.fixtures.readable import artist, check_readable, drawn, labels, note
+from tests.fixtures.readable import artist, check_readable, drawn, labels, look, note
 from tests.kit.golden import as_cases, check_golden
 
 N, SUBJECTS = 400, [f"s{i % 2}" for i in range(400)]
@@ -186,4 +186,6 @@ def test_label_figure_of_six_methods_is_readable() -> None:
     for name in names:
         told |= {(name, size): SeedConfidences(size, {s: sure(1.0, s, size) for s in SEEDS[:3]}) for size in SIZES}
     about = Study("tiny", "atlas", "demo", SIZES, 100, SEEDS[:3], names, (), ("flat",))
-    check_readable(small_multiples(compute_label_curves(told, about, CORRECT, SUBJECTS)))
+    figure = small_multiples(compute_label_curves(told, about, CORRECT, SUBJECTS))
+    check_readable(figure)
+    check_golden("looks-labels.txt", "\n".join(look(figure)))

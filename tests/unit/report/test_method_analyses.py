@@ -21,7 +21,7 @@ from bench.report.figures.variants import differences_of_variants
 from bench.report.tables import formats
 from bench.stats.analysis_measures import AnalysisMeasures, validate_measures
 from bench.stats.variants import SeedMean, StepRow, VariantRow, Variants
-from tests.fixtures.readable import check_readable, labels, note, words
+from tests.fixtures.readable import check_readable, labels, look, note, words
 from tests.kit.golden import check_golden
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -201,6 +201,7 @@ def test_variants_data_have_rows_steps_and_averages() -> None:
 def test_variants_figure_has_no_panel_of_ece() -> None:
     figure = differences_of_variants(with_ece())
     check_readable(figure)
+    check_golden("looks-variants.txt", "\n".join(look(figure)))
     assert any(text.startswith("AUROC") for text in words(figure))
     assert not any(text.startswith("ECE") for text in words(figure))
 

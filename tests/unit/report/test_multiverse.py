@@ -32,7 +32,7 @@ from bench.results import files, question_texts
 from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
 from bench.results.row import ResultRow, Training, answers_after_traces
 from bench.stats import Settings
-from tests.fixtures.readable import check_readable, words
+from tests.fixtures.readable import check_readable, look, words
 from tests.kit.command import bench
 from tests.kit.golden import as_cases, check_golden
 from tests.kit.world import write_result
@@ -418,6 +418,7 @@ def test_multiverse_figures_show_every_method_and_share(multiverse: Multiverse, 
     assert claims is not None
     for figure in (places, claims):
         check_readable(figure)
+    check_golden("looks-multiverse.txt", as_cases({"places": look(places), "claims": look(claims)}))
     assert words(places).count("good") == words(places).count("poor") == 3
     assert "100" in words(places)
     assert any(text.startswith("100 %") for text in words(claims))

@@ -31,7 +31,7 @@ from bench.report.write import write_tables
 from bench.results import files
 from bench.results.transfer import About, Corpus, TransferCell
 from bench.stats import Average, Settings
-from tests.fixtures.readable import note
+from tests.fixtures.readable import look, note
 from tests.fixtures.shifted import (
     A_FEWER,
     A_OUT,
@@ -460,6 +460,7 @@ def test_transfer_files_say_the_same_as_the_tables(matrix: Matrix, tmp_path: Pat
 
 def test_heat_map_numbers_stand_beside_their_method(matrix: Matrix) -> None:
     figure = heat_map(matrix, "brier")
+    check_golden("looks-transfer.txt", "\n".join(look(figure)))
     texts = [(text.get_text(), text.get_position()[1]) for axes in figure.axes for text in axes.texts]
     heights = {name.get_text(): y for name, y in zip(figure.axes[0].get_yticklabels(), range(9), strict=False)}
     entries = [each for each in matrix.entries if each.metric == "brier"]
