@@ -246,6 +246,7 @@ def test_quiet_prints_results_alone_and_verbose_decisions(place: Place, words: l
     plan = place.bench("-q", *words, "--dry-run")
     assert plan.stderr == ""
     assert "then 1 fit and 2 predictions" in plan.stdout
+    assert "tune" not in plan.stdout
 
 
 def test_numbers_of_labels_are_cells_of_their_own(ran: Place, words: list[object]) -> None:

@@ -701,7 +701,7 @@ def test_server_that_closes_idle_connections_is_compared_once(server: LlamaServe
 
 
 def test_server_probe_beside_other_requests_may_differ(start: Any, tmp_path: Path) -> None:
-    for parallel, added, same in ((4, 0.3, True), (4, 0.7, False), (1, 0.3, False)):
+    for parallel, added, same in ((4, 0.3, True), (4, 0.7, False), (1, 0.3, False), (None, 0.3, False)):
         server = start(LlamaServer, slots=4)
         lm, store = served(server, parallel), Store(tmp_path / str((parallel, added)))
         store.prepare()

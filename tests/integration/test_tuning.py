@@ -133,6 +133,8 @@ def test_tuning_gives_every_method_the_same_number(place: Tuned) -> None:
     assert place.account("pik+isotonic") == place.account("pik")
     said = (place / "stderr").read_text(encoding="utf-8")
     assert "planted (3 configurations, less than 1 s)" in said  # by the fit that `plain` recorded
+    assert "the first its preset's own; validation chooses (learning_rate: 0.05 to 0.5, log-uniform; 1e-09 in" in said
+    assert "chooses (learning_rate: 0.1 to 10 times 0.0001; weight_decay: 0.1 to 10 times 0.1)" in said
     assert "nothing to tune: ptrue (it learns nothing), lts (it declares no search space)" in said
     assert "then 7 fits and 4 predictions" in said
 

@@ -46,10 +46,12 @@ class Covering:
     def tests(self, change: Change, seconds: float) -> list[str]:
         """Tests to run for a change, at most so many seconds of them: those that run its line, else what is next to it.
 
-        Files that quote the words of the line, name its function, or are named after its source give half, the quickest
-        tests first; then each file gives its quickest test, its second one, and so on.
+        Cases named after the plugin, and files that quote the words of the line, name its function, or are named after
+        its source give half, the quickest tests first; then each file gives its quickest test, its second one, and so
+        on. What tests run in another process isn't covered, so a file with the source's name counts as running it.
         """
-        known = self._at(change)
+        beside = {test for test in self.seconds if Path(test.partition("::")[0]).stem == f"test_{change.source.stem}"}
+        known = self._at(change) | beside
         by_file: dict[str, list[str]] = defaultdict(list)
         for test in sorted(known & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
             by_file[test.partition("::")[0]].append(test)
@@ -59,9 +61,13 @@ class Covering:
         telling = {file for file in by_file if any(text in _text(file) for text in said)}
         own = telling | {file for file in by_file if stem in Path(file).stem or named.search(_text(file))}
         folder = change.source.parent.name
+        plugin = (folder if stem == "method" else stem).replace("_", "-")
+        its_cases = re.compile(rf"\[(.*-)?{re.escape(plugin)}(-.*)?\]")
         files = sorted(by_file, key=lambda f: (f not in telling, f not in own, folder not in Path(f).parts, f))
-        owned = chain.from_iterable(by_file[file] for file in own)
-        first = sorted(owned, key=lambda test: (test.partition("::")[0] not in telling, self.seconds[test]))
+        cases = {test for test in chain.from_iterable(by_file.values()) if its_cases.search(test)}
+        owned = cases.union(*(by_file[file] for file in own))
+        rank = {test: (test not in cases, test.partition("::")[0] not in telling, self.seconds[test]) for test in owned}
+        first = sorted(owned, key=lambda test: (rank[test], test))
         others = filter(None, chain.from_iterable(zip_longest(*(by_file[file] for file in files))))
         taken: dict[str, float] = {}
         for tests, most in ((first, seconds / 2), (others, seconds)):

@@ -367,3 +367,12 @@ def test_index_may_name_files_and_hub_links(model: Path, tmp_path: Path) -> None
     indexed(model, "model.safetensors").check_weights()
     moved(model, tmp_path / "blobs" / "abc").check_weights()
     indexed(model, "link.safetensors").check_weights()
+
+
+def test_ends_of_answers_outlive_their_file(model: Path) -> None:
+    """`bench cache prune` may remove a converted file's folder once a model is opened."""
+    path = model / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [2, 5, 7]}), encoding="utf-8")
+    lm = load(model)
+    shutil.rmtree(model)
+    assert lm.stops == {2, 5, 7}

@@ -128,6 +128,7 @@ def words(table: GuardedTable) -> Iterator[str]:
 
 def test_guard_tables_are_those_of_the_golden_file(planted: Path, tmp_path: Path) -> None:
     cases = {"five methods": rendered(found(planted, risk=0.1), "md").splitlines()}
+    cases["in 60 columns"] = rendered(found(planted, risk=0.1), width=60).splitlines()
     cases["a method that orders nothing"] = [*words(found(planted, risk=0.1, methods=("ptrue",)))]
     cases["a method with a threshold"] = [*words(found(planted, risk=0.1, methods=("ccps",)))]
     for i, (name, (results, options)) in enumerate(WORLDS.items()):

@@ -315,6 +315,12 @@ def test_worst_cell_is_the_worst_of_all(matrix: Matrix) -> None:
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
 
 
+def test_methods_stand_in_the_order_of_their_labels(tmp_path: Path) -> None:
+    told = replace(about(), scaled=("plain",))
+    matrix = compute_matrix(cells(tmp_path, told, with_lost, ("good", "rote", "plain", "lost")), told)
+    assert matrix.methods == ("good", "rote", "plain", "lost")
+
+
 def test_methods_beat_the_least_clear_of_the_untold(tmp_path: Path) -> None:
     found = {(each.method, each.test): each for each in lost(tmp_path).against_untrained}
     assert {each.untold for each in found.values()} == {("lost", "plain")}

@@ -103,6 +103,13 @@ def test_third_party_example_passes(margin: Any) -> None:
     assert len(results) == 22
 
 
+def test_exception_behind_several_rules_is_told_once(margin: Any) -> None:
+    results = check_plugin(margin(MARGIN.replace("        self.slope_ =", "        raise ValueError('mine')  #")))
+    failed = [result.message for result in results if not result.ok]
+    assert len([message for message in failed if "mine" in message]) == 1
+    assert "other rules fail by this alone" in " ".join(failed)
+
+
 @pytest.mark.slow
 def test_third_party_example_takes_seconds(margin: Any) -> None:
     started = time.process_time()
