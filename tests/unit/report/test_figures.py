@@ -486,6 +486,8 @@ def test_looks_of_figures(made, one, ordered):
     some = [[row for row in rows if row.method in {"ccps", "ptrue", "self-consistency"}] for rows in (one, made.rows)]
     tested = tables(ordered.rows, ladder)
     drawn_here = {name: draw(made, some[name == "overview"]) for name, draw in ONE_TASK.items()}
+    two_tasks = [row for row in some[1] if row.model == MODELS[1]]
+    drawn_here["reliability of two tasks"] = figures.reliability(tables(two_tasks), made.records_of)
     drawn_here |= {"forest": figures.differences_to_best(tested), "wins": figures.win_matrix(tested)}
     check_golden("looks-figures.txt", as_cases({name: look(figure) for name, figure in drawn_here.items()}))
 

@@ -676,6 +676,15 @@ def test_single_process_asks_no_launcher_for_its_card(monkeypatch: pytest.Monkey
     assert ProcessGroup("cuda", grouped=False).device == "cuda"
 
 
+def test_process_group_ends_with_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    group = ProcessGroup("cpu", grouped=True)
+    assert torch.distributed.is_initialized()
+    group.close()
+    assert not torch.distributed.is_initialized()
+
+
 def test_gradients_are_clipped_over_all_parameters_together() -> None:
     ours, theirs = ([torch.nn.Parameter(torch.ones(n)) for n in (3, 2)] for _ in range(2))
     recipe = Recipe.of({**SETTINGS, "clip": 1.0})
