@@ -75,14 +75,18 @@ class PairModel:
             return
         self._entailment_rows()
 
-    def relate(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None]) -> FloatArray:
+    def relate(
+        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], None], *, question: bool = False
+    ) -> FloatArray:
         """Return how the texts of k pairs are related.
 
-        Pairs longer than the model's context are truncated, the longer text first.
+        Pairs longer than the model's context are truncated, the longer text first: at its end, or at its beginning if
+        that is a question.
 
         Args:
             pairs: the k pairs of texts.
             advance: called after each batch with the number of its pairs.
+            question: whether each text begins with its question.
 
         Returns:
             For `--similarity`, similarities `(k,)`: sigmoid of the model's output. Otherwise probabilities `(k, 3)` of
@@ -92,6 +96,7 @@ class PairModel:
             UserError: the model's files can't be found or read, or an NLI model does not have the three classes.
         """
         tokenizer = self.files.tokenizer()
+        tokenizer.truncation_side = "left" if question else "right"
         with self.files.wrap_errors("it can't be loaded"):
             self.files.check_weights()
             kind, trusted = transformers.AutoModelForSequenceClassification, self.trust_remote_code

@@ -60,11 +60,13 @@ class PairModels:
         """Return the model that computes a kind of relation; None if a judge or normalised texts are used instead."""
         return {"entailment": self.nli, "similarity": self.similarity}.get(by)
 
-    def relate(self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str) -> FloatArray:
+    def relate(
+        self, by: By, pairs: Pairs, store: Store, progress: Progress, what: str, *, question: bool = False
+    ) -> FloatArray:
         """Return how the texts of k pairs are related, float32; stored relations are loaded, missing ones are computed.
 
         For entailment they are `(k, 3)` probabilities of contradiction, neutrality and entailment, else `(k,)`
-        (see `Related`).
+        (see `Related`). With `question` each text begins with its question, which is what a pair too long is cut by.
 
         Raises:
             UserError: the model can't be loaded.
@@ -83,10 +85,12 @@ class PairModels:
             for part in parts:
                 kind = model.device.partition(":")[0]
                 fields = {"model": model.files.fingerprint, "as": model.option, "device": kind}
+                fields |= {"cut": "question"} if question else {}
                 key = key_of({**fields, "pairs": [list(pair) for pair in part]})
                 entry = store.get("relations", key)
                 if entry is None:
-                    entry = store.put("relations", key, fields, partial(write, model.relate(part, advance)))
+                    related = model.relate(part, advance, question=question)
+                    entry = store.put("relations", key, fields, partial(write, related))
                 else:
                     advance(len(part))
                 relations.append(load_file(entry.folder / _FILE)["values"])
@@ -262,7 +266,9 @@ class Grader:
             texts = [(f"{contexts[row]} {one}", f"{contexts[row]} {other}") for row, one, other in pairs]
         distinct = {pair: k for k, pair in enumerate(dict.fromkeys(texts))}
         reader, stage = self.reader, f"relate samples {where}"
-        relations = self.pair_models.relate(signal.by, list(distinct), reader.store, reader.progress, stage)
+        relations = self.pair_models.relate(
+            signal.by, list(distinct), reader.store, reader.progress, stage, question=signal.question
+        )
         return relations[[distinct[pair] for pair in texts]]
 
 

@@ -205,9 +205,9 @@ def test_related_pairs_are_computed_once_and_stored(
     asked: list[tuple[str, str]] = []
     plain = PairModel.relate
 
-    def noted(self: PairModel, some: Sequence[tuple[str, str]], advance: Any) -> Any:
+    def noted(self: PairModel, some: Sequence[tuple[str, str]], advance: Any, **cut: bool) -> Any:
         asked.extend(some)
-        return plain(self, some, advance)
+        return plain(self, some, advance, **cut)
 
     monkeypatch.setattr(PairModel, "relate", noted)
     graded = Grader(reader, MatchJudge(), relating).grade(split_data)
@@ -226,11 +226,32 @@ def test_related_pairs_are_computed_once_and_stored(
     assert graded.digest() != split_data.digest()
 
 
+def test_long_question_loses_its_beginning_not_its_samples(
+    small_model: Path, tmp_path: Path, nli: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Related(question=True, samples=DRAWN)
+    reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD})
+    monkeypatch.setattr(grading, "_contexts", lambda split_data, _: ["w70 " * 100] * len(split_data.questions))
+    graded = Grader(reader, MatchJudge(), PairModels(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
+    batch = batch_of(reader, graded, way, TOLD, Text())
+    words = transformers.AutoTokenizer.from_pretrained(nli).tokenize
+    for i in range(len(batch)):
+        full = [words("w70 " * 100 + text) for text in texts_of(batch, i)]
+        kept = [  # 59 words fit; the longer text has 30 of them
+            (" ".join(one[-29 - (len(one) > len(other)) :]), " ".join(other[-29 - (len(one) <= len(other)) :]))
+            for one in full
+            for other in full
+        ]
+        expected = PairModel("--nli", str(nli), "cpu").relate(kept, lambda _: None)
+        np.testing.assert_allclose(batch[way][i].reshape(16, 3), expected, atol=1e-5)
+    assert len(np.unique(batch[way].round(4))) > 3  # were samples lost, all pairs would be the same
+
+
 def test_related_pairs_are_stored_by_device(tmp_path: Path) -> None:
     """A second card takes what the first one computed; a CPU computes its own."""
     computed: list[str] = []
 
-    def relate(some: Sequence[tuple[str, str]], _advance: object) -> Any:
+    def relate(some: Sequence[tuple[str, str]], _advance: object, **_cut: bool) -> Any:
         computed.append(model.device)
         return np.zeros(len(some), dtype=np.float32)
 
