@@ -163,6 +163,10 @@ class Dialect(ABC):
         """
         raise NotImplementedError
 
+    def spellings(self, token: int) -> list[int]:
+        """Return the tokens that say what a token says where an answer begins; most kinds know the very one."""
+        return [token]
+
     def states(self, prompt: Ids, rows: Sequence[int]) -> dict[int, Floats]:
         """Return layer -> hidden states `(len(rows), d)` at positions of a prompt; the last ones are after the norm.
 

@@ -84,6 +84,7 @@ class OpenAIChat(Dialect):
         super().__init__(client, card, cached=cached)
         self._texts, self._path, self._lock = dict[int, bytes](), Path(), threading.Lock()
         self.served, self._is_new, self.top, self._scaled, self._room = self.model, True, 0, False, 0
+        self._blank = False  # whether answers begin with a token with a blank, as those of SentencePiece do
         self._find_settings()
         if why := self._find_log_probabilities():
             self.top = 0
@@ -91,6 +92,7 @@ class OpenAIChat(Dialect):
         self.notes.append("prompts are sent as messages: their tokens are unknown, and counted as four characters each")
         settings = {name: value for name, value in self._settings.items() if name != "cache_prompt"}
         self.identity = {"server": self.name, "model": self.model, "settings": settings, "top": self.top}
+        self.identity |= {"blank": True} if self._blank else {}
 
     def _find_settings(self) -> None:
         """Find the settings with which samplers and reasoning are off, or else raise the last refusal."""
@@ -121,6 +123,7 @@ class OpenAIChat(Dialect):
                 break
         else:
             return why
+        self._blank = max(tokens[0].likeliest, key=lambda pair: pair[1])[0].startswith(b" ")
         plain, greedy, sharp = (self.next_token(prompt, 5, temperature=t) for t in (1, 0, 0.25))
         self.check_weights(plain)
         if difference([plain], [greedy]) > _SCALED:
@@ -193,6 +196,10 @@ class OpenAIChat(Dialect):
             what = f"The cache lacks the texts of tokens of {self.model!r}, which its {self._path.name} had"
             raise UserError(f"{what}. Remove its answers too: bench cache prune.")
         return self._texts[token]
+
+    def spellings(self, token: int) -> list[int]:
+        """Return the ids of a word, and of it behind a blank if this model's answers begin so."""
+        return [token, self._id(b" " + self._spell(token))] if self._blank else [token]
 
     def keep(self, path: Path) -> None:
         """Name the file with the texts of answers' tokens, and read it."""

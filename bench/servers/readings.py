@@ -120,20 +120,28 @@ def score_rows(ids: Ids, rows: Floats, top: int) -> Scored:
     return Scored(ids, own, order, likeliest, entropy, divergence)
 
 
-def bound_shares(listed: Mapping[int, float], ids: Sequence[int]) -> tuple[list[float], int, float]:
-    """Return log-probabilities of some tokens, of which the server lists only the likeliest.
+def bound_shares(listed: Mapping[int, float], words: Sequence[Sequence[int]]) -> tuple[list[float], int, float]:
+    """Return log-probabilities of some words, where the server lists only the likeliest tokens.
 
-    A token that is not listed gets its upper bound: it is no likelier than the last one listed, and than all that is
-    not listed together.
+    A word has the sum over its listed tokens. One without gets its upper bound: each of its tokens is no likelier than
+    the last one listed, and all together are no likelier than all that is not listed.
+
+    Args:
+        listed: the log-probabilities of the likeliest tokens.
+        words: the tokens of each word, any one of which says it.
 
     Returns:
-        The log-probabilities; how many of them are bounds; and by how much the share of the likeliest of the tokens may
+        The log-probabilities; how many of them are bounds; and by how much the share of the likeliest of the words may
         be larger than the one that they give.
     """
     least, rest = min(listed.values(), default=0.0), max(1 - sum(map(np.exp, listed.values())), 1e-9)
-    values = [listed.get(token, min(least, float(np.log(rest)))) for token in ids]
-    known = [np.exp(listed[token]) for token in ids if token in listed]
-    missing = len(ids) - len(known)
+    found = [[listed[token] for token in word if token in listed] for word in words]
+    known = [np.exp(np.logaddexp.reduce(each)) for each in found if each]
+    values = [
+        float(np.logaddexp.reduce(each) if each else min(least + np.log(len(word)), np.log(rest)))
+        for each, word in zip(found, words, strict=True)
+    ]
+    missing = len(words) - len(known)
     if not known:
         return values, missing, 1.0
     likeliest, total = max(known), sum(known)

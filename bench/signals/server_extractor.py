@@ -165,7 +165,7 @@ class QuestionRequests:
             first = self.complete(prompt, 1)
             pairs = zip(first.top_ids.tolist(), first.top_log_probabilities.tolist(), strict=True)
             listed = next((dict(zip(*pair, strict=True)) for pair in pairs), {})
-            values, missing, width = bound_shares(listed, ids.tolist())
+            values, missing, width = bound_shares(listed, [*map(self._server.dialect.spellings, ids.tolist())])
             self.bounds += [(missing, width)] * bool(missing)
             return np.asarray(values, dtype=np.float32)
         if self.item.answer is None and prompt is self.item.prompt and self._whole and self.first is not None:

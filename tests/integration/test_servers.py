@@ -988,6 +988,27 @@ def test_chat_server_scores_its_own_answers_and_bounds_words(
         assert sum(rows) > len(rows) / 2
 
 
+def test_chat_server_words_count_with_a_blank_before(start: Any, tmp_path: Path) -> None:
+    found = {}
+    for blank in (False, True):
+        server = start(ChatServer)
+        server.blank = blank
+        lm = served(server)
+        assert ("blank" in lm.dialect.identity) == blank
+        reader = reader_of(lm, tmp_path / str(blank))
+        done = reader.read(splits.opened(reader, splits.FewRivers), FEW)
+        stored = reader.stored(done)
+        found[blank] = {signal: (definition(signal).column(stored), done.bounds(signal)) for signal in FEW}
+    for signal in FEW:
+        (plain, bounds), (blanked, also) = found[False][signal], found[True][signal]
+        exact = ~np.isin(
+            [done.questions[row].id for shard in done.shards for row in shard.rows], [b[0] for b in bounds]
+        )
+        np.testing.assert_allclose(shares(plain)[exact], shares(blanked)[exact], atol=1e-6, equal_nan=True)
+        assert sum(exact) > len(exact) / 2
+        assert [each[:2] for each in also] == [each[:2] for each in bounds]
+
+
 @pytest.mark.parametrize("given", [None, 0], ids=["told", "untold"])
 def test_chat_server_may_reply_with_nothing(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int | None

@@ -140,9 +140,10 @@ class ChatServer(ModelServer):
         """Most `top_logprobs`: more are refused."""
         self.given: int | None = None
         """Number of likeliest tokens that come, whatever is asked for; 0 for null."""
-        self.scaled, self.thinks, self.strict, self.untold = False, False, False, False
+        self.scaled, self.thinks, self.strict, self.untold, self.blank = False, False, False, False, False
         """Whether the temperature scales log-probabilities; the model reasons unless told not to; unknown settings are
-        refused; an answer's tokens outside the likeliest have -9999."""
+        refused; an answer's tokens outside the likeliest have -9999; its first token has a blank (SentencePiece),
+        which its template strips."""
         self.room, self.top_k = 1 << 30, 0
         """Tokens of a prompt that are read, the last ones; candidates of the sampler, 0 for all."""
         super().__init__(lm, alias)
@@ -161,7 +162,7 @@ class ChatServer(ModelServer):
         k = body.get("top_logprobs", 0)
         if k > self.most:
             return f"top_logprobs must be at most {self.most}"
-        messages = [Message(m["role"], m["content"]) for m in body["messages"]]
+        messages = [Message(m["role"], m["content"].removeprefix(" " * self.blank)) for m in body["messages"]]
         (ids,) = self.lm.chat.encode([self.lm.chat.render(messages)])
         prompt, temperature, entries, text = ids.tolist()[-self.room :], body["temperature"], [], []
         top_p, seed = body.get("top_p", 1), body.get("seed")
@@ -172,6 +173,9 @@ class ChatServer(ModelServer):
             entries.append({**self._entry(token, shown), "top_logprobs": [self._entry(i, shown) for i in order]})
             if self.untold and token not in order:
                 entries[-1]["logprob"] = -9999.0
+        for entry in [entries[0], *entries[0]["top_logprobs"]] if self.blank else ():
+            if entry["bytes"]:
+                entry.update(token=f" {entry['token']}", bytes=[*b" ", *entry["bytes"]])
         message = {"role": "assistant", "content": self.lm.chat.tokenizer.decode(text, skip_special_tokens=True)}
         if self.thinks and body.get("chat_template_kwargs", {}).get("enable_thinking", True):
             message["reasoning_content"] = "Let me think."
