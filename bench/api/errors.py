@@ -43,6 +43,10 @@ class TooLongError(UserError):
     """Raised if a question with its answer does not fit into the model's context."""
 
 
+class DiskError(UserError):
+    """Raised if a file of the cache or of the results can't be read or written at the moment, e.g. on a full disk."""
+
+
 class UntrainableError(UserError):
     """Raised by `fit` when the method can't learn from the training answers, e.g. as all are wrong.
 
@@ -127,14 +131,14 @@ def reason_of(error: BaseException, home: Path | None = None) -> str:
 def without_traceback(error: BaseException, home: Path | None = None) -> Exception:
     """Return an exception with the message of `reason_of` and no traceback.
 
-    `UserError`, `ContractError` and `UntrainableError` keep their type. Any other subclass of `UserError` becomes
-    `UserError`, every other type `PluginError`.
+    `UserError`, `ContractError`, `UntrainableError` and `DiskError` keep their type. Any other subclass of `UserError`
+    becomes `UserError`, every other type `PluginError`.
 
     Args:
         error: the exception of a plugin.
         home: as for `reason_of`.
     """
-    kinds = (UntrainableError, UserError, ContractError)
+    kinds = (UntrainableError, DiskError, UserError, ContractError)
     return next((kind for kind in kinds if isinstance(error, kind)), PluginError)(reason_of(error, home))
 
 

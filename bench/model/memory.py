@@ -10,8 +10,9 @@ from pathlib import Path
 _PROCESS = Path("/proc/self/status")
 """File in which Linux describes this process."""
 
-_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Parts of messages by which out-of-memory errors of a general type are recognised: CPU allocator, drivers, cuBLAS."""
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "MemoryError")
+"""Parts of messages by which out-of-memory errors of a general type are recognised: CPU allocator, drivers, cuBLAS, and
+Python's own error in a message or a log."""
 
 
 def peak_memory_mb(*devices: str) -> float:

@@ -7,17 +7,22 @@ used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from bench.api.early_stopping import best_point
-from bench.api.errors import capture, reason_of
+from bench.api.errors import DiskError, capture, reason_of
+from bench.model.memory import is_out_of_memory
 from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 from bench.training.trainer import DeferredTrainingError
+
+_ACCIDENT = re.compile(r"ended by SIG|\(SIGKILL\) received by PID|No space left on device")
+"""Pattern of the messages of a training or plugin whose process ended for no fault of its configuration."""
 
 
 def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitData | None) -> Fitted:
@@ -31,7 +36,8 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
 
     Raises:
         DeferredTrainingError: adapters are being trained elsewhere; call again once that is done.
-        Exception: the fit with the preset's constants raised it. If another configuration raises, it counts as failed.
+        Exception: the fit with the preset's constants raised it, or disk or memory failed. If another configuration
+            raises for another reason, it counts as failed.
     """
     configurations = fitter.resolved.configurations.get(name)
     if configurations is None or validation is None:
@@ -46,8 +52,10 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
         elif isinstance(fit, Fitted):
             fit = replace(fit, seconds=0.0)  # a duplicate takes no time
         fits.append(fit)
-        if k == 0 and isinstance(fit, BaseException) and not isinstance(fit, DeferredTrainingError):
-            raise fit
+        if isinstance(fit, BaseException) and not isinstance(fit, DeferredTrainingError):
+            accident = isinstance(fit, DiskError) or is_out_of_memory(fit) or _ACCIDENT.search(str(fit))
+            if k == 0 or accident:
+                raise fit
     deferred = next((fit for fit in fits if isinstance(fit, DeferredTrainingError)), None)
     if deferred is not None:
         raise deferred

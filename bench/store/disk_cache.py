@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import platformdirs
 
-from bench.api import UserError
+from bench.api.errors import DiskError
 from bench.store.files import fsync_path, write_json
 from bench.store.processes import machine_id, process_exists
 
@@ -156,13 +156,13 @@ class Store:
         Temporary folders of other machines are removed once they are older than `_STALE_S`.
 
         Raises:
-            UserError: the root folder can't be written.
+            DiskError: the root folder can't be written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / ".writable").write_text("", encoding="utf-8")
         except OSError as error:
-            raise UserError(
+            raise DiskError(
                 f"The cache folder can't be written: {error.strerror}. Set CONFBENCH_CACHE to a folder that can."
             ) from error
         # folders of dead processes of this machine, and old folders of other machines, whose process IDs are unknown
@@ -181,7 +181,7 @@ class Store:
         hashed once by each `Store` object, and again after one of them was written.
 
         Raises:
-            UserError: the entry can't be read at the moment; this does not count as damage, and nothing is removed.
+            DiskError: the entry can't be read at the moment; this does not count as damage, and nothing is removed.
         """
         folder = self._folder(kind, key)
         try:
@@ -194,7 +194,7 @@ class Store:
             problem, manifest = verify_folder(folder, {"key": key})
         except (OSError, MemoryError) as error:
             place = getattr(error, "filename", None) or folder
-            raise UserError(
+            raise DiskError(
                 f"The cache can't be read ({getattr(error, 'strerror', None) or type(error).__name__}: {place}). Try"
                 " again; if it stays so, mend permissions or disk, or delete that entry."
             ) from error
@@ -254,7 +254,7 @@ class Store:
             **extra: further manifest fields, which don't enter the key.
 
         Raises:
-            UserError: the entry can't be written.
+            DiskError: the entry can't be written.
         """
         temporary = None
         try:
@@ -276,7 +276,7 @@ class Store:
         except Exception as error:
             if not isinstance(error, OSError) and not _OS_ERROR.search(str(error)):
                 raise
-            raise UserError(
+            raise DiskError(
                 f"The cache could not be written: {getattr(error, 'strerror', None) or error}. Free some disk space, or"
                 " set CONFBENCH_CACHE to another folder."
             ) from error

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bench.api import UserError
+from bench.api.errors import DiskError
 from bench.store.processes import machine_id, process_exists
 
 T = TypeVar("T")
@@ -23,14 +23,14 @@ NO_SPACE = ". Free some disk space, or set CONFBENCH_CACHE to another folder."
 
 @contextlib.contextmanager
 def named_errors(what: str, way_out: str) -> Iterator[None]:
-    """Context that raises an OSError as a UserError: `what`, the reason in brackets, and `way_out`.
+    """Context that raises an OSError as a DiskError: `what`, the reason in brackets, and `way_out`.
 
     Example: `with named_errors(f"{path} can't be written", "; name another file"):`.
     """
     try:
         yield
     except OSError as error:
-        raise UserError(f"{what} ({error.strerror or error}){way_out}") from error
+        raise DiskError(f"{what} ({error.strerror or error}){way_out}") from error
 
 
 def write_atomic(path: Path, content: bytes) -> None:

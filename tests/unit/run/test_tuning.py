@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bench.api import AdapterRef, Times, UntrainableError, UserError
+from bench.api.errors import DiskError, PluginError, without_traceback
 from bench.api.protocol import FIXED, PAPER
 from bench.metrics import nll
 from bench.metrics.recalibration import stratified_folds
@@ -22,6 +23,7 @@ from bench.run.inputs import Inputs
 from bench.run.method_factory import MOST, Configurations, refuse_untunable
 from bench.run.recalibration import Recalibration
 from bench.run.tuning import fit_tuned, reason_untuned, tuning_notes
+from bench.store.processes import describe_exit
 from bench.training.trainer import DeferredTrainingError
 
 LEARNED: Any = SimpleNamespace(where="train")
@@ -124,6 +126,30 @@ def test_tuning_that_cannot_be_done_raises(results: list[Any], error: type[Excep
     with pytest.raises(error, match=str(results[0])):
         planted.tuned()
     assert planted.asked == asked
+
+
+ACCIDENTS = [
+    without_traceback(DiskError("The cache could not be written: No space left on device")),
+    without_traceback(MemoryError("Unable to allocate 8 GiB")),
+    without_traceback(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")),
+    UserError("Training the adapter of m failed (exit code 1): step 3\nCUDA out of memory"),
+    UserError(f"Training the adapter of m failed ({describe_exit(-9)}): step 3"),
+    UserError("Training the adapter of m failed (exit code 1): traceback : Signal 9 (SIGKILL) received by PID 7"),
+    PluginError(f"m: its process ended in fit: {describe_exit(-11)}"),
+]
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+def test_accidents_of_the_machine_choose_no_configuration(accident: Exception) -> None:
+    planted = Planted([0.6, accident, 0.5])
+    with pytest.raises(type(accident)) as raised:
+        planted.tuned()
+    assert (str(raised.value), planted.asked) == (str(accident), [0, 1])
+
+
+@pytest.mark.parametrize("end", ["ValueError: The loss was nan", "Training failed (exit code 1): The loss was nan"])
+def test_divergence_fails_a_configuration_alone(end: str) -> None:
+    assert account(Planted([0.6, UserError(end), 0.5]).tuned()).account.configurations[1].failure == end
 
 
 def test_rows_tell_of_the_answers_that_chose() -> None:

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bench.api import UserError
+from bench.api.errors import DiskError
 from bench.store import disk_cache
 from bench.store.disk_cache import MANIFEST, Entry, Store, digest_arrays, digest_file, key_of
 from bench.store.processes import machine_id
@@ -227,7 +228,7 @@ def test_entry_unreadable_for_the_moment_stays(
 
     with monkeypatch.context() as patch:
         patch.setattr(io, "open", broken)
-        with pytest.raises(UserError, match=rf"can't be read \({os.strerror(number)}: .*{name}\)\. Try again"):
+        with pytest.raises(DiskError, match=rf"can't be read \({os.strerror(number)}: .*{name}\)\. Try again"):
             get(store)
         assert sorted(path.name for path in folder.iterdir()) == [MANIFEST, "other.bin", "values.bin"]
         assert store.notes == []
@@ -289,7 +290,7 @@ def test_folder_not_written_is_a_user_error(store: Store, tmp_path: Path) -> Non
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(UserError, match=r"No space left on device.*Free some disk space"):
+    with pytest.raises(DiskError, match=r"No space left on device.*Free some disk space"):
         store.put("signals", key_of(FIELDS), FIELDS, full)
 
 
