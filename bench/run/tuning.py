@@ -17,6 +17,7 @@ from bench.model.memory import is_out_of_memory
 from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
+from bench.run.plan import trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 from bench.training.trainer import DeferredTrainingError
@@ -43,24 +44,29 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
     if configurations is None or validation is None:
         return fitter.fit(name, learned, validation)
     fits: list[Fitted | BaseException] = []
-    by_key: dict[str, Fitted | BaseException] = {}
+    losses: list[float | None] = []
+    firsts: dict[str, int] = {}  # values -> the first configuration that has them
+    chosen = 0
     for k, values in enumerate(configurations.values):
-        key = repr(sorted(values.items()))
-        fit = by_key.get(key)
-        if fit is None:
-            fit = by_key[key] = capture(fitter.fit, name, learned, validation, k)
-        elif isinstance(fit, Fitted):
+        first = firsts.setdefault(repr(sorted(values.items())), k)
+        fit = capture(fitter.fit, name, learned, validation, k) if first == k else fits[first]
+        if first < k and isinstance(fit, Fitted):
             fit = replace(fit, seconds=0.0)  # a duplicate takes no time
         fits.append(fit)
+        losses.append(fit.training.validation_nll if isinstance(fit, Fitted) else None)
         if isinstance(fit, BaseException) and not isinstance(fit, DeferredTrainingError):
             accident = isinstance(fit, DiskError) or is_out_of_memory(fit) or _ACCIDENT.search(str(fit))
             if k == 0 or accident:
                 raise fit
+        former, chosen = chosen, best_point(losses)
+        loser = former if chosen == k else k
+        fit = fits[loser]
+        if k and isinstance(fit, Fitted) and fit.curve is not None and trained_adapter(fit.method) is None:
+            # weights of each would fill the memory (2.1 GB for LitCab at 8B); its curve and losses are all that is read
+            fit = fits[loser] = replace(fit, method=fitter.resolved.methods[name])
     deferred = next((fit for fit in fits if isinstance(fit, DeferredTrainingError)), None)
     if deferred is not None:
         raise deferred
-    losses = [fit.training.validation_nll if isinstance(fit, Fitted) else None for fit in fits]
-    chosen = best_point(losses)
     best, seconds = fits[chosen], [fit.seconds if isinstance(fit, Fitted) else 0.0 for fit in fits]
     assert isinstance(best, Fitted)  # noqa: S101  # a failed fit has no loss, and the first one did not fail
     if losses[chosen] is None:

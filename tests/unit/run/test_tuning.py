@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +151,33 @@ def test_accidents_of_the_machine_choose_no_configuration(accident: Exception) -
 @pytest.mark.parametrize("end", ["ValueError: The loss was nan", "Training failed (exit code 1): The loss was nan"])
 def test_divergence_fails_a_configuration_alone(end: str) -> None:
     assert account(Planted([0.6, UserError(end), 0.5]).tuned()).account.configurations[1].failure == end
+
+
+def test_losing_fits_keep_no_weights() -> None:
+    """Recalibration reads their curves; where there is none it needs the method, and of an adapter its cost."""
+    losses: list[float | BaseException | None] = [0.6, 0.5, 0.7, 0.8, 0.4, 0.9]
+    bare: Any = SimpleNamespace(rate=None, fitted=dict)
+    alive: list[int] = []
+
+    class Weighty(Planted):
+        def fit(self, name: str, learned: object, validation: object, configuration: int = 0) -> Fitted:
+            alive.append(sum(held() is not None for held in weights))
+            adapter = {"adapter_": AdapterRef(Path("a"), "a")} if configuration == 2 else {}
+            method: Any = type("Held", (), {"rate": configuration, "fitted": lambda _: adapter})()
+            weights.append(weakref.ref(method))
+            fit = super().fit(name, learned, validation, configuration)
+            return replace(fit, method=method, curve=None if configuration == 3 else np.zeros((1, 3)))
+
+        @property
+        def resolved(self) -> Any:
+            return SimpleNamespace(configurations=super().resolved.configurations, methods={"m": bare})
+
+    weights: list[weakref.ref[Any]] = []
+    fitted = Weighty(losses, [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]).tuned()
+    assert [fit.method.rate for fit in account(fitted).fits] == [None, None, 2, 3, 4, None]  # type: ignore[attr-defined]
+    assert [fit.curve is None for fit in account(fitted).fits] == [False, False, False, True, False, False]
+    assert fitted.method.rate == 4  # type: ignore[attr-defined]
+    assert alive == [0, 1, 1, 2, 3]  # while the next is fitted
 
 
 def test_rows_tell_of_the_answers_that_chose() -> None:
