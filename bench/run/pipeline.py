@@ -26,7 +26,7 @@ from bench.model.devices import training_budget
 from bench.model.memory import release_free_memory
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress, Silent
-from bench.results import files, question_texts
+from bench.results import files, provenance, question_texts
 from bench.results.row import ResultRow
 from bench.run.config import RunConfig
 from bench.run.feasibility import check_training_memory
@@ -140,6 +140,8 @@ def open_run(
     Raises:
         UserError: an option, file or model is invalid.
     """
+    provenance.code()  # both are cached from here on: a commit made during the run is not what it runs
+    provenance.packages()
     log = RunLog.create(config.cache or cache_folder())
     with (
         _RUN_LOCK,

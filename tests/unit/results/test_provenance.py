@@ -14,7 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.api import UserError
 from bench.results import provenance
+from bench.run import pipeline
+from bench.run.config import RunConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -145,6 +148,21 @@ def test_provenance_is_of_the_running_program():
     assert found["packages"]["pyarrow"] == metadata.version("pyarrow")
     assert (found["hardware"]["cores"], found["hardware"]["device"]) == (os.cpu_count(), "cpu")
     assert found["revisions"] == {"cais/mmlu": "c" * 40}
+
+
+def test_run_records_the_commit_of_its_start(tmp_path, monkeypatch):
+    """Its first cell may come hours later, after another commit."""
+    looked_up = []
+
+    def resolve(*_):
+        looked_up.extend(each.cache_info().currsize for each in (provenance.code, provenance.packages))
+        raise UserError("enough")
+
+    monkeypatch.setattr(pipeline, "resolve", resolve)
+    provenance.packages.cache_clear()
+    with pytest.raises(UserError, match="enough"):
+        pipeline.run(RunConfig(("ptrue",), "tiny", cache=tmp_path))
+    assert looked_up == [1, 1]
 
 
 def test_provenance_tells_neither_who_nor_where():
