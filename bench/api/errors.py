@@ -43,6 +43,13 @@ class TooLongError(UserError):
     """Raised if a question with its answer does not fit into the model's context."""
 
 
+class AbsentError(UserError):
+    """Raised if a split does not exist, or none of its rows can be answered or graded.
+
+    A run does without such a validation split. Any other error, which may go away, stops it.
+    """
+
+
 class DiskError(UserError):
     """Raised if a file of the cache or of the results can't be read or written at the moment, e.g. on a full disk."""
 

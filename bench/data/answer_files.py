@@ -30,7 +30,7 @@ from typing import Annotated
 import msgspec
 
 from bench.api import Question, Row, UserError
-from bench.api.errors import require_text
+from bench.api.errors import AbsentError, require_text
 from bench.api.question import Released, Text
 from bench.data.splits import TaskSplit
 from bench.data.tables import file_rows, read_file, require_spelling, row_error, typed_value
@@ -51,7 +51,7 @@ SERVER = "server:"
 """Beginning of `answers_source` in results whose answers a model's server wrote for another engine to read."""
 
 
-class UnansweredError(UserError):
+class UnansweredError(AbsentError):
     """A user's file of answers lacks answers to some questions of a split."""
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from bench.api import Format, Question, Split, Task, UserError
-from bench.api.errors import plugin_errors, require_text
+from bench.api.errors import AbsentError, plugin_errors, require_text
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.answer_files import AnswerFile, UnansweredError
@@ -83,7 +83,7 @@ class Loader:
             splits = self.tasks[where.task].card.splits
             with suppress(UnansweredError):  # then validation gets all
                 n_train = len(self._load_uncut(train).questions) if train.split in splits else 0
-            with suppress(UserError):  # without a validation split training gets all
+            with suppress(AbsentError):  # without a validation split training gets all
                 n_validation = len(self._load_uncut(validation).questions)
             derived = train.split == "train" and "validation" not in splits and not isinstance(self.release, Release)
             if derived and validation not in self.disjoint:
@@ -130,7 +130,7 @@ class Loader:
         derived = "validation" not in task.card.splits and (where == validation or validation in self.disjoint)
         source: Split = "train" if derived and where == validation else where.split
         if source not in task.card.splits:
-            raise UserError(
+            raise AbsentError(
                 f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
                 " to learn on. Name another task, or a file: --train-on TASK, --train-on FILE."
             )
@@ -150,7 +150,7 @@ def check_questions(where: TaskSplit, questions: Sequence[Question], letters: st
             `letters` has letters.
     """
     if not questions:
-        raise UserError(f"{where}: expected at least one question, got none; check the task's data.")
+        raise AbsentError(f"{where}: expected at least one question, got none; check the task's data.")
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:

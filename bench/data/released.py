@@ -25,6 +25,7 @@ from typing import Literal
 import msgspec
 
 from bench.api import Format, Question, Row, Split, Task, UserError
+from bench.api.errors import AbsentError
 from bench.api.question import Message, Prompt, Released
 from bench.data.answer_files import is_answer_file
 from bench.data.sources import ENVIRONMENT, hub_file, probe, revision_of
@@ -85,7 +86,7 @@ class ReleaseOnHub:
 
     revision: str
     """Commit or branch of the Hub repository to load."""
-    _files: list[str] | None = None
+    listed: list[str] | None = None
     """Names of all files of the Hub repository; None before the first call of `files`, or if the Hub can't be
     reached."""
     _probed: bool = False
@@ -97,9 +98,9 @@ class ReleaseOnHub:
         """
         if not self._probed:
             info = probe(HUB, self.revision, INSTEAD)
-            self._files = None if info is None else [file.rfilename for file in info.siblings or ()]
+            self.listed = None if info is None else [file.rfilename for file in info.siblings or ()]
             self._probed = True
-        names = self._files
+        names = self.listed
         if names is None:  # cached files of known names; for other names the cache may be incomplete
             from huggingface_hub import try_to_load_from_cache
 
@@ -111,7 +112,7 @@ class ReleaseOnHub:
 
     def path(self, name: str) -> Path:
         """Return the local path of a file of the repository; it is downloaded unless it is cached."""
-        return hub_file(HUB, name, self.revision, online=self._files is not None, instead=INSTEAD)
+        return hub_file(HUB, name, self.revision, online=self.listed is not None, instead=INSTEAD)
 
     def describe(self, names: Sequence[str]) -> dict[str, str]:
         """Return the provenance of some files: the commit from which they were loaded."""
@@ -225,7 +226,7 @@ class Release:
                     if record is not None:
                         records[record[0].id] = record
         if not records:
-            raise UserError(
+            raise AbsentError(
                 f"{FOLDER}/{names[0]}: expected records with a label of 0 or 1 for the {split} split, found none;"
                 " load it again"
             )
@@ -255,7 +256,8 @@ class Release:
             if selected := by_name or in_folder or by_subject:
                 return [f"{folder}/{name}" for name in selected]
             present += [f"{folder}/{name}" for name in files]
-        raise UserError(
+        certain = isinstance(self.source, ReleaseFolder) or self.source.listed is not None  # or it is out of reach
+        raise (AbsentError if certain else UserError)(
             f"--answers released: expected {FOLDER}/{part}/{self.model}/{split}.jsonl, found"
             f" {', '.join(present[:3]) or 'nothing in that folder'}; name another split or revision, or connect once if"
             " the Hub could not be reached."

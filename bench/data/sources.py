@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import DataCard, Source, Split, UserError
-from bench.api.errors import first_line
+from bench.api.errors import AbsentError, first_line
 from bench.data.tables import TableRows, parquet_table, require_columns, require_rows
 from bench.store.disk_cache import digest_file
 
@@ -102,7 +102,7 @@ class FolderSource(Source):
     def _paths(self, card: DataCard, split: Split) -> dict[str, Path]:
         names = self._list_files(card, split)
         if not names:
-            raise UserError(
+            raise AbsentError(
                 f"Expected the file {card.folder}/{_source_split(card, split)}.parquet in the folder given by"
                 f" {self._given_as}, but it is not there; put it there, or leave {self._given_as} out to load from"
                 " the Hub"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.api import Format, Split, Task, UserError
-from bench.api.errors import plugin_errors
+from bench.api.errors import AbsentError, plugin_errors
 from bench.api.protocol import KeptStep
 from bench.data.answer_files import AnswerFile, UnansweredError
 from bench.data.contamination import contaminated_ids
@@ -290,8 +290,8 @@ def _load_plan(
 ) -> _LoadedPlan:
     """Plan the steps of a run and load the questions of its splits.
 
-    If a validation split can't be loaded, there is no early stopping and scaling on this split. With recalibration,
-    which needs the split, this is an error. A method is infeasible if a file of answers lacks answers or samples that
+    If a validation split is absent, there is no early stopping and scaling on this split. With recalibration, which
+    needs the split, this is an error. A method is infeasible if a file of answers lacks answers or samples that
     the method needs.
     """
     tests = resolved.test_splits
@@ -324,6 +324,8 @@ def _load_plan(
                 if not new or not isinstance(error, UnansweredError) or where in tests:
                     raise
                 return _load_plan(resolved, tasks, {**unanswered, **infeasible}, validation, limit)
+            if not isinstance(error, AbsentError):
+                raise
             effects = []
             if where in selecting and any(method.trains() for method in resolved.methods.values()):
                 effects.append(f"no step is chosen by {where}, the last one is kept")

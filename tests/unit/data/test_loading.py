@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard
+from bench.api import Format, PromptStyle, Question, Split, Task, TaskCard, UserError
+from bench.api.errors import AbsentError
 from bench.api.protocol import Protocol
 from bench.api.question import Released
 from bench.data.answer_files import AnswerFile
@@ -101,6 +102,25 @@ def test_limits_keep_so_many_of_each_split(limits: tuple[int | None, str | None]
     found = loader(*limits)
     assert tuple(len(ids(found, where)) for where in (TEST, TRAIN, VALIDATION)) == kept
     assert {name.split("/")[1] for name in ids(found, TEST)} == {"bells", "moss", "tides"}
+
+
+@pytest.mark.parametrize("error", [UserError, AbsentError])
+def test_training_has_all_labels_without_validation(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    """Not where it is unreadable for now: the same options would name other labels then."""
+    found = loader(train_limit="100", disjoint=())
+    read = Loader._split
+
+    def split(self: Loader, where: TaskSplit) -> list[Question]:
+        if where == VALIDATION:
+            raise error("its rows are lost")
+        return read(self, where)
+
+    monkeypatch.setattr(Loader, "_split", split)
+    if error is AbsentError:
+        assert len(ids(found, TRAIN)) == 100
+    else:
+        with pytest.raises(error, match="its rows are lost"):
+            found.load(TRAIN)
 
 
 def test_validation_that_is_learned_on_has_all_labels() -> None:

@@ -316,6 +316,7 @@ SCRIPT = """
 import json, sys
 from dataclasses import replace
 from bench.api import UserError
+from bench.api.errors import AbsentError
 from bench.data.released import open_release
 from tests.fixtures.rivers import Rivers
 rivers = Rivers(None)
@@ -326,7 +327,7 @@ for revision, split in json.loads(sys.argv[1]):
         found = [question.id for question, _ in release.records(rivers, split)]
         said.append({"ids": found, "about": release.describe(rivers, split)})
     except UserError as error:
-        said.append({"error": str(error)})
+        said.append({"error": str(error), "absent": isinstance(error, AbsentError)})
 print(json.dumps(said))
 """
 
@@ -342,9 +343,10 @@ def test_hub_is_read_at_the_named_revision_then_without_it(tmp_path: Path) -> No
     assert test["ids"] == ["c", "h"]
     assert test["about"]["file"] == "RIVERS-CHOICE/tiny/coasts.jsonl to RIVERS-CHOICE/tiny/hills.jsonl, 2 files"
     assert "expected CCPS/RIVERS-CHOICE/tiny/validation.jsonl, found" in validation["error"]
+    assert (validation["absent"], unknown["absent"]) == (True, False)
     assert f"Can't load {HUB} (revision v3)" in unknown["error"]
     assert "with --data-dir" in unknown["error"]
     offline = servers.answer_of(SCRIPT, [*asked[:3], ("v2", "train")], servers.NOBODY, tmp_path)
     assert offline[:2] == [pinned, branch]
     # nobody can tell whether all files of a split are there, nor what a branch that was never asked for means
-    assert all("connect once" in read["error"] for read in offline[2:])
+    assert all("connect once" in read["error"] and not read["absent"] for read in offline[2:])

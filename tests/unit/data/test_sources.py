@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from bench.api import Row, TaskCard, UserError
+from bench.api.errors import AbsentError
 from bench.data import sources
 from bench.data.sources import ENVIRONMENT, FolderSource, HubSource, open_source
 from bench.data.tables import TableRows, parquet_bytes
@@ -66,6 +67,22 @@ def test_environment_names_the_folder_unless_an_argument_does(folder: Path, monk
     assert isinstance(open_source(folder), FolderSource)
     monkeypatch.setenv(ENVIRONMENT, "")
     assert isinstance(open_source(None), HubSource)
+
+
+def test_split_is_absent_only_without_any_file(tmp_path: Path) -> None:
+    """Which a run may do without; a damaged file or a lost part it may not."""
+    (tmp_path / "quiz").mkdir()
+    source = FolderSource(tmp_path)
+    with pytest.raises(AbsentError, match="it is not there"):
+        source.rows(CARD, "test", COLUMNS)
+    parquet.write_table(TABLE, tmp_path / "quiz" / "validation-00000-of-00002.parquet")
+    with pytest.raises(UserError, match="expected the 2 parts") as lost:
+        source.rows(CARD, "test", COLUMNS)
+    (tmp_path / "quiz" / "validation.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match="expected a whole Parquet file") as damaged:
+        source.rows(CARD, "test", COLUMNS)
+    assert not isinstance(lost.value, AbsentError)
+    assert not isinstance(damaged.value, AbsentError)
 
 
 def test_parts_are_read_one_after_the_other(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bench.signals.split_data import SplitData
 
 PLUGIN = '''"""A task whose validation rows can't be had, and a method that learns."""
 from bench.api import ConfidenceMethod, Format, Needs, PromptStyle, Question, Task, TaskCard, UserError, method, task
+from bench.api.errors import AbsentError
 
 SPLITS = ("train", "validation", "test")
 LOST = True
@@ -58,7 +59,7 @@ class Brooks(Task):
 
     def questions(self, split):
         if split == "validation" and LOST:
-            raise UserError("its rows are lost")
+            raise AbsentError("its rows are lost")
         for i in range(self.card.sizes[split]):
             number = 9 if split == "validation" else i
             yield Question(f"{split}/{i}", "brooks", f"Where does brook {number} end?", ("Tove", "Kiru"), 0)
@@ -83,9 +84,14 @@ def resolved(folder: Path, *methods: str, text: str = PLUGIN, **options: Any) ->
 
 
 def prepared(
-    folder: Path, *methods: str, lost: bool = True, without_validation: bool = False, **options: Any
+    folder: Path,
+    *methods: str,
+    lost: bool = True,
+    without_validation: bool = False,
+    error: str = "AbsentError",
+    **options: Any,
 ) -> PreparedRun:
-    text = PLUGIN.replace("LOST = True", f"LOST = {lost}")
+    text = PLUGIN.replace("LOST = True", f"LOST = {lost}").replace("raise AbsentError", f"raise {error}")
     if without_validation:
         text = text.replace('("train", "validation", "test")', '("train", "test")')
     run = resolved(folder, *methods, text=text, **options)
@@ -105,6 +111,13 @@ def test_validation_that_is_lost_chooses_no_step(tmp_path: Path) -> None:
     assert found.selecting == frozenset()
     assert read(found) == set(found.data_by_split) == {TRAIN, TEST}
     assert {where: origin["made"] for where, origin in found.origins.items()} == {TRAIN: "train", TEST: "test"}
+
+
+@pytest.mark.parametrize("method", ["learner", "scorer"])
+@pytest.mark.parametrize("error", ["UserError", "RuntimeError"])  # e.g. the Hub can't be reached, or a disk is full
+def test_validation_unreadable_for_now_is_not_done_without(tmp_path: Path, method: str, error: str) -> None:
+    with pytest.raises(UserError, match="its rows are lost"):
+        prepared(tmp_path, method, error=error)
 
 
 def test_validation_that_is_needed_is_not_done_without(tmp_path: Path) -> None:
