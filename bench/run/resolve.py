@@ -212,6 +212,8 @@ def resolve(
     for test, target in learn_on.items():
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
+        if target.split == "validation" and train_limit is not None and train_limit.validation is not None:
+            raise UserError(f"--train-limit: expected N alone with --train-on {target}, got {train_limit}; give N.")
     registered = {target.task for target in learn_on.values()} & set(task_registry.names())
     tasks = {name: task_registry.get(name) for name in registered}
     reasons = [reason_untrainable(method, target, tasks) for method in methods.values() for target in learn_on.values()]

@@ -317,6 +317,10 @@ def test_preset_sets_methods_and_protocol_together() -> None:
         ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
         ({"tasks": ("atlas-choice",), "train_on": "atlas-choice:test"}, "the labels that atlas-choice tests them on"),
         ({"train_on": "atlas-oe"}, "its format is open, that of atlas-choice is choice"),
+        (
+            {"tasks": ("atlas-choice",), "train_on": "atlas-choice:validation", "train_limit": "64+16"},
+            r"--train-limit: expected N alone with --train-on atlas-choice:validation, got 64\+16; give N",
+        ),
         ({"methods": "ccps", "tasks": ("lost",)}, r"learns on 'nowhere-choice'.*--train-on"),
     ],
 )
