@@ -124,15 +124,20 @@ def ensure_writable(out: Path) -> None:
             pass
 
 
-def refuse_tracked(rows: Iterable[ResultRow], out: Path) -> None:
+def refuse_tracked(rows: Iterable[ResultRow], out: Path, others: Iterable[Path] = ()) -> None:
     """Check that the files of these results are none that git tracks, in the repository of the folder `out`.
+
+    Args:
+        rows: the results.
+        out: the results folder.
+        others: further files below it that would be replaced.
 
     Raises:
         UserError: git tracks one.
     """
     tracked, paths = tracked_files(out), [path_of(row, out) for row in rows]
-    both = [*paths, *(path.with_suffix(FAILED) for path in paths)]
-    if found := [path for path in both if path.relative_to(out).as_posix() in tracked]:
+    every = [*paths, *(path.with_suffix(FAILED) for path in paths), *others]
+    if found := [path for path in every if path.relative_to(out).as_posix() in tracked]:
         raise UserError(
             f"{found[0]}{' and others' * (len(found) > 1)}: git tracks this, and the run would replace it; name another"
             " folder with --out, or replace what is there with --overwrite"

@@ -113,6 +113,16 @@ def write(task: str, version: int, questions: Sequence[QuestionText], out: Path)
     return path
 
 
+def would_change(task: str, version: int, questions: Iterable[QuestionText], out: Path) -> bool:
+    """Return whether `write` with the same arguments would write anything.
+
+    Raises:
+        UserError: the file there is damaged.
+    """
+    stored = read(out, task, version)
+    return any(stored.get(question.id) != question for question in questions)
+
+
 def read(folder: Path, task: str, version: int) -> dict[str, QuestionText]:
     """Read the stored questions of a task, id -> question; empty if no run has written any.
 

@@ -44,6 +44,7 @@ from bench.run.rows import RowBuilder, ScoredRow
 from bench.run.scorers.saving import ScorerWriter
 from bench.run.tuning import fit_tuned
 from bench.signals.batch_builder import BatchBuilder
+from bench.signals.split_data import SplitData
 from bench.store.disk_cache import cache_folder
 from bench.store.locks import mark_in_use
 from bench.training.trainer import DeferredTrainingError
@@ -190,6 +191,7 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
     if config.dry_run:
         return report
     rows = RowBuilder(config, resolved, reader, prepared.origins, resources.grader.judge)
+    writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
     if not config.overwrite:
         kinds = ("", *(f"{files.RECALIBRATED}{kind}" for kind in resolved.recalibrate))
         cells = [
@@ -197,14 +199,20 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
             for step, kind, seed in product(prepared.steps, kinds, seeds or (config.seed,))
             if isinstance(step, Predict)
         ]
-        files.refuse_tracked(cells, config.out)
+        tests = [prepared.data_by_split[where] for where in resolved.test_splits if where in prepared.data_by_split]
+        changed = [
+            question_texts.path_of(test.task.name, test.task.card.version, config.out)
+            for test in tests
+            if not test.has_external_prompts
+            and question_texts.would_change(test.task.name, test.task.card.version, writer.texts(test), config.out)
+        ]
+        files.refuse_tracked(cells, config.out, changed)
 
     batches = BatchBuilder(reader)
     fitter = Fitter(resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings)
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     done = StepResults(resolved, prepared.selecting, prepared.data_by_split)
     recalibration = Recalibration(resolved, done, fitter, predictor, rows)
-    writer = CellWriter(config.out, resolved.protocol.letters, report, heads)
 
     ahead = {step: seconds for step, seconds in forecast.times.items() if not isinstance(seconds, str)}
     expected = spent = 0.0  # seconds of what was read, without the first split, with which the model is loaded
@@ -294,14 +302,22 @@ class CellWriter:
     heads: ScorerWriter
     digests: dict[TaskSplit, str | None] = field(default_factory=dict)
 
+    def texts(self, test: SplitData) -> list[question_texts.QuestionText]:
+        """Return the texts of a test's questions.
+
+        Raises:
+            UserError: the task's `style_of` raised an exception.
+        """
+        with plugin_errors(f"task {test.task.name!r}, style_of"):
+            return [question_texts.of(q, test.task.style_of(q), test.task.format, self.letters) for q in test.questions]
+
     def write(self, scored: ScoredRow, inputs: Inputs) -> None:
         """Write a cell, and its head if requested; add the paths of both, and the cell's row, to the report."""
         test, task = inputs.predicted, inputs.predicted.task
         if test.has_external_prompts:  # questions of a release are not written
             self.digests[test.where] = None
         elif test.where not in self.digests:
-            with plugin_errors(f"task {task.name!r}, style_of"):
-                texts = [question_texts.of(q, task.style_of(q), task.format, self.letters) for q in test.questions]
+            texts = self.texts(test)
             question_texts.write(task.name, task.card.version, texts, self.out)
             self.digests[test.where] = question_texts.digest(texts)
         row = replace(scored.row, questions_digest=self.digests[test.where])

@@ -217,6 +217,25 @@ def test_results_that_git_tracks_need_overwrite(ran: Place, small_model: Path, r
     assert tracked.stat().st_mtime_ns != before
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_questions_that_git_tracks_need_overwrite(ran: Place, small_model: Path, rivers: Path) -> None:
+    """Where a run would add some or change their texts."""
+    words = ["--method", "ptrue", "--model", small_model, "--task", "rivers", "--plugin", rivers, "--limit"]
+    ran.run(*words, 20, out="asked")
+    (tracked,) = (ran / "asked/questions").iterdir()
+    for arguments in (["init", "--quiet"], ["add", tracked]):
+        subprocess.run(["git", "-C", ran / "asked", *map(str, arguments)], check=True)
+    before = tracked.stat().st_mtime_ns
+    for other in ([30], [20, "--set", "protocol.letters=WXYZ"]):
+        refused = ran.run(*words, *other, out="asked", code=2)
+        assert refused.stderr.splitlines()[-1].startswith(f"bench: {tracked}: git tracks this, and the run would")
+        assert not refused.stdout
+    ran.run(*words, 10, out="asked")
+    assert tracked.stat().st_mtime_ns == before
+    ran.run(*words, 30, "--overwrite", out="asked")
+    assert tracked.stat().st_mtime_ns != before
+
+
 def test_results_are_in_runs_by_default(
     small_model: Path, rivers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

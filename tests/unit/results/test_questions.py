@@ -72,10 +72,13 @@ def test_questions_are_added_and_never_taken_away(tmp_path):
     assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/0", "t/1", "t/2", "t/3"]
     before = path.stat()
     for again in (questions(), questions(2), []):
+        assert not question_texts.would_change("rivers", 1, again, tmp_path)
         question_texts.write("rivers", 1, again, tmp_path)
     assert (before.st_ino, before.st_mtime_ns) == (path.stat().st_ino, path.stat().st_mtime_ns)
+    assert question_texts.would_change("rivers", 1, questions(2, start=5), tmp_path)
     question_texts.write("rivers", 1, questions(2, start=5), tmp_path)
     assert list(question_texts.read(tmp_path, "rivers", 1)) == ["t/5", "t/6", "t/0", "t/1", "t/2", "t/3"]
+    assert question_texts.would_change("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
     question_texts.write("rivers", 1, [replace(questions(1)[0], text="new")], tmp_path)
     kept = question_texts.read(tmp_path, "rivers", 1)
     assert [kept["t/0"].text, kept["t/1"].text] == ["new", "Which bell rings 1 times?"]
