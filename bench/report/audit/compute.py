@@ -25,7 +25,7 @@ from bench.metrics.summary import rows_of_subjects
 from bench.report.audit.values import Values, pair_of, read_values
 from bench.report.grouping import Key
 from bench.report.selection import AuditRequest
-from bench.report.standings.compute import Standings, compare_on_shared, standings_of
+from bench.report.standings.compute import Standings, compare_on_shared, standings_of, withhold
 from bench.report.tables import build
 from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.model import Line, Table
@@ -266,8 +266,9 @@ def _compared(tables: Sequence[Table], records: Records, settings: Settings) -> 
             continue
         standing = {keys[group]: line.standing for group, line in by_group.items() if line.standing}
         shown = tuple(replace(line, key=keys[group]) for group, line in by_group.items())
+        ordered = [line.key for line in shown if line.orders_answers]
         facts = f"{method} in {tables[0].task}", f"n = {n:,} questions that all groups share, by id."
         yield replace(
             tables[0], model=method, facts=facts, metrics=_COMPARED, lines=shown,
-            standings=Standings(LEVEL, standing, tuple(pairs), {}),
+            standings=Standings(LEVEL, standing, tuple(withhold(pairs, ordered, 1 - LEVEL)), {}),
         )  # fmt: skip

@@ -6,10 +6,11 @@ question. Example: `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from bench.stats.intervals import NO_SPREAD
 _ORDER_ALONE = "its scores are no probabilities: no interval, no rank, never best"
 _SEEDS_DIFFER = "its seeds rest on different answers or labels: no interval, no rank, never best"
 ROUNDING = 1e-12
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -166,10 +168,7 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
             ordered = [[name for name in block if name in above_chance] for block in blocks]
             by_block = [stats.ranks(block, compared[metric], alpha=alpha) for block in ordered]
             ranked[metric] = {name: rank for block in by_block for name, rank in block.items()}
-            allowed = {None, *above_chance}
-            compared[metric] = tuple(
-                pair if pair.winner(alpha) in allowed else replace(pair, p_corrected=None) for pair in compared[metric]
-            )
+            compared[metric] = tuple(withhold(compared[metric], above_chance, alpha))
         for metric, by_name in ranked.items():
             ranked[metric] = rising = dict(by_name)
             for block in blocks:  # the better mean has no larger rank, though a smaller difference may be significant
@@ -243,6 +242,13 @@ def compare_on_shared(
         }
         pairs += stats.compare(metric, influences, sampling, [keys], settings)
     return len(shared), pairs
+
+
+def withhold(pairs: Iterable[Comparison[K]], ordered: Collection[K], alpha: float) -> Iterator[Comparison[K]]:
+    """Yield pairs, without corrected p value if the winner, by a metric of `NEEDS_ORDER`, is none of `ordered`."""
+    for pair in pairs:
+        is_told = pair.metric not in NEEDS_ORDER or pair.winner(alpha) in {None, *ordered}
+        yield pair if is_told else replace(pair, p_corrected=None)
 
 
 def _is_above_chance(auroc: Estimate | None) -> bool | None:

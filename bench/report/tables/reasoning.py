@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from bench import stats
-from bench.report.competition import NEEDS_ORDER
 from bench.report.grouping import Key, common_corpus, tuning_budget
-from bench.report.standings.compute import Standings, compare_on_shared
+from bench.report.standings.compute import Standings, compare_on_shared, withhold
 from bench.report.tables import comparison
 from bench.report.tables.caption import distinguishing_labels
 from bench.report.tables.grid import TableViews
@@ -81,10 +80,8 @@ def _paired(table: Table, lines: dict[Key, Line], names: Sequence[str], results:
     tests = [(metric, both[name]) for metric in _METRICS for name in (["answers"] if metric == "acc" else methods)]
     n, compared = compare_on_shared(runs, tests, settings)
     pairs = [p for metric in _METRICS for p in with_holm([c for c in compared if c.metric == metric], "p_corrected")]
-    for i, pair in enumerate(pairs):  # as in tables, confidences that don't order answers aren't better calibrated
-        winner = pair.winner(1 - settings.level)
-        if pair.metric in NEEDS_ORDER and winner and not lines[winner].orders_answers:
-            pairs[i] = replace(pair, p_corrected=None)
+    # as in tables, confidences that don't order answers aren't better calibrated
+    pairs = list(withhold(pairs, [key for key in lines if lines[key].orders_answers], 1 - settings.level))
     written = [min((row.test_generated_tokens or 0) / max(1, row.n or 0) for row in of) for of in rows]
     unread = [count(max(row.n_unparsed or 0 for row in of)) for of in rows]
     shared = set.intersection(*(set(run.id) for own in runs.values() for run in own))

@@ -286,7 +286,26 @@ def test_audit_compares_groups_of_equal_confidences() -> None:
     (compared,) = bench.audit(pd.concat([good, bad]), confidences="judge").found.compared
     for metric in ("brier", "rmsce"):
         (pair,) = (pair for pair in compared.standings.pairs if pair.metric == metric)  # type: ignore[union-attr]
-        assert (pair.p_corrected or 1) < 0.001, metric
+        assert (pair.p or 1) < 0.001, metric
+
+
+def test_audit_has_no_verdict_for_confidences_without_order() -> None:
+    rng, right = np.random.default_rng(0), np.arange(300) % 2 > 0
+    sharp = pd.DataFrame({"id": range(300), "correct": right, "judge": np.where(right, 0.9, 0.1), "group": "sharp"})
+    noise = sharp.assign(judge=0.5 + rng.uniform(-0.001, 0.001, 300), group="noise")
+    audit = bench.audit(pd.concat([sharp, noise]), confidences="judge")
+    (compared,) = audit.found.compared
+    p = {pair.metric: (pair.p, pair.p_corrected) for pair in compared.standings.pairs}  # type: ignore[union-attr]
+    assert (p["rmsce"][0] or 1) < 0.05
+    assert p["rmsce"][1] is None
+    assert p["brier"][1] == 0.0
+    text = audit.report().render("md")
+    assert "no verdict" in text
+    assert "noise: AUROC not above 50 % beyond chance" in text
+    assert "noise is better" not in text
+    groups = json.loads(audit.report().render("json"))["groups"]
+    verdicts = {pair["metric"]: pair["verdict"] for pair in groups[0]["comparisons"]}
+    assert verdicts["rmsce"] == "no verdict"
 
 
 def test_audit_finds_where_confidences_are_off() -> None:
