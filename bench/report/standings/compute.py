@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
@@ -228,19 +229,22 @@ def compare_on_shared(
     if not shared:
         return 0, []
     taken = {key: [run.take(np.flatnonzero([i in shared for i in run.id])) for run in own] for key, own in runs.items()}
-    # where there are too few right or wrong answers is told by the line that has fewest
-    rarest = min((own[0] for own in taken.values()), key=lambda run: min(run.correct.sum(), (~run.correct).sum()))
-    strata, average, pairs = stats.strata_of(rarest.subject), settings.average, list[Pair]()
-    sampling = stats.Sampling.of(strata, rarest.correct, average)
+    average, pairs = settings.average, list[Pair]()
+    plans = {k: stats.Sampling.of(stats.strata_of(run.subject), run.correct, average) for k, (run, *_) in taken.items()}
     for metric, keys in tests:
         influences = {
             key: stats.mean_over_seeds(
-                stats.influence(metric, run.confidence, run.ranking_values, run.correct, strata, average)
+                stats.influence(metric, run.confidence, run.ranking_values, run.correct, plans[key].strata, average)
                 for run in taken[key]
             )
             for key in keys
         }
-        pairs += stats.compare(metric, influences, sampling, [keys], settings)
+        few = {key for key in keys if plans[key].no_interval_reason(metric)}
+        # a line with too few right or wrong answers leaves the others their test
+        blocks = [key for key in keys if key not in few], *(pair for pair in combinations(keys, 2) if few & {*pair})
+        for block in filter(None, blocks):
+            rarest = min((plans[key] for key in block), key=lambda of: min(of.correct.sum(), (~of.correct).sum()))
+            pairs += stats.compare(metric, {key: influences[key] for key in block}, rarest, [block], settings)
     return len(shared), pairs
 
 

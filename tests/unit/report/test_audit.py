@@ -289,6 +289,32 @@ def test_audit_compares_groups_of_equal_confidences() -> None:
         assert (pair.p or 1) < 0.001, metric
 
 
+@pytest.mark.parametrize("n_few", [1, 2])
+def test_audit_of_few_wrong_answers_tests_other_groups(n_few: int) -> None:
+    right = {"sharp": np.arange(300) % 2 > 0, "blunt": np.arange(300) % 2 == 0}
+    right |= {f"few {k}": np.arange(300) % 300 >= 12 + k for k in range(n_few)}
+    draw, skill = np.random.default_rng(0), {"sharp": 0.9, "blunt": 0.1}
+    parts = [
+        pd.DataFrame({"id": range(300), "correct": is_right, "group": group})
+        .assign(judge=0.5 + 0.4 * skill.get(group, 0.5) * (is_right - 0.5) + draw.uniform(-0.2, 0.2, 300))
+        for group, is_right in right.items()
+    ]  # fmt: skip
+    (alone,) = bench.audit(pd.concat(parts[:2]), confidences="judge").found.compared
+    (compared,) = bench.audit(pd.concat(parts), confidences="judge").found.compared
+    before, after = ({frozenset((p.first.method, p.second.method, p.metric)): p for p in c.standings.pairs}  # type: ignore[union-attr]
+                     for c in (alone, compared))  # fmt: skip
+    auroc = frozenset(("sharp", "blunt", "auroc"))
+    assert before[auroc].p == after[auroc].p
+    assert before[auroc].p_corrected == after[auroc].p_corrected
+    assert (after[auroc].p or 1) < 1e-9
+    few = {key: pair for key, pair in after.items() if "auroc" in key and key != auroc}
+    assert len(few) == {1: 2, 2: 5}[n_few]
+    for key, pair in few.items():
+        least = 12 if "few 0" in key else 13
+        assert (pair.p, pair.p_corrected) == (None, None)
+        assert pair.fixed.reason == f"20 wrong answers are needed to tell how far AUROC varies, there are {least}"
+
+
 def test_audit_has_no_verdict_for_confidences_without_order() -> None:
     rng, right = np.random.default_rng(0), np.arange(300) % 2 > 0
     sharp = pd.DataFrame({"id": range(300), "correct": right, "judge": np.where(right, 0.9, 0.1), "group": "sharp"})
