@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,16 +123,18 @@ class Cells:
     """Confidences of one task whose methods learned at one source: method -> confidences of all seeds."""
 
     learned_right = float("nan")
-    """Share of right answers among those that methods learned on."""
+    """Share of right answers among those that the method with most labels learned on."""
     scaled: frozenset[str] = frozenset()
     """Methods that learn nothing, whose scores became probabilities by labels of the task's own validation split."""
 
     def __init__(self, rows: Iterable[ResultRow]) -> None:
         """Read the records of all seeds of all methods, in the order of question ids."""
         by_method = defaultdict[str, list[Any]](list)
+        most = 0
         for row in sorted(rows, key=lambda row: row.seed):
             by_method[row.method].append(files.records_of(row, RESULTS).by_id())
-            self.learned_right = row.base_rate if row.base_rate is not None else self.learned_right
+            if row.base_rate is not None and (n := sum(astuple(row.labels_seen))) > most:
+                self.learned_right, most = row.base_rate, n
             if row.train_on is None and row.labels_seen.validation:
                 self.scaled |= {row.method}
         first = next(iter(by_method.values()))[0]

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.results.files import write
+from bench.results.row import LabelsSeen
 from benchmarks import findings
+from tests.kit.world import question_records, result_row
 
 
 @pytest.mark.slow
@@ -33,6 +36,15 @@ def test_findings_prose_has_the_decimals_of_the_tables(page: Path, until: str) -
     decimals = re.compile(r"(?<![\w.-])\d+\.\d+(?! billion)(?![\w-])")
     assert len(decimals.findall(prose)) > 5
     assert not set(decimals.findall(prose)) - set(decimals.findall(tables))
+
+
+def test_findings_constant_is_that_of_most_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "RESULTS", tmp_path)
+    told = {"lts": (0.6, LabelsSeen(0, 250)), "pik": (0.5, LabelsSeen(1000, 250)), "ptrue": (None, LabelsSeen())}
+    rows = [result_row(name, base_rate=rate, labels_seen=seen) for name, (rate, seen) in told.items()]
+    for row in rows:
+        write(row, question_records([0.2, 0.7], [False, True]), tmp_path)
+    assert {findings.Cells(order).learned_right for order in (rows, rows[::-1])} == {0.5}
 
 
 def test_claims_name_what_there_is() -> None:

@@ -7,7 +7,7 @@ question. Example: `standings.lines[Key("ccps", "")].metrics["brier"].fixed.low`
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -51,8 +51,8 @@ class LineStanding:
     constant: float = 0.25
     """Brier score of giving every answer the same confidence, `constant_confidence`."""
     constant_confidence: float = 0.5
-    """Share of right answers in the training data. A line without training data takes the share of the first line of
-    its group that has some; if no line has, it is the share of the answers that are judged."""
+    """Share of right answers in the training data. A line without training data takes the share of the line of its
+    group that read most labels; if no line has such data, it is the share of the answers that are judged."""
     beats_constant: bool = False
     """Whether the Brier score is significantly better than `constant`, paired by question. The lines that are ranked
     together are tested together (Holm), one that was cut short alone."""
@@ -147,7 +147,8 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
     # the group with most lines first, then that with most questions
     groups = sorted(by_labels.values(), key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
     for group_index, group in enumerate(groups):
-        first, default = records[group[0]][0], next((base_rates[key] for key in group if base_rates[key]), None)
+        taught = max(group, key=lambda key: (bool(base_rates[key]), sum(astuple(results[key][0][0].labels_seen))))
+        first, default = records[group[0]][0], base_rates[taught]
         # in `summary` a line's name is its index in the group, as methods and settings may contain any separator
         confidence = {str(i): np.stack([run.confidence for run in records[key]]) for i, key in enumerate(group)}
         score = {

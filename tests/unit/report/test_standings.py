@@ -30,7 +30,7 @@ from bench.report.style import built_in
 from bench.report.write import write as write_report
 from bench.results.cells import read_all
 from bench.results.files import path_of, write
-from bench.results.row import ResultRow
+from bench.results.row import LabelsSeen, ResultRow
 from bench.stats import Average
 from bench.store.disk_cache import with_digest
 from bench.store.files import read_cached
@@ -155,6 +155,16 @@ def test_constant_is_the_share_right_in_training(out: Path) -> None:
     assert found.lines[PTRUE].constant == found.lines[LTS].constant  # it learns nothing, so that of another line
     assert {key for key, line in found.lines.items() if line.worse_than_constant} == {LTS}  # it is that constant
     assert read(out, average="subjects").lines[PIK].constant == pytest.approx(np.mean(by_subject[0.1])) != constant[0.1]
+
+
+def test_constant_of_untrained_methods_is_of_most_labels(out: Path) -> None:
+    few, most = (LabelsSeen(train, 40) for train in (0, 160))
+    put(out, "lts", confidences(0.6, 7), base_rate=0.7, labels_seen=few)
+    put(out, "pik", confidences(0.6, 7), base_rate=0.6, labels_seen=most)
+    put(out, "saplma-f", confidences(0.6, 7), base_rate=0.65, labels_seen=few)
+    found = read(out).lines
+    assert [*found].index(LTS) < [*found].index(PIK)
+    assert [found[key].constant_confidence for key in (LTS, PIK, PTRUE)] == [0.7, 0.6, 0.6]
 
 
 def test_constant_is_beaten_by_paired_losses_alone() -> None:
