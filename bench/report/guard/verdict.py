@@ -49,7 +49,8 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
 
     They say whether answers can be trusted, and which method keeps most answers or comes closest. Before that stand
     warnings of a judge that errs, and of a model that may guess. They name methods whose error rate on other questions
-    is significantly above the requested risk. The last one says what any method could reach with these labels.
+    is significantly above the requested risk, each tested by itself. The last one says what any method could reach
+    with these labels.
     """
     yield from filter(None, map(guards.table.warnings.get, ("unfit_judge", "at_chance")))
     passed, risk, limits = guards.certified, format_share(guards.request.risk), guards.feasible
@@ -84,7 +85,10 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
             interval = " to ".join(map(percent, worst.risk_interval))
             bad.append(f"{line.line.key.label} ({percent(worst.risk)} %, 95 % interval {interval})")
     if bad:
-        yield f"More than {risk} wrong on the other questions, of {guards.table.task}, beyond chance: {', '.join(bad)}."
+        looks = sum(len(line.passed_seeds) for line in passed)
+        alone = f" (each of {looks} thresholds by itself)" * (looks > 1)
+        more = f"More than {risk} wrong on the other questions, of {guards.table.task}, beyond chance{alone}"
+        yield f"{more}: {', '.join(bad)}."
     yield (
         f"{guards.source}. With {limits.right:,} of these {limits.n:,} answers right no method can certify a risk"
         f" below {percent(limits.least_risk)} %, or keep more than {percent(limits.most / limits.n)} % at {risk};"

@@ -157,6 +157,16 @@ def test_guard_threshold_keeps_its_risk_on_other_questions(planted: Path) -> Non
     assert (score.threshold or 0) < 0
 
 
+def test_guard_says_how_many_thresholds_were_looked_at(tmp_path: Path) -> None:
+    shift: list[dict[str, Any]] = [{"skill": 0.9, "right": 0.6}, {"skill": 0.9, "right": 0.95, "task": OTHER}]
+    plant_all(tmp_path, [{"method": name, "seed": seed, **each}
+                         for name, seed in (("ptrue", 0), ("pik", 0), ("pik", 1)) for each in shift])  # fmt: skip
+    told = " ".join(words(found(tmp_path, **ON_OTHER)))
+    assert "of atlas-oe, beyond chance (each of 3 thresholds by itself): " in told
+    one = " ".join(words(found(tmp_path, methods=("ptrue",), **ON_OTHER)))
+    assert "of atlas-oe, beyond chance: ptrue" in one
+
+
 def test_guard_level_for_all_is_rounded_up(tmp_path: Path) -> None:
     for seed in (0, 1):
         plant(tmp_path, "ccps", skill=0.95, seed=seed)
