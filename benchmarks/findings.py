@@ -147,6 +147,12 @@ class Cells:
         """Metrics of all methods, with intervals and paired tests of all pairs."""
         return summary(self.confidence, self.correct, self.subjects, score=self.order)
 
+    @cached_property
+    def unscaled(self) -> Summary:
+        """As `summary`, without the methods in `scaled`, for metrics of confidences."""
+        confidence = {name: runs for name, runs in self.confidence.items() if name not in self.scaled}
+        return summary(confidence, self.correct, self.subjects)
+
     @property
     def constant(self) -> float:
         """Brier score of the best constant confidence, the share of right answers."""
@@ -251,7 +257,8 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
     """Return a table of one metric: methods by Brier score, a column for each task and source of labels.
 
     A plus or a minus marks methods that are significantly better or worse than the column's plain probability. Scores
-    that labels of home made probabilities are left out elsewhere, unless the metric looks at their order alone.
+    that labels of home made probabilities are left out elsewhere, and of its tests, unless the metric looks at their
+    order alone.
     """
     places = [(task, source) for task in TASKS for source in SOURCES if (task, source) in data]
     lines = ["| method | " + " | ".join(f"{TASKS[task]}, {source}" for task, source in places) + " |",
@@ -259,10 +266,10 @@ def scores_table(data: Mapping[tuple[str, str], Cells], metric: str) -> list[str
     for method in methods_by_score({place: data[place] for place in places}):
         texts = []
         for place in places:
-            number, mark = value(data[place], method, metric), ""
-            if place[1] == "elsewhere" and method in data[place].scaled and metric != "auroc":
-                number = float("nan")
-            for pair in data[place].summary.comparisons[metric]:
+            cell = data[place]
+            found = cell.summary if place[1] == "home" or metric == "auroc" else cell.unscaled
+            number, mark = value(cell, method, metric) if method in found.methods else float("nan"), ""
+            for pair in found.comparisons[metric]:
                 if {pair.first, pair.second} == {method, PLAIN}:
                     winner = pair.winner(LEVEL)
                     mark = "" if winner is None else "+" if winner == method else MINUS

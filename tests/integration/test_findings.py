@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.results.files import write
@@ -45,6 +46,27 @@ def test_findings_constant_is_that_of_most_labels(tmp_path: Path, monkeypatch: p
     for row in rows:
         write(row, question_records([0.2, 0.7], [False, True]), tmp_path)
     assert {findings.Cells(order).learned_right for order in (rows, rows[::-1])} == {0.5}
+
+
+def test_findings_marks_are_of_the_methods_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere, twelve methods whose scores were scaled have no Brier score, so that its tests don't count them."""
+    monkeypatch.setattr(findings, "RESULTS", tmp_path)
+    draw, task = np.random.default_rng(0), next(iter(findings.TASKS))
+    right, plain = draw.random(300) < 0.5, draw.uniform(0.3, 0.7, 300)
+    told = {findings.PLAIN: plain, "pik": plain + 0.07 * (right - 0.5) + draw.uniform(-0.2, 0.2, 300)}
+    told |= {f"scaled-{k}": draw.uniform(0.3, 0.7, 300) for k in range(12)}
+    rows = [result_row(name, labels_seen=LabelsSeen(0, 250 * ("scaled" in name))) for name in told]
+    for row in rows:
+        write(row, question_records(told[row.method], right), tmp_path)
+    data = {(task, source): findings.Cells(rows) for source in findings.SOURCES}
+    brier, auroc = (
+        {cells[1].strip(): [text.strip() for text in cells[2:4]] for cells in (line.split("|") for line in lines)}
+        for lines in (findings.scores_table(data, metric) for metric in ("brier", "auroc"))
+    )
+    assert brier["pik"][1] == f"{brier['pik'][0]}+"
+    assert brier["scaled-0"][0]
+    assert not brier["scaled-0"][1]
+    assert auroc["scaled-0"][0] == auroc["scaled-0"][1]
 
 
 def test_claims_name_what_there_is() -> None:
