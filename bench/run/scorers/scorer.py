@@ -344,6 +344,8 @@ def open_head(
         tokenizer=setting.tokenizer,
     )  # fmt: skip
     spec = specs.resolve(config.model)
+    if model == card.backbone.model and not spec.local and not trusted:  # a head must not choose which code is run
+        spec = replace(spec, revision=card.backbone.revision)  # its repository may have got other commits meanwhile
     lm = open_model(spec, options, setting.served)
     lacking = (
         lm.missing(each.needs(Format(card.asked.format)), each.depths)

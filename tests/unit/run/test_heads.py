@@ -24,6 +24,7 @@ from bench.api import Format, Question, Related, SampleAgreement, UserError
 from bench.api.question import Answer
 from bench.data.question_files import task_of_file
 from bench.data.sources import open_source
+from bench.model import folder as folders_of_models
 from bench.model import specs
 from bench.progress import Silent
 from bench.results import files
@@ -386,6 +387,29 @@ def test_head_of_another_model_is_refused_with_both_fingerprints(whole_run: Whol
     assert told.count("fingerprint") == 2
     assert "weights" in told
     assert str(small_model.parent) not in told
+
+
+@pytest.mark.parametrize("named", [None, "org/m"])
+def test_head_of_hub_model_loads_its_commit(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    """Every commit of the repository, one to its README too, is another fingerprint."""
+    own, newest = "c" * 40, "d" * 40
+    asked: list[str | None] = []
+    for commit in (own, newest):
+        (tmp_path / commit).symlink_to(specs.resolve("tiny").source)
+
+    def snapshot_download(*_: object, revision: str | None, **__: object) -> str:
+        asked.append(revision)
+        return str(tmp_path / (revision or newest))
+
+    monkeypatch.setattr(folders_of_models, "snapshot_download", snapshot_download)
+    identity = {"backbone__fingerprint": f"org/m@{own}", "backbone__weights": f"org/m@{own}"}
+    changed_card(backbone__model="org/m", backbone__revision=own, **identity)(copy)
+    assert 0 <= load_head(copy, named, device="cpu")(ASKED) <= 1
+    with pytest.raises(UserError, match="belongs to 'org/m'"):  # whose code it is, the user decides
+        load_head(copy, named, device="cpu", trust_remote_code=True)
+    assert asked == [own, None]
 
 
 def test_head_takes_its_model_in_another_folder(
