@@ -109,6 +109,7 @@ def open_resources(
     from bench.model.language_model import LoadOptions
     from bench.model.server_model import ServerModel, open_model
     from bench.model.specs import is_url, resolve
+    from bench.run.scorers.reference_questions import DEPTHS
 
     if resolved.model.is_server:
         _refuse_with_server(config)
@@ -130,8 +131,11 @@ def open_resources(
         of_server = (config.served, config.parallel)
         opened.lm = open_model(resolved.model, options, *of_server if resolved.model.is_server or not by_server else ())
     lm = opened.lm
-    if config.save_heads and (reason := lm.missing(Ability.STATES)):
-        raise UserError(f"--save-heads: expected a model whose hidden states a head can keep; {reason}. Leave it out.")
+    if config.save_heads and (reason := lm.missing(Ability.STATES, DEPTHS)):
+        raise UserError(
+            "--save-heads: expected a model whose hidden states a head can keep, of the middle and the last layer;"
+            f" {reason}. Leave it out."
+        )
     server = None
     if by_server:
         server = ServerModel(resolve(config.answers), LoadOptions(config.device), config.served, config.parallel)

@@ -162,6 +162,16 @@ def test_layers_that_the_server_does_not_write_are_named(server: VLLMServer) -> 
     assert lm.missing(definition(Hidden()).needs(splits.FiveRivers.format), definition(Hidden()).depths) is None
 
 
+def test_heads_need_a_server_of_both_layers(server: VLLMServer, tmp_path: Path) -> None:
+    """Otherwise a run of hours would read all its answers, and end without a head."""
+    server.layers = [4]
+    words = ("run", "--model", server.url, "--task", "atlas-choice", "--limit", 2, "--train-limit", 12)
+    assert (
+        "states a head can keep, of the middle and the last layer; it reads the states of layer 2, and the server"
+        " writes those of 4; bench doctor prints the command for all. Leave it out."
+    ) in Place(tmp_path).refused(*words, "--method", "pik", "--save-heads", "heads")
+
+
 @pytest.mark.parametrize(
     ("layers", "root", "note"),
     [

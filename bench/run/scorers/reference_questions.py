@@ -26,6 +26,8 @@ MOST = 64
 """Largest number of reference questions in a head; they are spread evenly over the test questions."""
 _RAGGED = ("prompts", "traces", "answers")
 _MIDDLE = 0.5
+DEPTHS = frozenset({_MIDDLE, 1.0})
+"""Fractions of the model's depth of the blocks whose states are read, see `state_signals`."""
 _NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
