@@ -139,7 +139,10 @@ class Scorer:
             warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
         if note := self.traces_note(parsed, provided):
             warnings.warn(note, stacklevel=2)
-        scored = self.score_questions(parsed, provided)
+        with tempfile.TemporaryDirectory(prefix="confbench-head-") as folder:  # a service would fill a store for ever
+            reader = replace(self.reader, store=Store(Path(folder)))
+            once = replace(self, reader=reader, grader=replace(self.grader, reader=reader))
+            scored = once.score_questions(parsed, provided)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
@@ -263,7 +266,7 @@ def load_head(
 ) -> Scorer:
     """Load a head that `bench run --save-heads` wrote, with its model.
 
-    The signals of scored questions are stored in a temporary folder, which is deleted with the scorer.
+    Temporary folders hold the signals of questions until a call returns, and a judge's verdicts as long as the scorer.
 
     Args:
         folder: folder of the head.

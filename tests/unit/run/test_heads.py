@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -675,6 +676,18 @@ def test_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None:
     brought = head.score([{**ASKED, "given": "a"}, {**ASKED, "given": "b", "choices": np.array(ASKED["choices"])}])
     assert brought.tolist() == [a, b]
     assert a != b
+
+
+def test_scored_questions_leave_nothing_behind(
+    whole_run: WholeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service would fill disk and memory."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
+    before = sorted(tmp_path.rglob("*"))
+    confidence = head(ASKED, "a")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert head(ASKED, "a") == confidence
 
 
 # --- fidelity ---------------------------------------------------------------------------------------------------------
