@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.api import UserError
-from bench.api.options import RUNS
+from bench.api.options import RUNS, words_of
 from bench.cli import run_files, verbosity
 from bench.cli.commands import AsJson
 from bench.cli.options import options_from
 from bench.cli.printing import announcer, console, print_json, print_line, print_notes, print_written
 from bench.report.selection import View
-from bench.run.config import RunConfig
+from bench.run.config import HeadSetting, RunConfig
 
 if TYPE_CHECKING:
     from bench.report.tables.model import Table
@@ -113,15 +113,17 @@ def next_steps(config: RunConfig, rows: Sequence[ResultRow], heads: Sequence[Pat
     folder = [] if config.out == RUNS else ["--results", str(config.out)]
     deviating = any(row.deviations for row in rows)  # answers of a file may deviate, too
     filters = [name for name, value in (("--partial", config.limit), ("--deviations", deviating)) if value]
+    filters += [] if config.preset is None else ["--preset", config.preset]
     commands = {
         "with intervals, calibration and training": ["table", *folder, *filters, "--stats"],
         "as a page": ["report", *folder, *filters],
     }
     if heads:
-        tokenizer = [] if config.tokenizer is None else ["--tokenizer", config.tokenizer]
-        served = [] if config.served is None else ["--served", config.served]
-        named = ["--model", public_name(config.model), *tokenizer, *served]
-        commands["your own questions"] = ["score", "--head", str(heads[0]), *named, "questions.jsonl"]
+        setting = HeadSetting(
+            public_name(config.model), trust_remote_code=config.trust_remote_code, plugins=config.plugins,
+            tokenizer=config.tokenizer, served=config.served,
+        )  # fmt: skip
+        commands["your own questions"] = ["score", "--head", str(heads[0]), *words_of(setting), "questions.jsonl"]
     lines = {what: f"{program()} {shlex.join(words)}" for what, words in commands.items()}
     width = max(map(len, lines.values()))
     return [

@@ -43,8 +43,17 @@ PARTIAL = {"out": Path("my runs"), "limit": 40, "overrides": ("ptrue.x=1",)}
                 ["bench", "score", "--head", "a", "--model", "tiny", "--tokenizer", "org/original", "questions.jsonl"],
             ],
         ),
+        (
+            {"plugins": (Path("m y.py"),), "trust_remote_code": True, "preset": "fixed"},
+            [Path("a")],
+            [
+                ["bench", "table", "--preset", "fixed", "--stats"],
+                ["bench", "report", "--preset", "fixed"],
+                shlex.split("bench score --head a --model tiny --trust-remote-code --plugin 'm y.py' questions.jsonl"),
+            ],
+        ),
     ],
-    ids=["usual", "partial", "heads", "tokenizer"],
+    ids=["usual", "partial", "heads", "tokenizer", "plugin"],
 )
 def test_commands_show_what_the_run_wrote(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, object], heads: list[Path], commands: list[list[str]]
