@@ -19,7 +19,7 @@ import torch
 from bench.api import ModelFacts, OutputHead, UserError
 from bench.model.folder import ModelFolder
 from bench.model.language_model import LanguageModel, LoadOptions, block_number
-from bench.model.specs import DIGITS, ModelSpec
+from bench.model.specs import DIGITS, SERVED, ModelSpec
 from bench.prompts.chat import Chat
 from bench.servers.dialect import PROMPTS, TOLERANCE, TOP
 from bench.servers.readings import WORDS, Ability, difference, tier
@@ -84,7 +84,7 @@ class ServerModel(LanguageModel):
         self.devices = (options.device or "cpu",)
         self.identity = key_of(dict(self.dialect.identity))
         stem = "-".join(re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", self.dialect.model)[-1].removesuffix(".gguf")))
-        self.label = f"{stem[:60].strip('._-') or 'model'}.served-{self.identity[:DIGITS]}"
+        self.label = f"{stem[:60].strip('._-') or 'model'}{SERVED}{self.identity[:DIGITS]}"
         self.spec = replace(spec, name=self.label)
         self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
         self.folder, self.blocks = Path(), 1

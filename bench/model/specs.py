@@ -30,6 +30,8 @@ _PATH = re.compile(r"[/\\~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
 show."""
 DIGITS = 8
 """Number of hex digits of a GGUF file's SHA-256 in its name in results."""
+SERVED = ".served-"
+"""Part of the name in results of a model that a server has, before hex digits of what the server says of it."""
 
 
 @dataclass(frozen=True)

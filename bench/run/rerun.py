@@ -23,7 +23,7 @@ import numpy as np
 from bench import registry
 from bench.api import FloatArray, UserError
 from bench.data.answer_files import SERVER, SOURCE
-from bench.model.specs import DIGITS, label_of, resolve
+from bench.model.specs import DIGITS, SERVED, label_of, resolve
 from bench.progress import Progress
 from bench.results import cells, files
 from bench.results.files import RECALIBRATED
@@ -101,7 +101,7 @@ def rerun(
         raise UserError(f"--rerun {cell}: its answers were judged by a server that it names itself; run it by hand")
     if before.row.answers_source.startswith((SOURCE, SERVER)):
         raise UserError(f"--rerun {cell}: its answers are {before.row.answers_source}; run it by hand with --answers")
-    if ".served-" in before.row.model:
+    if SERVED in before.row.model:
         raise UserError(f"--rerun {cell}: its model was behind a server; run it by hand with --model URL")
     if LEAVE_OUT in before.row.config:
         raise UserError(f"--rerun {cell}: its method learned without each subject; run bench analyze transfer again")

@@ -333,9 +333,11 @@ def open_head(
         try:
             specs.resolve(model)
         except UserError:
+            was, wanted = "a file or folder of this or another machine", "FILE or FOLDER"
+            if specs.SERVED in model:
+                was, wanted = "behind a server", "URL"
             raise UserError(
-                f"--head {folder}: its model was a file or folder of this or another machine ({model}); say where it"
-                " is: --model FILE or FOLDER, or model=."
+                f"--head {folder}: its model was {was} ({model}); say where it is: --model {wanted}, or model=."
             ) from None
     config = RunConfig(
         methods=(card.method.name,), model=model, device=setting.device,

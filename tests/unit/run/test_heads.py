@@ -347,6 +347,8 @@ PATHS = ("name", "backbone__model", "method__name", "method__preset", "asked__ta
         (changed_card(method__code="0" * 64), "another version of method 'pik' .*make it again"),
         (changed_card(method__name="pok"), "its method 'pok' is not here; it came from built-in"),
         (changed_card(asked__digest="0" * 16), "other words around questions"),
+        (changed_card(backbone__model="m.gguf-79d06997"), r"another machine \(m.gguf-.*: --model FILE or FOLDER, or"),
+        (changed_card(backbone__model="m.served-79d06997"), r"behind a server \(m.served-.*: --model URL, or model=\."),
         (changed_card(**OTHER_MODEL), "other: weights. Name its own model"),
         (changed_card(**OTHER_TEMPLATE), "other: chat template"),
     ],
