@@ -68,8 +68,8 @@ def guard(
         if not matches:
             raise UserError(
                 f"--head {head}: none of these guards is of the result of its run ({card.name}, by the SHA-256 of its"
-                " questions); name the folder with --results, and leave out what chooses other methods, models or"
-                " tasks."
+                " questions); name the folder with --results, add --partial if that run had --limit and --deviations if"
+                " it had --set or --exemplar-sets, and leave out what chooses other methods, models or tasks."
             )
         table, seed = matches[0]
         if seed.threshold is None:
