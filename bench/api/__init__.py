@@ -8,7 +8,7 @@ from bench.api.adapters import AdapterModel, AdapterRef, TrainAdapter, Validatio
 from bench.api.analyses import AnalysisInput, Findings, MeasureColumn, Measures, Piece, Step, Strip, Strips
 from bench.api.batch import Batch, BoolArray, FloatArray, IntArray, OutputHead, Ragged
 from bench.api.early_stopping import POINTS, EarlyStopping
-from bench.api.errors import ContractError, UntrainableError, UserError
+from bench.api.errors import AbsentError, ContractError, UntrainableError, UserError
 from bench.api.facts import ModelFacts, Projection, RunFacts
 from bench.api.methods import ConfidenceMethod, Context, Needs, NumpyFormula, Preset
 from bench.api.protocol import ValidationRule
@@ -36,12 +36,12 @@ from bench.api.signals import (
 from bench.api.tasks import DataCard, Row, Source, Task, TaskCard
 
 __all__ = [
-    "POINTS", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "AttentionRows", "Batch", "BoolArray",
-    "Choice", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard", "EarlyStopping", "Findings",
-    "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn", "Measures", "ModelFacts",
-    "Needs", "NumpyFormula", "Of", "OutputHead", "Piece", "Preset", "Projection", "PromptStyle", "QueryLogits",
-    "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples", "Search", "Signal", "Source",
-    "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times", "TokenIds", "TokenScores",
-    "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError", "Validation", "ValidationRule",
-    "method", "task",
+    "POINTS", "AbsentError", "Adapter", "AdapterModel", "AdapterRef", "AnalysisInput", "At", "AttentionRows",
+    "Batch", "BoolArray", "Choice", "ChoiceLogits", "ConfidenceMethod", "Context", "ContractError", "DataCard",
+    "EarlyStopping", "Findings", "FloatArray", "Followup", "Format", "Hidden", "IntArray", "MeasureColumn",
+    "Measures", "ModelFacts", "Needs", "NumpyFormula", "Of", "OutputHead", "Piece", "Preset", "Projection",
+    "PromptStyle", "QueryLogits", "Question", "Ragged", "Related", "Row", "RunFacts", "SampleAgreement", "Samples",
+    "Search", "Signal", "Source", "Split", "Step", "Strip", "Strips", "Task", "TaskCard", "Text", "Times",
+    "TokenIds", "TokenScores", "TrainAdapter", "Unembedding", "Uniform", "UntrainableError", "UserError",
+    "Validation", "ValidationRule", "method", "task",
 ]  # fmt: skip

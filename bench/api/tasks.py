@@ -142,6 +142,7 @@ class Task(ABC):
         """Yield the questions of a split, in the order of its rows.
 
         Raises:
+            AbsentError: the split has no question; a run does without such a validation split.
             UserError: a row contradicts the task's card; the message names the file and the row.
         """
 

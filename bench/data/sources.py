@@ -299,7 +299,8 @@ def hub_error(hub: str, error: Exception, *, online: bool, requested: str, inste
             " the environment variable HF_HOME"
         )
     elif damage is not None and "BatchSize must be greater than 0" in str(damage):
-        text = f"{hub} ({requested}): expected at least one row, but a file has none"  # how `datasets` fails there
+        # how `datasets` fails there
+        return AbsentError(f"{hub} ({requested}): expected at least one row, but a file has none; or {instead}")
     elif damage is not None:
         text = (
             f"{hub} ({requested}): expected whole Parquet files, but one can't be read ({first_line(damage)});"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, overload
 import msgspec
 
 from bench.api import Row, UserError
-from bench.api.errors import did_you_mean, first_line, require_text
+from bench.api.errors import AbsentError, did_you_mean, first_line, require_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,10 +225,10 @@ def require_rows(name: str, n: int) -> None:
     """Check that a file has at least one row.
 
     Raises:
-        UserError: the file has no row.
+        AbsentError: the file has no row.
     """
     if n == 0:
-        raise UserError(f"{name}: expected at least one row, found none; the file is empty")
+        raise AbsentError(f"{name}: expected at least one row, found none; the file is empty")
 
 
 def row_error(row: Row, column: str, expected: str, value: object) -> UserError:

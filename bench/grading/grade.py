@@ -18,10 +18,7 @@ if typing.TYPE_CHECKING:
     from bench.progress import Progress
 
 _SURROUNDING = "()[].:"
-_ARTICLES = {"a", "an", "the"}
-_OPERATOR = re.compile(r"[<>!=]=|\*{1,2}|[-+^<>~&|/]")
-_OPERAND = re.compile(r"\S*[0-9]\S*|\W*[^\W_]\W*")
-"""Matches a word of an expression: one with a digit, or a single letter."""
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
 """Translation table for open answers: Unicode dashes and the minus sign -> hyphen; the fraction slash -> slash."""
@@ -30,8 +27,7 @@ _BEFORE_SMALL_DIGIT = re.compile(r"(?<=\d)(?=[\u00b2\u00b3\u00b9\u00bc-\u00be\u2
 become 102, and 1½ does not become 11/2."""
 _NUMBER_OR_PUNCTUATION = re.compile(
     r"""
-    (?: (?<![^\W_]) (?<![)\]}%+-])  # no hyphen, as in covid-19
-        (?P<sign> - | (?<![^\W_]\ ) (?<![)\]}!%]\ ) \+ ) (?: [(\[{]\ ? )*+ (?P<currency>[$\u20ac\u00a3\u00a5])?
+    (?: (?<![^\W_]) (?<![)\]}%+-]) (?P<sign>[+-]) (?P<currency>[$\u20ac\u00a3\u00a5])?  # no hyphen, as in covid-19
       | (?<![^\W_]) (?<![0-9][.,/]) )
     (?P<number>
         [0-9]++ / 0*+ [1-9][0-9]*+
@@ -40,15 +36,26 @@ _NUMBER_OR_PUNCTUATION = re.compile(
     (?![.,/e][0-9])  # dates and versions are no numbers, but their parts are
     (?P<percent>\s*%)?
     | (?<![^\W_]) (?P<part> [0-9]++ (?: e[0-9]{1,3} (?![^\W_]) )?+ )
-    | (?<![^\W_]) (?<![)\]}%+-]) (?P<minus>-) [(\[{\\$]*+ (?=[^\s\d!-/:-@[-`{-~\u20ac\u00a3\u00a5])  # -x, -(x + 1)
-    | (?<=[^\W_]) (?P<charge>-) \Z  # of Cl-
-    | (?: (?: (?<=[0-9]) | (?<=[0-9][^\W_]) ) [)\]}]*+ | (?<=\b[^\W_]) ) (?P<factorial>!) (?!=)
-    | (?P<operator> [<>!=]= | [-+^<>&|] | (?<![0-9]) / | / (?![0-9]) | ~ (?=[\s(\[{]*+[^\W\d_])  # no ~5
-        | (?<=[\w)\]}]) \*{1,2} (?=[\w(\[{\\-]) | (?<=\s) \*{1,2} (?=\s) )  # no Markdown
     | [!-/:-@[-`{-~]  # string.punctuation
     """,
     re.VERBOSE,
 )
+
+_SMALL = "\u00b2\u00b3\u00b9\u2070-\u207e"
+_POWER = re.compile(rf"(?<=[\w)\]}}])(?<![{_SMALL}])(?=[{_SMALL}])")
+"""Matches the place before superscripts that directly follow something."""
+_SIGNS = str.maketrans({"\u00d7": "*", "\u22c5": "*", "\u2264": "<=", "\u2265": ">=", "\u2260": "!="})
+_PART = re.compile(
+    r"""
+    (?P<operator> -> | => | <- | [<>!]= | \*\* | [-+*/^<>~&|] )
+    | (?P<number> (?: [0-9]+ / 0*[1-9][0-9]* | [0-9]+ (?: [.,][0-9]+ )* | \.[0-9]+ ) (?: e[+-]?[0-9]{1,3} (?!\w) )? %? )
+    | (?P<name> (?: (?:arc)?(?:sin|cos|tan) | sqrt | log | ln | exp | pi | [^\W\d_] | \u221e ) (?![^\W\d_]) )
+    | [\s()\[\]{}$\\,:=]
+    """,
+    re.VERBOSE,
+)
+"""A part of an expression: an operator, a number, the name of a variable or function, or what is left out."""
+_COMPARED = {"<", ">", "<=", ">=", "!=", "^"}
 
 
 def parse_letter(text: str, letters: str) -> str | None:
@@ -75,42 +82,51 @@ def normalise_text(text: str) -> str:
     percent sign, and digits of any script. Units other than percent are words, and `$` is punctuation: 5 equals $5, but
     not 5%. A decimal comma is not understood, and words like `five` are no numbers.
 
-    Operators stay where a text is an expression: beside a number or a single letter (`*` between two), and the article
-    `a` stays beside them. A plus stays anywhere, a minus as a sign of what directly follows or at the end (`Cl-`), `!`
-    directly after a number or a single letter. Any other hyphen is a blank, as are brackets and a lone `=`.
-
-    A text that has only articles or punctuation stays: the blood group A and the operator + are answers.
+    A text that has only articles or punctuation stays: the blood group A and the operator + are answers. In an
+    expression operators stay, see `_expression`.
 
     >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
     ('blue green delta', 'a')
     >>> normalise_text("-$1,000.50"), normalise_text("1/2 cup"), normalise_text("50 %"), normalise_text("COVID-19")
     ('-2001/2', '1/2 cup', '50%', 'covid 19')
-    >>> normalise_text("y=-sqrt(x)+a"), normalise_text("2x - 3"), normalise_text("**Paris**, a city!")
-    ('y -sqrt x + a', '2x 3', 'paris city')
+    >>> normalise_text("y = 2x - 3"), normalise_text("10\u00b2"), normalise_text("**Paris** - a city!")
+    ('y 2 x - 3', '10 ^ 2', 'paris city')
     """
+    if (expression := _expression(text)) is not None:
+        return expression
     digits = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in _BEFORE_SMALL_DIGIT.sub(" ", text))
-    bare = " ".join(unicodedata.normalize("NFKC", digits).casefold().translate(_CHARACTER_MAP).split())
-    words = ["", *_NUMBER_OR_PUNCTUATION.sub(_number_value, bare).split(), ""]
-    operand = [bool(_OPERAND.fullmatch(word)) for word in words]
-    operator = [bool(_OPERATOR.fullmatch(word)) for word in words]
-    operates = [
-        one and (word == "+" or (all if word in {"-", "*", "**"} else any)((operand[i - 1], operand[i + 1])))
-        for i, (word, one) in enumerate(zip(words, operator, strict=True))
-    ]
-    kept = [
-        word
-        for i, word in enumerate(words)
-        if (operates[i] and word != "-" if operator[i] else word not in _ARTICLES or any(operates[i - 1 : i + 2]))
-    ]
-    plain = [word for word, one in zip(words, operator, strict=True) if not one]
-    return " ".join(kept if any(kept) else plain).strip() or bare
+    bare = unicodedata.normalize("NFKC", digits).casefold().translate(_CHARACTER_MAP)
+    plain = _NUMBER_OR_PUNCTUATION.sub(_number_value, bare)
+    return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split() or bare.split())
+
+
+def _expression(text: str) -> str | None:
+    """Return the parts of an expression with blanks between, without brackets; None if the text is something else.
+
+    An expression has no other words than numbers, single letters and functions. It compares, has a power, or has
+    operators beside letters or functions. A hyphen between a capital letter and a word makes a name (B-12), between
+    numbers alone a range (3-5).
+    """
+    plain = unicodedata.normalize("NFKC", _POWER.sub("^", text.strip(" \t\n.,;:*_`'\"")))
+    plain = plain.translate(_CHARACTER_MAP).translate(_SIGNS)
+    parts = [*_PART.finditer(plain)]
+    operators, names = {part["operator"] for part in parts} - {None}, [part["name"] for part in parts if part["name"]]
+    if not operators or sum(len(part[0]) for part in parts) < len(plain) or not (names or operators & _COMPARED):
+        return None
+    if operators == {"-"} and not any(map(str.islower, names)) and re.search(r"[A-Z]\W*-.*\w", plain):
+        return None
+    return " ".join(
+        _NUMBER_OR_PUNCTUATION.sub(_number_value, part[0]) if part["number"] else part[0].casefold().replace("**", "^")
+        for part in parts
+        if part.lastgroup
+    )
 
 
 def _number_value(match: re.Match[str]) -> str:
-    """Return the value of a number in an answer as text, operators as they are, and a blank for other punctuation."""
+    """Return the value of a number in an answer as text, or a blank if the match is punctuation."""
     number = match["number"] or match["part"]
     if number is None:
-        return " -" if match["minus"] else match["charge"] or match["factorial"] or f" {match['operator'] or ''} "
+        return " "
     try:
         value = str(Fraction((match["sign"] or "") + number.replace(",", "")))
     except ValueError:  # more digits than Python converts

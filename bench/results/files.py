@@ -139,7 +139,7 @@ def refuse_tracked(rows: Iterable[ResultRow], out: Path, others: Iterable[Path] 
     every = [*paths, *(path.with_suffix(FAILED) for path in paths), *others]
     if found := [path for path in every if path.relative_to(out).as_posix() in tracked]:
         raise UserError(
-            f"{found[0]}{' and others' * (len(found) > 1)}: git tracks this, and the run would replace it; name another"
+            f"{found[0]}{' and others' * (len(found) > 1)}: git tracks this, and the run would change it; name another"
             " folder with --out, or replace what is there with --overwrite"
         )
 

@@ -17,12 +17,12 @@ from bench.model.memory import is_out_of_memory
 from bench.results.row import Configuration, Tuning
 from bench.run.fitting import Fitted, Fitter, Tuned
 from bench.run.inputs import Inputs
-from bench.run.plan import trained_adapter
+from bench.run.plan import uses_trained_adapter
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 from bench.training.trainer import DeferredTrainingError
 
-_ACCIDENT = re.compile(r"ended by SIG|\(SIGKILL\) received by PID|No space left on device")
+_ACCIDENT = re.compile(r"ended by SIG(KILL|TERM)|\(SIGKILL\) received|with its machine|No space left|quota exceeded")
 """Pattern of the messages of a training or plugin whose process ended for no fault of its configuration."""
 
 
@@ -46,7 +46,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
     fits: list[Fitted | BaseException] = []
     losses: list[float | None] = []
     firsts: dict[str, int] = {}  # values -> the first configuration that has them
-    chosen = 0
+    chosen, adapts = 0, uses_trained_adapter(fitter.resolved.methods[name])
     for k, values in enumerate(configurations.values):
         first = firsts.setdefault(repr(sorted(values.items())), k)
         fit = capture(fitter.fit, name, learned, validation, k) if first == k else fits[first]
@@ -61,7 +61,7 @@ def fit_tuned(fitter: Fitter, name: str, learned: SplitData, validation: SplitDa
         former, chosen = chosen, best_point(losses)
         loser = former if chosen == k else k
         fit = fits[loser]
-        if k and isinstance(fit, Fitted) and fit.curve is not None and trained_adapter(fit.method) is None:
+        if k and isinstance(fit, Fitted) and fit.curve is not None and not adapts:
             # weights of each would fill the memory (2.1 GB for LitCab at 8B); its curve and losses are all that is read
             fit = fits[loser] = replace(fit, method=fitter.resolved.methods[name])
     deferred = next((fit for fit in fits if isinstance(fit, DeferredTrainingError)), None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
 
-from bench.api import ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
+from bench.api import AbsentError, ContractError, DataCard, Format, PromptStyle, Question, Row, Source, Split, UserError
 from tasks._choices import column_error
 from tasks._choices import text as text
 from tasks._choices import texts as texts
@@ -184,7 +184,7 @@ class SplitQuestions(Sequence[Question]):
         """Return the number of questions, at most `most`; later rows are not read.
 
         Raises:
-            UserError: all rows are filtered out.
+            AbsentError: all rows are filtered out.
         """
         row_filter = self._data_set.filter
         if row_filter is None:
@@ -196,7 +196,7 @@ class SplitQuestions(Sequence[Question]):
                     break
                 prefix = f"{self._data_set.name} {self._split}: "
                 reasons = ", ".join(what.removeprefix(prefix) for what in self._counts if what.startswith(prefix))
-                raise UserError(
+                raise AbsentError(
                     f"Expected questions in the {self._split} split of {self._data_set.name}, but every row is left out"
                     f" ({reasons or 'it has none'}); use a split with labels, in the columns of the Hub"
                 )

@@ -206,7 +206,7 @@ def test_results_that_git_tracks_need_overwrite(ran: Place, small_model: Path, r
     again = [*words, "--recalibrate", "platt", "--seed", "0,1"]
     refused = ran.run(*again, out="kept", code=2)
     assert refused.stderr.splitlines()[-1] == (
-        f"bench: {tracked}: git tracks this, and the run would replace it; name another folder with --out, or replace"
+        f"bench: {tracked}: git tracks this, and the run would change it; name another folder with --out, or replace"
         " what is there with --overwrite"
     )
     assert not refused.stdout

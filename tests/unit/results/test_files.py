@@ -384,7 +384,7 @@ def test_result_that_git_tracks_is_refused(tmp_path):
     subprocess.run(["git", "-C", tmp_path, "init", "--quiet"], check=True)
     files.refuse_tracked([ROW], tmp_path)
     subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
-    told = f"{path}: git tracks this, and the run would replace it; name another folder with --out, or .* --overwrite"
+    told = f"{path}: git tracks this, and the run would change it; name another folder with --out, or .* --overwrite"
     with pytest.raises(UserError, match=told):
         files.refuse_tracked([ROW], tmp_path)
     with pytest.raises(UserError, match="and others: git tracks"):

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.api import AdapterRef, Times, UntrainableError, UserError
+from bench.api import AdapterRef, Needs, Times, UntrainableError, UserError
 from bench.api.errors import DiskError, PluginError, without_traceback
 from bench.api.protocol import FIXED, PAPER
 from bench.metrics import nll
 from bench.metrics.recalibration import stratified_folds
 from bench.model.cost import StageTokens, total
 from bench.results.row import Configuration, LabelsSeen, Training, Tuning
-from bench.run import rows
+from bench.run import rows, tuning
 from bench.run.fitting import Fitted, Tuned
 from bench.run.inputs import Inputs
 from bench.run.method_factory import MOST, Configurations, refuse_untunable
@@ -43,7 +43,8 @@ class Planted:
     @property
     def resolved(self) -> Any:
         values = tuple({"rate": rate} for rate in self.rates or range(len(self.results)))
-        return SimpleNamespace(configurations={"m": Configurations({"rate": "0 to 9"}, values)})
+        bare = SimpleNamespace(rate=None, reads=lambda: Needs(fit=frozenset(), predict=frozenset()))
+        return SimpleNamespace(configurations={"m": Configurations({"rate": "0 to 9"}, values)}, methods={"m": bare})
 
     def fit(self, name: str, learned: object, validation: object, configuration: int = 0) -> Fitted:
         assert (name, learned, validation) == ("m", LEARNED, HELD)
@@ -136,7 +137,9 @@ ACCIDENTS = [
     UserError("Training the adapter of m failed (exit code 1): step 3\nCUDA out of memory"),
     UserError(f"Training the adapter of m failed ({describe_exit(-9)}): step 3"),
     UserError("Training the adapter of m failed (exit code 1): traceback : Signal 9 (SIGKILL) received by PID 7"),
-    PluginError(f"m: its process ended in fit: {describe_exit(-11)}"),
+    PluginError(f"m: its process ended in fit: {describe_exit(-9)}"),
+    UserError("The training of m was lost 4 times, each time with its machine (gone). Its checkpoints are stored"),
+    PluginError("m: OSError: [Errno 122] Disk quota exceeded"),
 ]
 
 
@@ -148,36 +151,36 @@ def test_accidents_of_the_machine_choose_no_configuration(accident: Exception) -
     assert (str(raised.value), planted.asked) == (str(accident), [0, 1])
 
 
-@pytest.mark.parametrize("end", ["ValueError: The loss was nan", "Training failed (exit code 1): The loss was nan"])
+@pytest.mark.parametrize(
+    "end",
+    ["ValueError: The loss was nan", "Training failed (exit code 1): The loss was nan", f"m: {describe_exit(-11)}"],
+)
 def test_divergence_fails_a_configuration_alone(end: str) -> None:
     assert account(Planted([0.6, UserError(end), 0.5]).tuned()).account.configurations[1].failure == end
 
 
-def test_losing_fits_keep_no_weights() -> None:
+def test_losing_fits_keep_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recalibration reads their curves; where there is none it needs the method, and of an adapter its cost."""
     losses: list[float | BaseException | None] = [0.6, 0.5, 0.7, 0.8, 0.4, 0.9]
-    bare: Any = SimpleNamespace(rate=None, fitted=dict)
     alive: list[int] = []
 
     class Weighty(Planted):
         def fit(self, name: str, learned: object, validation: object, configuration: int = 0) -> Fitted:
             alive.append(sum(held() is not None for held in weights))
-            adapter = {"adapter_": AdapterRef(Path("a"), "a")} if configuration == 2 else {}
-            method: Any = type("Held", (), {"rate": configuration, "fitted": lambda _: adapter})()
+            method: Any = type("Held", (), {"rate": configuration})()
             weights.append(weakref.ref(method))
             fit = super().fit(name, learned, validation, configuration)
             return replace(fit, method=method, curve=None if configuration == 3 else np.zeros((1, 3)))
 
-        @property
-        def resolved(self) -> Any:
-            return SimpleNamespace(configurations=super().resolved.configurations, methods={"m": bare})
-
     weights: list[weakref.ref[Any]] = []
     fitted = Weighty(losses, [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]).tuned()
-    assert [fit.method.rate for fit in account(fitted).fits] == [None, None, 2, 3, 4, None]  # type: ignore[attr-defined]
+    assert [fit.method.rate for fit in account(fitted).fits] == [None, None, None, 3, 4, None]  # type: ignore[attr-defined]
     assert [fit.curve is None for fit in account(fitted).fits] == [False, False, False, True, False, False]
     assert fitted.method.rate == 4  # type: ignore[attr-defined]
-    assert alive == [0, 1, 1, 2, 3]  # while the next is fitted
+    assert alive == [0, 1, 1, 1, 2]  # while the next is fitted
+    monkeypatch.setattr(tuning, "uses_trained_adapter", lambda method: method.rate is None)
+    kept = account(Weighty(losses).tuned()).fits
+    assert [fit.method.rate for fit in kept] == [0, 1, 2, 3, 4, 5]  # type: ignore[attr-defined]
 
 
 def test_rows_tell_of_the_answers_that_chose() -> None:
