@@ -27,6 +27,8 @@ from benchmarks.performance.other_tools import LM_EVAL, as_folder, likeliest, te
 from tasks.thousand import MMLUThousandChoice
 
 TASK, KEPT = "mmlu-1k-choice", Path(__file__).with_suffix(".json")
+BATCH = 2
+"""Prompts that lm-evaluation-harness reads together; it keeps all their logits, 1.2 GB for one of 2,000 tokens."""
 PIECE = 57
 """Questions that are kept at once, one of each subject, some five minutes."""
 
@@ -105,7 +107,7 @@ def main() -> int:
         with as_folder(lm) as folder:
             for start in range(0, len(left), PIECE):
                 piece = left[start : start + PIECE]
-                told = told_of(LM_EVAL, "lm_eval", folder, texts(piece, lm.chat, task), "abcd", lm.dtype_name)
+                told = told_of(LM_EVAL, "lm_eval", folder, texts(piece, lm.chat, task), "abcd", lm.dtype_name, BATCH)
                 found = ([round(score, 4) for score in row] for row in told["found"])
                 kept["scores"] |= dict(zip((question.id for question in piece), found, strict=True))
                 kept |= {"versions": versions(told), "dtype": lm.dtype_name}

@@ -68,11 +68,17 @@ def _alternate(
 
 
 def told_of(
-    requirement: str, tool: str, model: Path, prompts: Sequence[str], letters: str, dtype: str = "float32"
+    requirement: str,
+    tool: str,
+    model: Path,
+    prompts: Sequence[str],
+    letters: str,
+    dtype: str = "float32",
+    batch: int = BATCH,
 ) -> dict[str, Any]:
     """What the driver tells of one of the tools, on these prompts with the model of a folder."""
     task = {
-        "model": str(model), "prompts": list(prompts), "letters": list(letters), "batch": BATCH, "dtype": dtype,
+        "model": str(model), "prompts": list(prompts), "letters": list(letters), "batch": batch, "dtype": dtype,
         "threads": torch.get_num_threads(),
     }  # fmt: skip
     with sample.temporary() as folder:
