@@ -31,7 +31,7 @@ from tests.mutants.changes import PACKAGES, ROOT, Change, drawn, keep, kept
 from tests.mutants.covering import BUILD, Covering, digest, measured
 
 HERE = Path(__file__).parent
-SECONDS = 45.0
+SECONDS = 90.0
 """Of tests that are run for one change, as they take undisturbed."""
 HUNG = 90
 """Seconds of one test after which it counts as failed; undisturbed none takes a tenth of it."""
