@@ -48,14 +48,16 @@ _SIGNS = str.maketrans({"\u00d7": "*", "\u22c5": "*", "\u2264": "<=", "\u2265": 
 _PART = re.compile(
     r"""
     (?P<operator> -> | => | <- | [<>!]= | \*\* | [-+*/^<>~&|] )
-    | (?P<number> (?: [0-9]+ / 0*[1-9][0-9]* | [0-9]+ (?: [.,][0-9]+ )* | \.[0-9]+ ) (?: e[+-]?[0-9]{1,3} (?!\w) )? %? )
+    | (?P<number>
+        (?: [0-9]+ / 0*[1-9][0-9]*
+          | (?: [0-9]+ (?: ,[0-9]{3} )* (?: \.[0-9]+ )? | \.[0-9]+ ) (?: e[+-]?[0-9]{1,3} (?!\w) )? ) %? )
     | (?P<name> (?: (?:arc)?(?:sin|cos|tan) | sqrt | log | ln | exp | pi | [^\W\d_] | \u221e ) (?![^\W\d_]) )
-    | [\s()\[\]{}$\\,:=]
+    | [\s!-/:-@[-`{-~]  # other ASCII punctuation
     """,
     re.VERBOSE,
 )
 """A part of an expression: an operator, a number, the name of a variable or function, or what is left out."""
-_COMPARED = {"<", ">", "<=", ">=", "!=", "^"}
+_COMPARED = {"<", ">", "<=", ">=", "!=", "^", "**"}
 
 
 def parse_letter(text: str, letters: str) -> str | None:
@@ -92,9 +94,10 @@ def normalise_text(text: str) -> str:
     >>> normalise_text("y = 2x - 3"), normalise_text("10\u00b2"), normalise_text("**Paris** - a city!")
     ('y 2 x - 3', '10 ^ 2', 'paris city')
     """
+    text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
     if (expression := _expression(text)) is not None:
         return expression
-    digits = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in _BEFORE_SMALL_DIGIT.sub(" ", text))
+    digits = _BEFORE_SMALL_DIGIT.sub(" ", text)
     bare = unicodedata.normalize("NFKC", digits).casefold().translate(_CHARACTER_MAP)
     plain = _NUMBER_OR_PUNCTUATION.sub(_number_value, bare)
     return " ".join(_ARTICLES.sub(" ", plain).split() or plain.split() or bare.split())
@@ -104,22 +107,28 @@ def _expression(text: str) -> str | None:
     """Return the parts of an expression with blanks between, without brackets; None if the text is something else.
 
     An expression has no other words than numbers, single letters and functions. It compares, has a power, or has
-    operators beside letters or functions. A hyphen between a capital letter and a word makes a name (B-12), between
-    numbers alone a range (3-5).
+    operators beside letters or functions. Capital letters and numbers joined by hyphens are a name (B-12), numbers
+    alone a range (3-5).
     """
-    plain = unicodedata.normalize("NFKC", _POWER.sub("^", text.strip(" \t\n.,;:*_`'\"")))
-    plain = plain.translate(_CHARACTER_MAP).translate(_SIGNS)
-    parts = [*_PART.finditer(plain)]
-    operators, names = {part["operator"] for part in parts} - {None}, [part["name"] for part in parts if part["name"]]
-    if not operators or sum(len(part[0]) for part in parts) < len(plain) or not (names or operators & _COMPARED):
+    plain = unicodedata.normalize("NFKC", _POWER.sub("^", text.strip(" \t\n*_"))).translate(_CHARACTER_MAP)
+    folded = plain.casefold().translate(_SIGNS)
+    parts = [*_PART.finditer(folded)]
+    if sum(len(part[0]) for part in parts) < len(folded):
         return None
-    if operators == {"-"} and not any(map(str.islower, names)) and re.search(r"[A-Z]\W*-.*\w", plain):
-        return None
-    return " ".join(
-        _NUMBER_OR_PUNCTUATION.sub(_number_value, part[0]) if part["number"] else part[0].casefold().replace("**", "^")
+    terms = [
+        (part.lastgroup, _NUMBER_OR_PUNCTUATION.sub(_number_value, part[0]) if part["number"] else part[0])
         for part in parts
         if part.lastgroup
-    )
+    ]
+    for end in (0, -1):
+        while terms and terms[end][1] in {"*", "**"}:  # Markdown
+            terms.pop(end)
+    operators, kinds = {term for kind, term in terms if kind == "operator"}, {kind for kind, _ in terms}
+    if not operators or ("name" not in kinds and not ("number" in kinds and operators & _COMPARED)):
+        return None
+    if operators == {"-"} and not any(map(str.islower, plain)) and re.fullmatch(r"[^\w-]*\w+(-\w+)+[^\w-]*", plain):
+        return None
+    return " ".join(term.replace("**", "^") for _, term in terms)
 
 
 def _number_value(match: re.Match[str]) -> str:
