@@ -2,10 +2,9 @@
 
 Reading choice questions ÷ bare passes over as many tokens, also behind reasoning traces; reading open answers ÷ prompts
 at that rate and decoding in batches of 32; ten samples ÷ one greedy answer; peak memory beyond the weights; a training
-step of LitCab ÷ AdamW alone;
-lm-evaluation-harness and LM-Polygraph on some of the choice questions ÷ ours, times as many. Each part is timed once,
-as it takes minutes, with nothing else running. For 1.5 billion weights on two cores some 25 to 40 minutes without the
-tools, which take an hour more.
+step of LitCab ÷ AdamW alone; on some of the choice questions, times as many, lm-evaluation-harness ÷ our answers, and
+LM-Polygraph ÷ all our signals. Each part is timed once, as it takes minutes, with nothing else running. For 1.5 billion
+weights on two cores some 25 to 40 minutes without the tools, which take 45 more.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ SEQUENCES, CONTEXT, STEPS = 32, 256, 8
 """Of the bare decoding: sequences side by side, positions before each, and steps that are timed."""
 CHOICE = ((57, 10), (4, 50))
 """Subjects, and questions of each."""
-BESIDE = 50
-"""Questions that the other tools get of them, at least."""
+BESIDE, TOGETHER = 50, 4
+"""Questions that the other tools get of them, at least, and how many at once: they keep all logits of a prompt."""
 OPEN, SAMPLED = 57, 16
 TRACED, TRACE = (8, 4), 320
 """Subjects of questions with a trace, questions of each, and a trace's most tokens."""
@@ -107,10 +106,10 @@ class Real:
         return SEQUENCES / median(step, STEPS, lambda: None)
 
     @cache  # noqa: B019 - there is one
-    def choice_reading(self, subjects: int, each: int) -> tuple[float, int, int, list[str]]:
+    def choice_reading(self, subjects: int, each: int, signals: frozenset[Signal]) -> tuple[float, int, int, list[str]]:
         """Seconds, tokens read, tokens given, and the answers."""
         chosen = sample.questions(Format.CHOICE, subjects, each)
-        seconds, tokens, split_data = self.read(Format.CHOICE, chosen, sample.frozen_signals(Format.CHOICE))
+        seconds, tokens, split_data = self.read(Format.CHOICE, chosen, signals)
         given = sum(len(prompt) for prompt, _ in split_data.pairs())
         decode = self.lm.chat.tokenizer.decode
         return seconds, tokens, given, [decode(answer).strip() for _, answer in split_data.pairs()]
@@ -119,26 +118,31 @@ class Real:
         rate = self.bare_rate()
         yield Line("bare passes of 1,024 tokens, tokens a second", rate)
         for subjects, each in CHOICE:
-            seconds, tokens, given, _ = self.choice_reading(subjects, each)
+            signals = sample.frozen_signals(Format.CHOICE)
+            seconds, tokens, given, _ = self.choice_reading(subjects, each, signals)
             note = f"{seconds:.1f} s, {tokens:,} tokens read, {given:,} given, ratio {given / tokens:.1f}"
             name = f"choice reading ÷ bare passes, {subjects} x {each}"
             yield Line(name, seconds / (tokens / rate), "<= 1.15", note)
 
     def tools(self) -> Iterator[Line]:
-        """lm-evaluation-harness for letters, LM-Polygraph for P(True) and token entropy, on some of the questions."""
+        """lm-evaluation-harness ÷ our answers, LM-Polygraph for P(True) and token entropy ÷ all our signals."""
         for requirement in (LM_EVAL, LM_POLYGRAPH):
             environment(requirement)  # made before anything is timed
         with as_folder(self.lm) as folder:
             for subjects, each in CHOICE:
                 chosen = sample.questions(Format.CHOICE, subjects, each)
-                prompts = texts(chosen, self.lm.chat)
-                seconds, tokens, given, answers = self.choice_reading(subjects, each)
-                every = len(chosen) // BESIDE
-                for requirement, tool, more in ((LM_EVAL, "lm_eval", 1.1), (LM_POLYGRAPH, "lm_polygraph", 1.5)):
-                    told = told_of(requirement, tool, folder, prompts[::every], "abcd", self.lm.dtype_name)
+                prompts, every = texts(chosen, self.lm.chat), len(chosen) // BESIDE
+                answering, tokens, given, answers = self.choice_reading(subjects, each, frozenset())
+                reading, *_ = self.choice_reading(subjects, each, sample.frozen_signals(Format.CHOICE))
+                for requirement, tool, ours, seconds, more in (
+                    (LM_EVAL, "lm_eval", "our answers", answering, 1.1),
+                    (LM_POLYGRAPH, "lm_polygraph", "all our signals", reading, 1.5),
+                ):
+                    told = told_of(requirement, tool, folder, prompts[::every], "abcd", self.lm.dtype_name, TOGETHER)
                     theirs = told["seconds"] * len(prompts) / len(prompts[::every])
                     note = (
-                        f"{theirs:.0f} s ÷ {seconds:.0f} s; every {every}th question, times {every}; {versions(told)}"
+                        f"{theirs:.0f} s ÷ {seconds:.0f} s; every {every}th question, times {every}, "
+                        f"{TOGETHER} at once; {versions(told)}"
                     )
                     if tool == "lm_eval":
                         # ours is the likeliest token of all, theirs the likeliest letter
@@ -146,7 +150,7 @@ class Real:
                         pairs = [(a, b) for a, b in both if b in set("abcd")]
                         same, others = sum(a == b for a, b in pairs), len(prompts[::every]) - len(pairs)
                         note += f"; letters equal in {same} of {len(pairs)}; {others} answers of ours are no letter"
-                    name = f"{tool} ÷ all our signals, {subjects} x {each}"
+                    name = f"{tool} ÷ {ours}, {subjects} x {each}"
                     yield Line(name, theirs / seconds, f">= {more * given / tokens:.1f}", note)
 
     def open(self) -> Iterator[Line]:

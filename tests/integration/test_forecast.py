@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -163,6 +164,7 @@ class Stepwise(ConfidenceMethod):
 
     def fit(self, train: Batch, ctx: Context) -> Stepwise:
         Stepwise.seconds += 3 + 0.02 * len(train)
+        warnings.warn("its signals are random", stacklevel=1)  # which a plan doesn't show
         for _ in ctx.early_stopping(50):
             Stepwise.seconds += 0.5
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from bench.run.analyses.label_budgets import LabelsReport, run_labels
 from bench.run.analyses.request import LabelsConfig
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
+from bench.signals.reader import Reader
 from bench.stats.label_budgets import ONE_KIND, LabelCurves, Point
 from tests.kit.place import Place
 
@@ -148,6 +150,17 @@ def test_label_study_progress_reaches_its_total(world: World) -> None:
     fits = [stage for stage in counted.stages if stage[1] == "fits"]
     assert [[unit, total, done] for _, unit, total, done in fits] == [["fits", 6, 6]] * 2
     assert all(total == done for _, _, total, done in counted.stages)
+
+
+def test_devices_are_left_before_the_fits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, fit = [], Rising.fit
+    engine = SimpleNamespace(
+        work=lambda tasks: (task for task in tasks), rest=lambda: order.append("rest"), close=lambda: None
+    )
+    monkeypatch.setattr(Reader, "active_engine", engine)
+    monkeypatch.setattr(Rising, "fit", lambda *given: (order.append("fit"), fit(*given))[1])
+    world.study("rising,ptrue", "30", "7")  # fitted by no other test
+    assert order == ["rest", "fit"]
 
 
 def test_labels_told_are_exactly_those_of_the_budget(world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 import transformers
 from huggingface_hub.hf_api import ModelInfo
 
+from bench.api import UserError
 from bench.cli import doctor
 from bench.cli.doctor_model import check_model
 from bench.cli.finding import Finding, State
@@ -98,6 +99,21 @@ def test_hub_is_asked_what_a_run_would_fetch(
         f"{pinned.source} at {str(pinned.revision)[:8]} (pinned): 2 files" in found("llama8b", None, ())["files"].what
     )
     assert asked == [("org/m", None, True), (pinned.source, pinned.revision, True)]
+
+
+def test_hub_without_safetensors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [{"rfilename": "config.json", "size": 600}, {"rfilename": "pytorch_model.bin", "size": 9_000_000}]
+    info = ModelInfo(id="org/m", sha=SHA, gated=False, siblings=files)
+    monkeypatch.setattr(huggingface_hub, "model_info", lambda *_, **__: info)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+
+    def fails(_: object) -> ModelFolder:
+        raise UserError("nothing to load")
+
+    monkeypatch.setattr(language_model, "download_texts", fails)
+    about = found("org/m", None, ())
+    assert (about["files"].state, about["files"].fix) == (State.BAD, "name a repository that has them")
+    assert about["files"].what.endswith("1 files, 600 B; 1 to fetch, 600 B; not gated; without *.safetensors")
 
 
 def test_hub_that_cannot_be_asked_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

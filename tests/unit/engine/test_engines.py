@@ -23,6 +23,17 @@ def test_workers_have_a_card_each(monkeypatch: pytest.MonkeyPatch) -> None:
         build_engines(EngineOptions(workers=4), lm, store)
 
 
+@pytest.mark.parametrize("device", ["mps", "cuda:0"])
+def test_one_device_has_one_worker(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    monkeypatch.setattr(engines.WorkerSpec, "of", lambda *_: None)
+    lm: Any = SimpleNamespace(device=device)
+    store: Any = None
+    pool: Any = build_engines(EngineOptions(workers=1), lm, store).readers
+    assert pool.group.devices == [device]
+    with pytest.raises(UserError, match=f"--workers 2: expected --device cuda for all cards, or cpu; got {device}"):
+        build_engines(EngineOptions(workers=2), lm, store)
+
+
 @pytest.mark.parametrize(
     ("found", "split", "says"),
     [(None, False, r"pip install 'confbench\[ray\]'"), (object(), True, "neither --workers nor --engine ray")],

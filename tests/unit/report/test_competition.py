@@ -17,6 +17,7 @@ import pytest
 from bench.api import FloatArray, UserError
 from bench.report import figures, page
 from bench.report.competition import ranked_by
+from bench.report.figures.cost import COSTS
 from bench.report.figures.figure_data import unranked_reasons
 from bench.report.front import front_candidates
 from bench.report.multiverse.compute import compute_multiverse
@@ -193,6 +194,8 @@ def test_pictures_follow_the_competition(name: str, tmp_path: Path) -> None:
     case, table, _ = of_case(name, tmp_path)
     pictures = "".join(map("".join, page.pictures([table], records_in(tmp_path))))
     assert set(re.findall(r'data-method="(\S+)" class="leads"', pictures)) == case.leaders
+    of_costs = page.pictures([table], records_in(tmp_path))[0].costs
+    assert (COSTS["tokens"] in of_costs, COSTS["seconds"] in of_costs) == (True, False)  # seconds are of one machine
 
 
 def test_multiverses_follow_the_competition(planted: tuple[Case, Table, Path]) -> None:

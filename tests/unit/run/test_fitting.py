@@ -322,6 +322,15 @@ def test_fit_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> None:
     assert fits.store.notes == ["the stored fit of m can't be used (ValueError: no such number); it is fitted again"]
 
 
+def test_fit_that_is_made_again_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Slope, "save", lambda _, folder: (folder / "other.txt").write_text("of another version"))
+        fitted(Slope, tmp_path)
+    assert [fitted(Slope, tmp_path).seconds == 0, Slope.fits] == [False, 2]
+    fitted(Slope, tmp_path)
+    assert Slope.fits == 2
+
+
 def test_fit_stays_until_there_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

@@ -9,11 +9,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from bench.model.trace_decoder import trace_texts
 from bench.run.config import RunConfig
 from bench.run.pipeline import run
 
 METHODS = ("sequence-probability", "self-consistency", "verbalised", "ptrue")
-LIMIT = {"atlas-oe": 16, "atlas-choice": 1}
+LIMIT = {"atlas-oe": 30, "atlas-choice": 1}
 """Task -> tokens of an answer at most."""
 REPLY, SAMPLES, N = 16, 10, 10
 Made = tuple[Path, dict[tuple[str, str], int | None]]
@@ -68,3 +69,22 @@ def test_tokens_of_ten_samples_are_counted(made: Made) -> None:
     drawn = sum(steps(text[:-1], LIMIT["atlas-oe"]) for text in texts)
     assert found["atlas-oe", "self-consistency"] == (found["atlas-oe", "ptrue"] or 0) + drawn
     assert found["atlas-choice", "self-consistency"] == N  # all letters are drawn from one state, that of the answer
+
+
+def test_tokens_of_sampled_traces_are_counted(tmp_path: Path) -> None:
+    names, budget = ("ptrue", "self-consistency"), 4
+    report = run(
+        RunConfig(
+            names, "tiny", tasks=("atlas-oe",), limit=N, think_budget=budget, overrides=("self-consistency.n=2",),
+            out=tmp_path / "out", cache=tmp_path / "cache",
+        )
+    )  # fmt: skip
+    alone = {row.method: row.generated_tokens_alone or 0 for row in report.rows}
+    pieces = [
+        list(trace_texts(**load_file(path))) for path in (tmp_path / "cache").rglob("*.safetensors")
+        if (safe_open(path, "numpy").metadata() or {}).get("signal") == "traces"
+    ]  # fmt: skip
+    greedy, sampled = sorted(pieces, key=lambda piece: len(piece[0]))
+    assert [{len(texts) for texts in greedy}, {len(texts) for texts in sampled}] == [{1}, {2}]
+    drawn = (steps(text.trace, budget) + steps(text.answer, LIMIT["atlas-oe"]) for texts in sampled for text in texts)
+    assert alone["self-consistency"] == alone["ptrue"] + sum(drawn)

@@ -189,6 +189,13 @@ def test_logs_that_are_not_empty_are_kept(tmp_path: Path) -> None:
     assert names == [f"{n:02}.log" for n in range(2, log.MAX_LOGS + 2)]
 
 
+def test_log_is_written_where_another_run_makes_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Path, "exists", lambda _: False)  # as if it came right after
+    with log.RunLog(tmp_path / "0.log").redirect():
+        sys.stdout.write("said")
+    assert (tmp_path / "0.log").read_text(encoding="utf-8") == "said"
+
+
 # --- a process --------------------------------------------------------------------------------------------------------
 
 

@@ -33,9 +33,11 @@ from bench.api import (
     UserError,
 )
 from bench.data.splits import TaskSplit
+from bench.model import training_memory
+from bench.model.training_memory import TrainingPlan
 from bench.progress import Silent
 from bench.run.analyses.transfer import FitCosts, describe_fits, sort_by_cost
-from bench.run.feasibility import has_validation, reason_infeasible
+from bench.run.feasibility import check_training_memory, has_validation, reason_infeasible
 from bench.run.pipeline import in_order
 from bench.run.plan import Adapt, Fit, Predict, Read, RunPlan, Step, TrainOn
 from bench.run.preparation import find_infeasible
@@ -306,6 +308,22 @@ def test_adapter_needs_layers_that_can_be_told(layers: tuple[Projection, ...], n
 def test_adapter_of_an_unknown_layer_is_refused() -> None:
     with pytest.raises(UserError, match="'qq' is no linear layer"):
         reason(Learner(QueryLogits(Adapter.OWN), target_modules="qq"), task())
+
+
+def test_memory_is_that_of_the_layers_a_method_adapts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def plan(lm: object, tokens: int, **shape: object) -> TrainingPlan:
+        asked.append((tokens, shape))
+        return TrainingPlan(checkpointing=False, refusal="too large" if shape["named"] == "up" else None)
+
+    monkeypatch.setattr(training_memory, "plan_training", plan)
+    learners = [Learner(QueryLogits(Adapter.OWN), target_modules=named) for named in ("qkv_proj", "up")]
+    lm: Any = SimpleNamespace(devices=("cpu",))
+    check_training_memory({"one": learners[0], "barred": learners[1]}, [TEST], {("barred", TEST)}, lm, 512)
+    with pytest.raises(UserError, match="too large"):
+        check_training_memory({"one": learners[1]}, [TEST], (), lm, 512)
+    assert asked == [(512, {"rank": 8, "named": "qkv_proj"}), (512, {"rank": 8, "named": "up"})]
 
 
 def test_tasks_that_a_method_cannot_take_are_named() -> None:

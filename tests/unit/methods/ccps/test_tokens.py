@@ -208,7 +208,8 @@ def compared(within: float, places: float | None, split: float | None = None, re
         if value is None:
             return Contrast(what, 100, None, None)
         p = 0.2 if abs(value) < 2 else 0.001
-        return Contrast(what, 100, Effect(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50), None)
+        difference = Effect(value / 100, (value - 2) / 100, (value + 2) / 100, p, 50)
+        return Contrast(what, 100, difference, Effect(value / 10, (value - 2) / 10, (value + 2) / 10, p, 50))
 
     found = [
         of(masking.ALL, 3),
@@ -221,7 +222,7 @@ def compared(within: float, places: float | None, split: float | None = None, re
 
 MORE, LESS = "Content words move it more, also", "Content words move it less, also"
 INSIDE = "Within an answer content words move it more"
-NOTHING = "Nothing shows: within answers no difference is significant. W"
+NOTHING = "Nothing shows: within answers no difference is significant."
 FIRST = "Without the first token of each answer it is"
 SPLIT = "how words are split may explain it"
 
@@ -234,9 +235,9 @@ SPLIT = "how words are split may explain it"
         ({"within": 4, "places": 1}, f"{INSIDE}, but with places taken out no difference is significant", ""),
         ({"within": 4, "places": -3}, f"{INSIDE}, but with places taken out it is the other way round", ""),
         ({"within": 4, "places": None}, f"{INSIDE}; at the same places it can't be told: too few answers", FIRST),
-        ({"within": 1, "places": 1}, f"{NOTHING}ithin the", ""),
-        ({"within": 1, "places": None}, f"{NOTHING}ithin the", FIRST),
-        ({"within": 1, "places": 3}, f"{NOTHING}ith places taken out they move it more", ""),
+        ({"within": 1, "places": 1}, f"{NOTHING} Over all tokens", ""),
+        ({"within": 1, "places": None}, f"{NOTHING} Over all tokens", FIRST),
+        ({"within": 1, "places": 3}, f"{NOTHING} With places taken out they move it more", ""),
         ({"within": 4, "places": None, "rest": 3}, INSIDE, f"{FIRST} +3.00 points (1.00 to 5.00), p 0.001."),
         ({"within": 4, "places": None, "rest": -3}, INSIDE, f"{FIRST} \u22123.00 points (\u22125.00 to"),
         ({"within": 4, "places": 3, "split": 3}, MORE, ""),
@@ -247,7 +248,7 @@ SPLIT = "how words are split may explain it"
 def test_verdict_says_more_only_if_both_tests_do(contrasts: dict[str, Any], lead: str, told: str) -> None:
     verdict = build_answer(compared(**contrasts), 50, 80)
     assert verdict.startswith(lead)
-    assert "Within the 50 answers that have both the difference is" in verdict
+    assert "Over all tokens, as published, the lift is +30 % (10 to 50), p 0.001. Within the 50 answers" in verdict
     assert told in verdict
     assert (FIRST in verdict, "how words are split" in verdict) == (told.startswith(FIRST), told == SPLIT)
 
