@@ -676,6 +676,16 @@ def test_single_process_asks_no_launcher_for_its_card(monkeypatch: pytest.Monkey
     assert ProcessGroup("cuda", grouped=False).device == "cuda"
 
 
+def test_processes_take_their_own_card_before_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", calls.append)
+    group = ProcessGroup("cuda", grouped=False)
+    assert (group.device, group.rank, calls) == ("cuda:1", 5, ["cuda:1", "nccl"])
+
+
 def test_process_group_ends_with_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
