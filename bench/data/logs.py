@@ -259,11 +259,12 @@ def inspect_records(path: Path) -> list[LogRecord]:
         UserError: the file can't be read, is no log of Inspect, or has no answer.
     """
     samples = _read_inspect(path)[1]
+    first_scorer = _first_scorer(samples)
     records: dict[str, LogRecord] = {}
     silent = []
     epochs = [epoch if isinstance(epoch := _get_nested(sample, "epoch"), int) else 1 for sample in samples]
     for i, (_, sample) in enumerate(sorted(zip(epochs, samples, strict=True), key=lambda pair: pair[0])):
-        record = _inspect(Row(i, f"{path.name} sample {i}", sample))
+        record = _inspect(Row(i, f"{path.name} sample {i}", sample), first_scorer)
         if record.left_out:
             silent.append(record)
             continue
@@ -278,19 +279,21 @@ def inspect_records(path: Path) -> list[LogRecord]:
 def inspect_rows(path: Path, name: str) -> list[Row]:
     """Return a row of values for each sample of a log of Inspect that was scored.
 
-    Besides `id`, `epoch`, `model`, `task` and `correct` (the grade by the first scorer), these are numbers and texts in
-    scores and metadata: `score_SCORER`, `score_SCORER_KEY`, `metadata_KEY`, `store_KEY`.
+    Besides `id`, `epoch`, `model`, `task` and `correct` (the grade by the log's first scorer), these are numbers and
+    texts in scores and metadata: `score_SCORER`, `score_SCORER_KEY`, `metadata_KEY`, `store_KEY`.
 
     Raises:
         UserError: the file can't be read, is no log of Inspect, or no sample was scored.
     """
     header, samples = _read_inspect(path)
     ran, rows = {name: _get_nested(header, "eval", name) for name in ("model", "task")}, []
+    first = _first_scorer(samples)
     for sample in filter(lambda sample: _as_mapping(_get_nested(sample, "scores")), samples):
-        values = {**ran, "id": sample.get("id"), "epoch": sample.get("epoch")}
+        grade = _get_nested(sample, "scores", first, "value")
+        values = {"correct": grade, **ran, "id": sample.get("id"), "epoch": sample.get("epoch")}
         for scorer, score in sample["scores"].items():
             value = _get_nested(score, "value")
-            values = {"correct": value} | values | {f"score_{scorer}": value}
+            values[f"score_{scorer}"] = value
             parts = {**_as_mapping(_get_nested(score, "metadata")), **_as_mapping(value)}
             values |= {f"score_{scorer}_{key}": part for key, part in parts.items()}
         for what in ("metadata", "store"):
@@ -300,6 +303,13 @@ def inspect_rows(path: Path, name: str) -> list[Row]:
     if not rows:
         raise UserError(f"{name}: expected samples with scores in the log, found none; was the run finished?")
     return [Row(k, f"{name} row {k}", row) for k, row in enumerate(rows)]
+
+
+def _first_scorer(samples: Sequence[Any]) -> str:
+    """Return the name of the log's first scorer, which may have left out samples; empty if none was scored."""
+    scored = [list(_as_mapping(_get_nested(sample, "scores"))) for sample in samples]
+    later = {name for names in scored for name in names[1:]}
+    return next((name for names in scored for name in names if name not in later), "")
 
 
 def _read_inspect(path: Path) -> tuple[Any, Sequence[Any]]:
@@ -358,7 +368,7 @@ def _unzip_log(path: Path) -> Iterator[tuple[str, Any]]:
             yield name, json.loads(data)
 
 
-def _inspect(row: Row) -> LogRecord:
+def _inspect(row: Row, scorer: str) -> LogRecord:
     sample = row.values
     if not isinstance(sample, dict) or not isinstance(sample.get("id"), str | int):
         raise _log_error(row, "a sample with an id, as Inspect writes it")
@@ -379,14 +389,11 @@ def _inspect(row: Row) -> LogRecord:
     )  # fmt: skip
     first = _as_list(_get_nested(answers[0], "message", "content"))
     record.redacted = any(bool(_get_nested(part, "redacted")) for part in first)
-    for name, score in _as_mapping(sample.get("scores")).items():  # of the first scorer
-        if isinstance(score, dict):
-            value, final = score.get("value"), score.get("answer")
-            record.judge = f"inspect {name}"
-            record.grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
-            if isinstance(final, str) and final.strip() and final != record.outputs[0]:
-                record.final = final
-            break
+    value, final = (_get_nested(sample, "scores", scorer, key) for key in ("value", "answer"))
+    record.judge = f"inspect {scorer}"
+    record.grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
+    if isinstance(final, str) and final.strip() and final != record.outputs[0]:
+        record.final = final
     return record
 
 

@@ -262,6 +262,24 @@ def test_inspect_logs_of_one_model_are_not_taken_for_repeats(tmp_path: Path) -> 
     assert len(bench.audit([first, again], group="file").tables) == 2
 
 
+def test_first_scorer_of_the_log_grades_every_sample(tmp_path: Path) -> None:
+    """A sample that it did not score is not graded by the next scorer."""
+    scored: list[dict[str, object]] = [
+        {"id": k, "scores": {"graded": {"value": "I", "metadata": {"confidence": 0.5}}, "fluency": {"value": "C"}}}
+        for k in range(3)
+    ]
+    path = tmp_path / "log.json"
+    for missing in (0, 2):
+        silent = {"id": missing, "scores": {"fluency": {"value": "C", "metadata": {"confidence": 0.5}}}}
+        log = {"eval": {"task": "quiz", "model": "m"}, "samples": [*scored[:missing], silent, *scored[missing + 1 :]]}
+        path.write_text(json.dumps(log), encoding="utf-8")
+        sheet = read_sheet([path])
+        assert sheet.columns["correct"] == sheet.columns["score_graded"]
+        said = f"row {missing}: expected true or false, 1 or 0, C or I in column 'correct', got nothing"
+        with pytest.raises(UserError, match=said):
+            bench.audit(path, confidences="score_graded_confidence")
+
+
 def test_values_are_read_as_they_are_named() -> None:
     table = pd.DataFrame({"right": ["C", "N", "I", "yes"], "p": ["80", "High", "20", " 5 "], "q": [0.1, 0.2, 0.3, 0.4]})
     audit = bench.audit(table, correct="right", confidences="p,q", scale="p=100", words="high=0.9")

@@ -223,6 +223,18 @@ def test_reasoning_epochs_and_long_texts_of_inspect(tmp_path: Path) -> None:
     assert row["samples"] == ["Tudos"]
 
 
+def test_next_scorer_of_inspect_grades_no_answer(tmp_path: Path) -> None:
+    """Grades of two judges in one file are refused by `bench run --answers`."""
+
+    def change(log: dict[str, Any]) -> None:
+        for i, sample in enumerate(log["samples"]):
+            sample["scores"] = {**(sample["scores"] if i else {}), "fluency": {"value": "C"}}
+
+    found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
+    assert found.ungraded
+    assert not any("grade" in row for row in found.rows)
+
+
 def test_encrypted_reasoning_of_inspect_is_left_out_and_counted(tmp_path: Path) -> None:
     def change(log: dict[str, Any]) -> None:
         parts = [{"type": "reasoning", "reasoning": "gAAAA", "redacted": True}, {"type": "text", "text": "Rolor"}]
