@@ -75,8 +75,9 @@ class LogRecord:
         """Build a row of a file of answers: the record's output as the answer to `question`."""
         if self.option is not None and fmt is Format.CHOICE:
             option = self.option  # the question may have the options in another order
-            if sorted(self.choices) == sorted(question.choices):
-                option = question.choices.index(self.choices[option])
+            own, asked = (list(map(normalise_wording, each)) for each in (self.choices, question.choices))
+            if own != asked and sorted(own) == sorted(asked):
+                option = asked.index(own[option])
             row: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[option]}
         else:
             row = {"id": question.id, "text": self.trace + self.outputs[0]}
@@ -96,15 +97,17 @@ class LogRecord:
     def identifies_option(self, question: Question, fmt: Format) -> bool:
         """Return whether the record certainly chose one particular option of `question`.
 
-        This is not always certain, because the log may have the options in another order than the task. Also return
-        True for open questions, and if the log does not list the options.
+        This is not always certain, because the log may have other options than the task, or another order of them.
+        Spelling apart (see `normalise_wording`), they must be the task's, or letters. Also return True for open
+        questions, and if the log does not list the options.
         """
         if fmt is not Format.CHOICE or not self.choices:
             return True
-        if self.option is not None:
-            return len(self.choices) == len(question.choices)
-        reordered = sorted(self.choices) == sorted(question.choices)
-        return tuple(self.choices) == question.choices or not reordered  # a letter names a position
+        own, asked = (list(map(normalise_wording, each)) for each in (self.choices, question.choices))
+        if sorted(own) == sorted(asked):  # a letter names a position; options may differ in case alone, as AA and Aa
+            alike = len(set(own)) == len(own) and (own == asked or self.option is not None)
+            return alike or tuple(self.choices) == question.choices
+        return [text.strip("().:") for text in own] == list(string.ascii_lowercase[: len(asked)])
 
 
 @dataclass

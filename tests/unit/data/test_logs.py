@@ -162,6 +162,43 @@ def test_letter_of_options_in_another_order_is_left_out() -> None:
     assert [len(rows) for rows in found] == [1, 0, 1]
 
 
+GASES = ("oxygen", "carbon dioxide", "argon", "neon")
+
+
+@pytest.mark.parametrize(
+    ("options", "scored_as", "letters"),
+    [
+        (GASES, "a", 1),
+        ((" Oxygen", "Carbon dioxide", "ARGON", "Neon"), "a", 1),
+        (("A", "B", "C", "D"), "a", 1),
+        (("(a)", "(b)", "(c)", "(d)"), "a", 1),
+        (("Carbon dioxide", "Oxygen", "Argon", "Neon"), "b", 0),
+        (("nitrogen", "carbon dioxide", "helium", "neon"), None, 0),
+        (("oxygen", "oxygen", "argon", "neon"), None, 0),
+        (GASES[:3], None, 0),
+    ],
+)
+def test_options_of_another_wording_name_no_letter(
+    options: tuple[str, ...], scored_as: str | None, letters: int
+) -> None:
+    asked = [Question("q0", "s", "Which?", GASES, 0)]
+    scored_option = LogRecord([], ["Which?"], [options[0]], choices=options, option=0, grade=True, judge="lm-eval acc")
+    rows = import_records([scored_option], asked, CHOICE).rows
+    assert [row["text"] for row in rows] == ([scored_as] if scored_as else [])
+    written = import_records([LogRecord([], ["Which?"], ["A"], choices=options)], asked, CHOICE)
+    assert (len(written.rows), written.left_out.total()) == (letters, 1 - letters)
+
+
+def test_options_that_differ_in_case_alone() -> None:
+    """Genes, e.g.: such options have their letters where their order is the task's."""
+    asked = [Question("q0", "s", "Which?", ("AA", "Aa", "aa"), 0)]
+    orders = (("AA", "Aa", "aa"), ("aa", "AA", "Aa"))
+    found = [
+        import_records([LogRecord([], ["Which?"], [], choices=order, option=1)], asked, CHOICE) for order in orders
+    ]
+    assert [[row["text"] for row in each.rows] for each in found] == [["b"], []]
+
+
 def test_grade_of_another_option_is_left_out(tmp_path: Path) -> None:
     assert scored(tmp_path).grade is True
     assert scored(tmp_path, metrics=["acc_norm", "acc"]).grade is None
