@@ -42,7 +42,8 @@ _ZSTANDARD = 93
 """Number of the compression method Zstandard in zip archives; `zipfile` supports it from Python 3.14 on."""
 _IDS = ("id", "question_id", "qid", "hash_id", "key")
 """Names of the fields of `doc`, in a log of lm-evaluation-harness, that may have the question's id."""
-_GRADES: Mapping[object, bool] = {"C": True, "I": False, 1: True, 0: False}
+_GRADES: Mapping[object, bool] = {"C": True, "I": False, "N": False, 1: True, 0: False}
+"""Grades of Inspect; N is no answer."""
 
 
 @dataclass
@@ -179,24 +180,27 @@ def lm_eval_records(path: Path) -> list[LogRecord]:
     rows = list(json_lines(io.BytesIO(read_file(path, "a log")), path.name))
     if not rows:
         raise UserError(f"{path.name}: expected samples that lm-eval wrote with --log_samples, found none")
-    first = rows[0].values.get("filter")
+    first, metric = rows[0].values.get("filter"), _binary_metric(rows)
     other = LogRecord((), (), [], left_out=f"of other filters than {first!r}")
-    return [_lm_eval(row) if row.values.get("filter") == first else other for row in rows]
+    return [_lm_eval(row, metric) if row.values.get("filter") == first else other for row in rows]
 
 
-def _lm_eval(row: Row) -> LogRecord:
+def _binary_metric(rows: Sequence[Row]) -> str:
+    """Return the metric that is 0 or 1 in most records, the first of several; empty if none is in any."""
+    named = ((row.values, str(name)) for row in rows for name in _as_list(row.values.get("metrics")))
+    counts = Counter(name for values, name in named if values.get(name) in (0, 1))
+    return max(counts, key=counts.__getitem__, default="")
+
+
+def _lm_eval(row: Row, metric: str) -> LogRecord:
     doc, responses = row.values.get("doc"), row.values.get("resps")
     if not isinstance(doc, dict) or not isinstance(responses, list) or not responses:
         raise _log_error(row, "'doc' and 'resps', as in the samples that lm-eval writes with --log_samples")
     names = [str(doc[name]) for name in _IDS if isinstance(doc.get(name), str | int)]
     texts = [value for value in doc.values() if isinstance(value, str)]
     choices, filtered = doc.get("choices"), row.values.get("filter")
-    metric, grade = "", None
-    for name in _as_list(row.values.get("metrics")):  # the first binary metric
-        value = row.values.get(str(name))
-        if isinstance(value, bool | int | float) and value in {0, 1}:
-            metric, grade = str(name), bool(value)
-            break
+    value = row.values.get(metric)
+    grade = bool(value) if value in (0, 1) else None
     judge = f"lm-eval {metric}" if filtered in (None, "none") else f"lm-eval {metric} ({filtered})"
     record = LogRecord(names, texts, [], choices=_as_texts(_as_list(choices)), grade=grade, judge=judge)
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
@@ -231,9 +235,9 @@ def lm_eval_rows(rows: Sequence[Row], stem: str) -> Iterator[Row]:
     Raises:
         UserError: an answer is a text, for which the log has no confidence, or a record has no accuracy.
     """
-    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", stem)
+    task, metric = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", stem), _binary_metric(rows)
     for row in (row for row in rows if row.values.get("filter") == rows[0].values.get("filter")):
-        record, doc = _lm_eval(row), _as_mapping(row.values.get("doc"))
+        record, doc = _lm_eval(row, metric), _as_mapping(row.values.get("doc"))
         if not record.log_likelihoods or record.grade is None:
             raise _log_error(row, "the log-likelihoods of options and the metric acc, as texts have no confidence here")
         softmax = 1 / sum(math.exp(value - max(record.log_likelihoods)) for value in record.log_likelihoods)

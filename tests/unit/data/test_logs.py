@@ -234,6 +234,25 @@ def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
     assert found.rows == [{"id": f"atlas/test/{i}", "text": f"So I say {i}. It is {i}", **usual} for i in range(3)]
 
 
+def test_metric_that_grades_is_binary_in_all_records(tmp_path: Path) -> None:
+    """F1 is 0 or 1 of some answers; grades of two metrics in one file are refused by `bench run --answers`."""
+
+    def change(i: int, line: dict[str, Any]) -> None:
+        line |= {"metrics": ["f1", "exact_match"], "f1": [1.0, 0.5, [], 0.0][i], "filter": "none" if i < 3 else "last"}
+
+    found = import_records(lm_eval_records(changed_lines(tmp_path, change)), questions("atlas-oe"), OPEN)
+    grades = [(row["grade"], row["judge"]) for row in found.rows]
+    assert grades == [(grade, "lm-eval exact_match") for grade in (True, True, False)]
+
+
+def test_no_answer_is_wrong_for_inspect(tmp_path: Path) -> None:
+    def change(log: dict[str, Any]) -> None:
+        log["samples"][0]["scores"]["match"]["value"] = "N"
+
+    found = import_records(inspect_records(changed_log(tmp_path, change)), questions("atlas-oe"), OPEN)
+    assert [row["grade"] for row in found.rows] == [False, True, False, True]
+
+
 def test_judge_of_lm_eval_names_the_filter(tmp_path: Path) -> None:
     """Two filters of one log may differ by tens of points."""
     assert scored(tmp_path, filter="strict-match").judge == "lm-eval acc (strict-match)"
