@@ -18,7 +18,9 @@ from pathlib import Path
 from bench import registry
 from bench.api import ConfidenceMethod, Format, SampleAgreement, Task, UserError
 from bench.grading import prompt
-from bench.model.specs import public_name
+from bench.grading.judges import JudgeOptions, public_options
+from bench.grading.openai import MODEL
+from bench.model.specs import aliases, public_name
 from bench.results.cells import read_all
 from bench.store.decoding import RecordError, decode_record
 
@@ -110,6 +112,10 @@ class PaperRuns:
         """The runs of the grid, one for each model and seed, in the grid's order."""
         requested = {(method, task) for method in self.methods for task in self.grid.tasks}
         informed = {name for name, method in self.methods.items() if method.trains() or method.output == "score"}
+        # `config` has the judge's model as asked for, `row.judge` as its server names it (gpt-4o-mini-2024-07-18)
+        asked = public_options(JudgeOptions(self.judge, self.judge_model))["judge_model"]
+        judge = [self.judge, MODEL if self.judge == "match" else asked]
+        usual = (("judge", "match"), ("judge_model", MODEL))
         completed = {
             (row.model, row.seed, row.method, row.task)
             for row in (read_all(self.out) if self.out.is_dir() else [])
@@ -119,7 +125,11 @@ class PaperRuns:
             and row.config.get("train_limit") == (self.train_limit if row.method in informed else None)
             and not {"train_on", "think_budget", "answers"} & row.config.keys()
             and row.tuning is None
-            and (self.tasks[row.task].format is not Format.OPEN or (row.judge or "").startswith(self.judge))
+            and (
+                row.dtype == getattr(aliases().get(row.model), "dtype", row.dtype)  # not known of other models
+                or (row.dtype, row.provenance.get("hardware", {}).get("device")) == ("float32", "cpu")  # its default
+            )
+            and (self.tasks[row.task].format is not Format.OPEN or [row.config.get(*pair) for pair in usual] == judge)
         }
         n_completed = Counter((model, seed) for model, seed, _, _ in completed)
         return [Run(self, model, seed, n_completed[model, seed]) for model in self.models for seed in self.grid.seeds]

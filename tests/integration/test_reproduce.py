@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bench import registry
+from bench.api import Format
 from bench.run import paper_runs as reproduction
 from bench.run.paper_runs import PaperRuns, read_grid
 from tests.integration.conftest import ROOT
@@ -195,7 +196,7 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
         models=("tiny",), judge="openai", judge_model="gpt-4o-mini", out=tmp_path,
     )  # fmt: skip
     row = {"method": "flat", "task": "isles", "model": "tiny", "seed": 0, "preset": "demo", "status": "ok"}
-    row |= {"deviations": {}, "config": {}, "judge": None, "tuning": None}
+    row |= {"deviations": {}, "config": {}, "judge": None, "tuning": None, "dtype": "float32", "provenance": {}}
 
     def there(**other: object) -> int:
         monkeypatch.setattr(reproduction, "read_all", lambda _: [SimpleNamespace(**row | other)])
@@ -211,3 +212,38 @@ def test_other_results_do_not_count_as_the_papers(tmp_path: Path, monkeypatch: p
     assert [there(), there(**limited)] == [1, 0]  # it reads no label
     monkeypatch.setattr(known.get("flat"), "output", "score")
     assert [there(), there(**limited)] == [0, 1]
+
+
+@pytest.mark.usefixtures("paper")
+def test_results_of_another_judge_or_dtype_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = registry.methods([tmp_path / "flat.py"])
+    task: Any = registry.tasks([tmp_path / "flat.py"]).get("isles")
+    monkeypatch.setattr(task, "format", Format.OPEN)
+    work = PaperRuns(
+        grid=replace(read_grid("flat", known), models=("qwen14b",)), methods={"flat": known.get("flat")()},
+        tasks={"isles": task}, models=("qwen14b",), judge="openai", judge_model="gpt-4o-mini", out=tmp_path,
+    )  # fmt: skip
+    row = {"method": "flat", "task": "isles", "model": "qwen14b", "seed": 0, "preset": "demo", "status": "ok"}
+    row |= {"deviations": {}, "tuning": None, "dtype": "bfloat16", "provenance": {"hardware": {"device": "cuda:0"}}}
+
+    def there(kind: str, named: str, asked: dict[str, str], **other: object) -> int:
+        """Number of cells that count, of one whose judge names itself by kind and model."""
+        other = {"judge": f"{kind} {named}, yes-no", "config": asked, **other}
+        monkeypatch.setattr(reproduction, "read_all", lambda _: [SimpleNamespace(**row | other)])
+        return replace(work).runs[0].there
+
+    paper = ("openai", "gpt-4o-mini-2024-07-18 at https://host/v1")  # as the server reports it
+    asked = {"judge": "openai", "judge_model": "gpt-4o-mini"}
+    assert [there(*paper, asked), there(*paper, {"judge": "openai"})] == [1, 1]  # named, and the default
+    assert there("openai", "gpt-4o", {**asked, "judge_model": "gpt-4o"}) == 0
+    assert there("openai", "gpt-4o-mini-tuned", {**asked, "judge_model": "gpt-4o-mini-tuned"}) == 0
+    assert there("match", "", {}) == 0
+    on_cpu = {"provenance": {"hardware": {"device": "cpu"}}}
+    others = ({"dtype": "float16"}, {"dtype": "float32"}, {"dtype": "float32", **on_cpu}, {"model": "llama8b"})
+    assert [there(*paper, asked, **other) for other in others] == [0, 0, 1, 0]  # float32 is the default of a CPU
+    work = replace(work, judge="match")
+    assert [there("match", "", {}), there(*paper, asked)] == [1, 0]
+    work = replace(work, judge="hf", judge_model="org/judge")
+    local = {"judge": "hf", "judge_model": "org/judge"}
+    assert there("hf", "org/judge@0123456789ab", local) == 1
+    assert there("hf", "org/judge-2@0123456789ab", {**local, "judge_model": "org/judge-2"}) == 0
