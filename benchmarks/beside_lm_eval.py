@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,13 +52,14 @@ class Beside:
     def __str__(self) -> str:
         n, other = len(self.ours), self.differ.size
         ours, theirs = 100 * self.correct
-        told = f"letters equal in {n - other:,} of {n:,} questions ({100 * (1 - other / n):.1f} %)"
-        told += f"; right {ours:.1f} % (ours) and {theirs:.1f} % (lm-eval)"
+        told = f"Letters are equal in {n - other:,} of {n:,} questions ({100 * (1 - other / n):.1f} %), and right in"
+        told += f" {ours:.1f} % (ours) and {theirs:.1f} % (lm-evaluation-harness)."
         if other:
-            told += f"; of the {other} others lm-eval has equal scores for both letters in {(self.differ == 0).sum()}"
-            told += f", prefers its own by at most {self.differ.max():.2f} nats (the first to the second letter by"
-            told += f" {np.median(self.margins):.2f} in the median of all questions)"
-        return told
+            told += f" Of the {other} others it has equal scores for both letters in {(self.differ == 0).sum()}"
+        if self.differ.any():
+            told += f"; elsewhere it prefers its own by at most {self.differ.max():.2f} nats (the first letter to the"
+            told += f" second by {np.median(self.margins):.2f} in the median of all questions)"
+        return told + "." * bool(other)
 
 
 def beside(scores: dict[str, list[float]]) -> Beside:
@@ -82,12 +84,18 @@ def golden() -> tuple[list[str], list[str]]:
     return questions["id"].tolist(), questions["gold"].tolist()
 
 
+def kept() -> dict[str, Any]:
+    """What is committed: log-likelihoods of the letters by question id, versions and dtype."""
+    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {"scores": {}}
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_lm_eval", description=__doc__)
     parser.add_argument("model", nargs="?", type=Path, help="the GGUF file of the committed run")
     parser.add_argument("--print", action="store_true", help="only show what is committed")
     options = parser.parse_args()
-    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {"scores": {}}
+    found = kept()
     if not options.print:
         if options.model is None or not options.model.is_file():
             parser.error(f"expected the GGUF file of the committed run, got {options.model}; or give --print")
@@ -103,19 +111,19 @@ def main() -> int:
             return seen[question.subject]
 
         asked = sorted(task.questions("test"), key=place)
-        left = [question for question in asked if question.id not in kept["scores"]]
+        left = [question for question in asked if question.id not in found["scores"]]
         with as_folder(lm) as folder:
             for start in range(0, len(left), PIECE):
                 piece = left[start : start + PIECE]
                 told = told_of(LM_EVAL, "lm_eval", folder, texts(piece, lm.chat, task), "abcd", lm.dtype_name, BATCH)
-                found = ([round(score, 4) for score in row] for row in told["found"])
-                kept["scores"] |= dict(zip((question.id for question in piece), found, strict=True))
-                kept |= {"versions": versions(told), "dtype": lm.dtype_name}
-                KEPT.write_text(json.dumps(kept, indent=0) + "\n", encoding="utf-8")
+                rows = ([round(score, 4) for score in row] for row in told["found"])
+                found["scores"] |= dict(zip((question.id for question in piece), rows, strict=True))
+                found |= {"versions": versions(told), "dtype": lm.dtype_name}
+                KEPT.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
                 print(
-                    f"{len(kept['scores']):,} questions, the last {len(piece)} in {told['seconds']:.0f} s", flush=True
+                    f"{len(found['scores']):,} questions, the last {len(piece)} in {told['seconds']:.0f} s", flush=True
                 )
-    print(beside(kept["scores"]))
+    print(beside(found["scores"]))
     return 0
 
 

@@ -507,11 +507,14 @@ def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
 
 def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
+    from benchmarks import beside_lm_eval  # which reads constants of this module
+
     tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
     toy, rows = read(TOY), [row for row in cells.read_all(RESULTS) if row.model in SMALL and row.status == "ok"]
     small = {name: Cells(row for row in rows if row.model == model) for model, name in SMALL.items()}
     tables["toy"] = few_table(f"`{TOY}`", {name: toy[task, "home"] for task, name in TOY_TASKS.items()})
     tables["small"] = few_table("MMLU", small, SMALL_METHODS)
+    tables["letters"] = [str(beside_lm_eval.beside(beside_lm_eval.kept()["scores"]))]
     tables["open"], tables["traces"] = partial_tables(tasks=(OPEN,)), traces_tables()
     blocks = {
         PAGE: {"claims": claims_table(data), "surest": surest_table(data), "labels": labels_table(), **tables},
