@@ -212,8 +212,10 @@ def _compare_prompts(a: Side, b: Side) -> tuple[dict[str, dict[str, Any]], dict[
     if other_text.any():
         where = _first_difference(*(side[np.flatnonzero(other_text)[0]] for side in texts))
         causes["template"] = f"{other_text.sum()} of {n} prompts differ as text: {where}"
-    if counts[0] != counts[1]:
-        causes["BOS"] = f"A's prompts begin with up to {max(counts[0])} begin tokens, B's with up to {max(counts[1])}"
+    begun = [(x[:j].tolist(), y[:k].tolist()) for x, y, j, k in zip(a.prompts, b.prompts, *counts, strict=True)]
+    if other := [f"ids {x} and {y}" for x, y in begun if x != y]:
+        most = f"A's prompts begin with up to {max(counts[0])} begin tokens, B's with up to {max(counts[1])}"
+        causes["BOS"] = f"{most}: {other[0]}"
     if other_ids.any():
         causes["tokenizer"] = f"{other_ids.sum()} of {n} prompts have other token ids for the same text"
     equal, exemplars = int((same_exemplars & ~other_text).sum()), [sum(map(len, side.exemplars)) for side in sides]

@@ -78,6 +78,11 @@ def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options:
         ),
         (edited("chat_template.jinja", "{{ bos_token }}", ""), ["BOS"], "B's with up to 0"),
         (
+            edited("tokenizer_config.json", '"bos_token": "<|begin|>"', '"bos_token": "<|pad|>"'),
+            ["BOS"],
+            "A's prompts begin with up to 1 begin tokens, B's with up to 1: ids [1] and [0]",
+        ),
+        (
             edited("tokenizer.json", r"\\p{L}+ ?|", r"\\p{L}+|"),
             ["tokenizer"],
             "prompts have other token ids for the same text",
@@ -89,7 +94,7 @@ def read(tmp_path: Path, *models: object, task: str = "atlas-choice", **options:
             "prompts show other exemplars; A's context holds 16,384 tokens, B's 260",
         ),
     ],
-    ids=["none", "template", "two begin tokens", "no begin token", "tokenizer", "weights", "context"],
+    ids=["none", "template", "two begins", "no begin", "other begin", "tokenizer", "weights", "context"],
 )
 def test_drift_names_the_change(tmp_path: Path, change: Any, causes: list[str], says: str) -> None:
     shutil.copytree(TINY, tmp_path / "copy")
