@@ -176,7 +176,10 @@ def compare_sides(a: Side, b: Side) -> dict[str, Any]:
         if why := _why_weights(steps[what], [side.lm.dtype_name for side in sides]):
             causes.setdefault("weights or precision", why)
     if rows.size and not causes and (~same_answer[rows]).mean() > MOST_OTHER:
-        causes["sampler"] = f"log-probabilities agree, and {(~same_answer[rows]).sum()} of {rows.size} answers don't"
+        cause, why = "sampler", "log-probabilities agree"
+        if not steps.keys() & (READ.keys() - _OWN_TEXTS):
+            cause, why = "unknown", "log-probabilities of equal texts could not be compared"
+        causes[cause] = f"{why}, and {(~same_answer[rows]).sum()} of {rows.size} answers differ"
     steps.setdefault("answers", {})["equal"] = int(same_answer.sum())
     steps["accuracy"] = {"of both": [float(side.data.correct.mean()) for side in sides]}
     methods = [_compare_method(name, a, b, same_answer) for name in a.predictions if name in b.predictions]

@@ -133,6 +133,20 @@ def test_drift_finds_another_sampler(
     assert found["causes"]["sampler"].startswith(says[what])
 
 
+def test_sampler_is_blamed_only_after_equal_texts(tmp_path: Path) -> None:
+    """Tokens of one's own texts alone don't tell whether log-probabilities agree."""
+    a, b = read(tmp_path, TINY, TINY)
+    others = [np.append(ids, 9).astype(np.int32) for ids in b.answers]
+    for kept, cause, says in (
+        ({"letters", "answers"}, "sampler", "log-probabilities agree, and 6 of 6 answers differ"),
+        ({"answers"}, "unknown", "log-probabilities of equal texts could not be compared, and 6 of 6 answers differ"),
+    ):
+        logs = {what: rows for what, rows in a.logs.items() if what in kept}
+        found = compare_sides(replace(a, logs=logs), replace(b, logs=logs, answers=others))
+        assert logs.keys() == kept
+        assert found["causes"] == {cause: says}
+
+
 @pytest.mark.slow
 def test_drift_of_the_same_model_served_is_none(tmp_path: Path, server: LlamaServer) -> None:
     place, words = Place(tmp_path), ("drift", "tiny", server.url, "--task", "atlas-choice", "--limit", 20)
