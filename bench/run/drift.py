@@ -33,7 +33,7 @@ from bench.signals.split_data import SplitData
 from bench.stats.comparison import compare
 from bench.stats.guard import grid, guard, held_out_mask, p_value
 from bench.stats.influence import influence
-from bench.stats.intervals import Sampling, quantile
+from bench.stats.intervals import MIN_RARER, TINY, Sampling, quantile
 from bench.stats.settings import Settings
 from bench.stats.strata import strata_of
 
@@ -346,6 +346,7 @@ def _equal(one: Sequence[Any], other: Sequence[Any]) -> BoolArray:
     return np.asarray([np.array_equal(x, y) for x, y in zip(one, other, strict=True)], dtype=np.bool_)
 
 
-def _mean(d: FloatArray) -> tuple[float, float]:
-    """Return the mean of paired differences, and half its 95 % interval."""
-    return float(d.mean()), quantile(d.size - 1, 0.95) * float(d.std(ddof=1)) / d.size**0.5 if d.size > 1 else 0.0
+def _mean(d: FloatArray) -> tuple[float, float | None]:
+    """Return the mean of paired differences, and half its 95 % interval; None if too few differ, or all alike."""
+    varies = np.count_nonzero(d) >= MIN_RARER and np.ptp(d) > TINY
+    return float(d.mean()), quantile(d.size - 1, 0.95) * float(d.std(ddof=1)) / d.size**0.5 if varies else None

@@ -215,6 +215,16 @@ def test_drift_has_no_interval_of_two_right_answers() -> None:
         assert {metric: row[3] for metric, row in rows.items()} == dict.fromkeys(("brier", "rmsce", "auroc"))
 
 
+@pytest.mark.parametrize(
+    ("n", "crossed", "known"), [(1, 1, False), (60, 0, False), (60, 4, False), (60, 5, True), (60, 60, False)]
+)
+def test_crossings_have_an_interval_once_they_vary(n: int, crossed: int, known: bool) -> None:
+    """As the Brier score has one: five questions on which both differ, and not all alike."""
+    mean, half = drift._mean(1.0 * (np.arange(n) < crossed))
+    assert mean == crossed / n
+    assert (half is not None) == known
+
+
 def test_drift_of_calibration_errors_is_their_difference() -> None:
     """That of A is estimated below 0, which counts as 0."""
     right = np.arange(120) % 2 > 0
