@@ -44,6 +44,8 @@ def drift(
 
     if tokenizer is not None and not any(map(is_gguf, (a, b))):
         raise UserError("--tokenizer: expected one of the two to be a GGUF file; leave it out.")
+    if served is not None and not any(map(is_url, (a, b))):
+        raise UserError("--served: expected one of the two to be a URL; leave it out.")
     if out is not None and out.suffix not in {".svg", ".png", ".pdf"}:
         raise UserError(f"--out {out}: expected a file that ends in .svg, .png or .pdf; name one.")
     ensure_writable(Path() if out is None else out.parent)

@@ -255,6 +255,7 @@ def test_drift_refuses_what_it_can_not_compare(tmp_path: Path, monkeypatch: pyte
             "--task ct-choice: expected a task with test questions, it has train",
         ),
         (("tiny", "http://127.0.0.1:9/v1"), "The server http://127.0.0.1:9/v1 can't be reached"),
+        (("tiny", "tiny", "--served", "other"), "--served: expected one of the two to be a URL; leave it out."),
         (("tiny", "tiny", "--out", "drift.bmp"), "--out drift.bmp: expected a file that ends in .svg, .png or .pdf"),
     ):
         task = () if "--task" in words else ("--task", "atlas-choice")
