@@ -6,6 +6,7 @@ Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from bench.api import UserError
 from bench.api.errors import match_name
@@ -124,8 +125,10 @@ def _select_pairs(table: Table, names: Sequence[str]) -> list[Pair]:
 
 
 def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
-    """Return the reasons why named methods have no pair in the table."""
-    compared = {key for pair in (table.standings.pairs if table.standings else ()) for key in (pair.first, pair.second)}
+    """Return the reasons why named methods, or pairs of them, have no row in the table."""
+    pairs = [{pair.first.method, pair.second.method} for pair in (table.standings.pairs if table.standings else ())]
+    compared, left_out = [p for p in pairs if p <= set(names)], table.standings.left_out if table.standings else {}
+    able = {line.key.method for line in table.lines if line.status == "ok" and line.key not in left_out} & set(names)
     reasons = []
     for name in names:
         lines = [line for line in table.lines if line.key.method == name]
@@ -134,10 +137,13 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
             reasons.append(table.no_result_of(name))
         elif not done:
             reasons += [f"{plain(name)} {reason}" for reason in lines[0].reasons]
-        elif not any(line.key in compared for line in done):
-            left_out = table.standings.left_out if table.standings else {}
+        elif not any(name in pair for pair in compared) and (done[0].key in left_out or able - {name}):
             alone = "it shares its answers and labels with no other method here"
             reasons.append(f"{plain(name)} is not compared: {plain(left_out.get(done[0].key, alone))}")
+    with_others = set[str]().union(*(pair for pair in compared if len(pair) > 1))
+    for one, other in combinations((name for name in dict.fromkeys(names) if name in with_others), 2):
+        if {one, other} not in compared:
+            reasons.append(f"{plain(one)} is not compared with {plain(other)}: their answers or labels differ")
     return reasons
 
 

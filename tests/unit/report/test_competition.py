@@ -255,3 +255,18 @@ def test_comparison_says_why_a_method_has_no_pair(tmp_path: Path) -> None:
     (grid,) = comparison.build([table], ["ccps", "pik", "lts"]).grids
     alone = "is not compared: it shares its answers and labels with no other method here"
     assert grid.remarks == (f"ccps {alone}", "pik is not compared: its scores are no probabilities", f"lts {alone}")
+
+
+def test_pairs_without_shared_labels_are_told(tmp_path: Path) -> None:
+    """Also where each method shares its labels with another one, named or not."""
+    for method, correct in (("ccps", CORRECT), ("pik", CORRECT), ("lts", CHANCE < 0.5), ("ct", CHANCE < 0.5)):
+        write_result(tmp_path, method, knowing(0.9), correct, **PLACE)
+    tables = build.build(cells.read_all(tmp_path), standings_of=StandingsReader(tmp_path, None))
+    (two,), (four,) = (
+        comparison.build(tables, names).grids for names in (["ccps", "lts"], ["ccps", "lts", "pik", "ct"])
+    )
+    alone = "is not compared: it shares its answers and labels with no other method here"
+    assert (two.rows, two.remarks) == ((), (f"ccps {alone}", f"lts {alone}"))
+    differ = "their answers or labels differ"
+    pairs_told = (("ccps", "lts"), ("ccps", "ct"), ("lts", "pik"), ("pik", "ct"))
+    assert four.remarks == tuple(f"{one} is not compared with {other}: {differ}" for one, other in pairs_told)
