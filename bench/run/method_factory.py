@@ -228,8 +228,9 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
             value = {"true": True, "false": False}[text.lower()]
         elif default is None:  # the type of an unset field is not known
             value = None if text.lower() == "none" else text
-            with suppress(ValueError):
-                value = float(text)
+            for number in (float, int):  # 2 is whole: where a count is meant, numpy refuses 2.0
+                with suppress(ValueError):
+                    value = number(text)
         elif isinstance(default, enum.Enum | int | float | str):
             if isinstance(default, enum.Enum):
                 expected = "one of " + ", ".join(str(member.value) for member in type(default))

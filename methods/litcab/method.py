@@ -119,6 +119,11 @@ class LitCab(ConfidenceMethod):
     weight_decay: float = 0.1
     """Weight decay of AdamW, betas 0.9 and 0.999. Paper, Training Details; code: 0.01 (docs/methods.md §2.7)."""
 
+    def __post_init__(self) -> None:
+        """Raise an error if `negatives` is no count."""
+        if self.negatives is not None and not (isinstance(self.negatives, int) and self.negatives >= 1):
+            raise UserError(f"litcab.negatives: expected none or a count of at least 1, got {self.negatives!r}")
+
     def fit(self, train: Batch, ctx: Context) -> Self:
         """Train the layer on gold answers and wrong options; the labels of the model's answers are not read.
 

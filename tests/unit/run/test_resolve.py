@@ -202,6 +202,8 @@ def test_cache_follows_option_then_environment(monkeypatch: pytest.MonkeyPatch, 
         {"steps=7": 7, "rate=1e-3": 1e-3, "name=a=b": "a=b", "careful=true": True, "ceiling=0.5": 0.5},
         {"fields.steps=7": 7, "rate=2": 2.0, "name=": "", "ceiling=high": "high"},
         {"careful=False": False, "ceiling=none": None},
+        {"ceiling=2": 2},
+        {"ceiling=2.0": 2.0},
     ],
 )
 def test_override_has_the_type_of_its_field(plugin: Path, given: dict[str, object]) -> None:
@@ -253,6 +255,9 @@ def test_override_has_the_type_of_its_field(plugin: Path, given: dict[str, objec
         ("ccps", "ccps.weight_decay=-0.5", "expected at least 0, got -0.5"),
         ("ccps", "classifier_dropout=1", r"ccps\.classifier_dropout: expected a number from 0 to below 1, got 1\.0"),
         ("ccps", "ccps.radius=0", "expected more than 0"),
+        ("litcab", "litcab.negatives=0", r"litcab\.negatives: expected none or a count of at least 1, got 0"),
+        ("litcab", "litcab.negatives=1.5", r"expected none or a count of at least 1, got 1\.5"),
+        ("litcab", "litcab.negatives=many", "expected none or a count of at least 1, got 'many'"),
         ("it", "it.dropout=1.5", "expected a number from 0 to below 1"),
         ("it", "it.beta2=1", "expected a number from 0 to below 1"),
     ],
