@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bench.api import ConfidenceMethod, ContractError, UserError
 from bench.api.configurations import configuration_values, search_fields
@@ -28,7 +28,7 @@ declarations."""
 
 
 def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], plugins: Sequence[Path]) -> MethodFactory:
-    """Return a function that builds a method and checks its declarations.
+    """Return a function that builds a method, and checks its declarations and the constants annotated as `Literal`.
 
     A method of a plugin file is first built in a child process, so that a crash there does not end this process, but
     raises `PluginError`.
@@ -46,6 +46,12 @@ def method_factory(isolation: Isolation, methods: Registry[ConfidenceMethod], pl
         if path is not None:
             isolation.declare(cls, path, arguments)
         method = isolated_class(cls, isolation, path)(**arguments)
+        # a plugin's annotations may be mere text, name what only a type checker imports, or have no value yet
+        with suppress(AttributeError, NameError, SyntaxError, TypeError):
+            for field, hint in get_type_hints(cls).items():
+                if get_origin(hint) is Literal and (value := getattr(method, field)) not in get_args(hint):
+                    expected = ", ".join(map(str, get_args(hint)))
+                    raise UserError(f"{cls.name}.{field}: expected one of {expected}, got {value!r:.60}")
         refuse_gold("reads()", method.reads(), method.fit_on)
         method.trains()  # raises if it is not implemented
         type(method)(**method.params())

@@ -260,11 +260,27 @@ def test_override_has_the_type_of_its_field(plugin: Path, given: dict[str, objec
         ("litcab", "litcab.negatives=many", "expected none or a count of at least 1, got 'many'"),
         ("it", "it.dropout=1.5", "expected a number from 0 to below 1"),
         ("it", "it.beta2=1", "expected a number from 0 to below 1"),
+        ("ccps", "ccps.js=reference", r"ccps\.js: expected one of true, ref, got 'reference'"),
+        ("ccps", "ccps.eps_flip=Grid", r"ccps\.eps_flip: expected one of grid, exact, got 'Grid'"),
+        ("ccps", "ccps.optimiser=sgd", r"ccps\.optimiser: expected one of adamw, adam, got 'sgd'"),
+        ("saplma-f", "schedule=linear", r"saplma-f\.schedule: expected one of constant, cosine, got 'linear'"),
+        ("saplma-f", "initialisation=normal", r"initialisation: expected one of uniform, xavier, got 'normal'"),
+        ("rauq", "rauq.by=log", r"rauq\.by: expected one of probability, entropy, got 'log'"),
+        ("logistic-probe", "position=start", r"logistic-probe\.position: expected one of prompt_end, .*, got 'start'"),
     ],
 )
 def test_override_that_does_not_fit_is_refused(plugin: Path, methods: str, override: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         resolved(methods, plugins=(plugin,), overrides=(override,))
+
+
+def test_choices_of_plugins_are_checked_if_resolvable(plugin: Path) -> None:
+    text = PLUGIN.replace("import numpy", "from typing import Literal\nimport numpy", 1)
+    plugin.write_text(text.replace("    needs", "    name: Literal['x', 'y']\n    needs", 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"fields\.name: expected one of x, y, got 'z'"):
+        resolved("fields", plugins=(plugin,), overrides=("name=z",))
+    plugin.write_text(PLUGIN.replace("    needs", "    rate: 'Unknown'\n    needs", 1), encoding="utf-8")
+    assert resolved("fields", plugins=(plugin,), overrides=("name=z",)).methods["fields"].params()["name"] == "z"
 
 
 def test_numbers_at_the_edge_are_taken() -> None:
