@@ -222,7 +222,7 @@ def check_torch() -> Iterator[Finding]:
         fix = "" if report["bf16"] else "run with --dtype float16"
         yield Finding("bfloat16", State.OK if report["bf16"] else State.NOTE, word, fix)
     elif report["mps"]:
-        yield Finding("accelerator", State.OK, "Apple GPU (mps)")
+        yield Finding("accelerator", State.NOTE, "Apple GPU: not used", "--device mps: never tried; without float64")
     elif (cards := _card_names()) or _DRIVER_FILE.exists():
         build = f"CUDA {report['cuda']}" if report["cuda"] else "the CPU alone"
         what = f"{', '.join(cards) or 'an NVIDIA card'}: not used; torch {report['version']} is built for {build}"

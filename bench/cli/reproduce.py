@@ -79,7 +79,7 @@ def reproduce(
     if todo and not has_device:
         import torch
 
-        if not torch.accelerator.is_available():
+        if not torch.cuda.is_available():
             hours = [estimate.hours for run in todo if (estimate := run.of.grid.computed.get(run.model)) is not None]
             start = f"These {len(todo)} runs take {sum(hours):,.0f} hours on one {plan.grid.accelerator}; this"
             raise UserError(

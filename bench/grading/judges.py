@@ -32,7 +32,7 @@ class JudgeOptions:
     url: str | None = None
     """Base URL of the server; None for OpenAI."""
     device: str | None = None
-    """Device of a local model; None for the first that this machine has of cuda, mps and cpu."""
+    """Device of a local model: cuda, mps or cpu; None for cuda if there is one, else cpu."""
     dtype: str | None = None
     """Dtype of a local model. None: as for the run's model (`LoadOptions.dtype`)."""
     trust_remote_code: bool = False

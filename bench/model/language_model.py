@@ -45,7 +45,7 @@ class LoadOptions:
     """The user's options for loading a model."""
 
     device: str | None = None
-    """Device of the model; by default the first that this machine has of cuda, mps and cpu."""
+    """Device of the model: cuda, mps or cpu; by default cuda if there is one, else cpu."""
     dtype: str | None = None
     """Dtype of the weights. By default the model's own; but on the CPU float32, unless the model's own is bfloat16 and
     the CPU multiplies bfloat16 natively."""
@@ -498,13 +498,13 @@ def _parts(module: Any, block_list: Any, prefix: str = "") -> Iterator[tuple[str
 
 
 def _device(requested: str | None) -> str:
-    """Return the requested device, or by default the best device of this machine: cuda, else mps, else cpu.
+    """Return the requested device, or by default cuda if there is one, else cpu: Apple GPUs (mps) have no float64.
 
     Raises:
         UserError: this machine lacks the requested device.
     """
     if requested is None:
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         if requested.partition(":")[0] in _DEVICES:
             torch.zeros(1, device=requested)

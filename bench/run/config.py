@@ -70,7 +70,7 @@ class RunConfig:
     """Cross-encoder that says how similar samples are: Hub id or folder. Default: only equal normalised texts are
     similar."""
     device: Annotated[str | None, Heading("Machine")] = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
+    """cuda, mps (an Apple GPU, untried) or cpu. Default: cuda if there is one, else cpu."""
     devices: Annotated[Names, OptionName("--devices")] = ()
     """Numbers of the cards that share a model too large for one of them, separated by commas."""
     dtype: str | None = None
@@ -126,7 +126,7 @@ class HeadSetting:
     model: str | None = None
     """Alias, Hub id, folder, GGUF file, or URL of a server. Default: the model of the run that made the head."""
     device: str | None = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
+    """cuda, mps (an Apple GPU, untried) or cpu. Default: cuda if there is one, else cpu."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: that of the run that made the head."""
     attention: Attention | None = None

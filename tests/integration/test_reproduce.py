@@ -134,7 +134,8 @@ def test_judge_model_of_a_run_file_is_kept(place: Place) -> None:
 
 
 def test_paper_hours_are_told_without_an_accelerator(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)  # such as an Apple GPU, which no run takes
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("subprocess.Popen", lambda *_: pytest.fail("it was run"))
     said = place.refused("reproduce", "ccps", "--out", place / "out")
     assert "118 hours on one H100, computed; this machine has no accelerator" in said

@@ -70,7 +70,7 @@ class AnalysisRequest:
     tokenizer: Annotated[str | None, Heading("Machine")] = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
     device: str | None = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
+    """cuda, mps (an Apple GPU, untried) or cpu. Default: cuda if there is one, else cpu."""
     dtype: str | None = None
     """float32, bfloat16 or float16; the same as in the run."""
     token_budget: int | None = None
@@ -140,7 +140,7 @@ class TransferConfig:
     tokenizer: Annotated[str | None, Heading("Machine")] = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
     device: str | None = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
+    """cuda, mps (an Apple GPU, untried) or cpu. Default: cuda if there is one, else cpu."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
     and the CPU multiplies it natively."""
@@ -201,7 +201,7 @@ class LabelsConfig:
     tokenizer: Annotated[str | None, Heading("Machine")] = None
     """Tokenizer of a GGUF file: Hub id or folder. Default: the file's own."""
     device: str | None = None
-    """cuda, mps or cpu. Default: the first of these that there is."""
+    """cuda, mps (an Apple GPU, untried) or cpu. Default: cuda if there is one, else cpu."""
     dtype: str | None = None
     """float32, bfloat16 or float16. Default: the dtype of the model; on a CPU float32, unless the model's is bfloat16
     and the CPU multiplies it natively."""

@@ -271,7 +271,7 @@ def load_head(
     Args:
         folder: folder of the head.
         model: alias, Hub id, folder or GGUF file of the head's model; by default its name in the head's run.
-        device: cuda, mps or cpu; by default the first of these that there is.
+        device: cuda, mps or cpu; by default cuda if there is one, else cpu.
         dtype: float32, bfloat16 or float16; by default that of the run that made the head.
         plugins: Python files that define the method, if it is neither built in nor installed.
         trust_remote_code: whether to run code that comes with the model.

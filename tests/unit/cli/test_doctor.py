@@ -28,6 +28,7 @@ CPU_BUILD = {
         ({"cuda": "13.0"}, [("note", "is built for CUDA 13.0", "install torch for the CUDA")]),
         ({"cuda": "12.8", "cards": [["H100", 80e9]]},
          [("ok", "H100 (80 GB)", ""), ("note", "not supported", "run with --dtype float16")]),
+        ({"mps": True}, [("note", "Apple GPU: not used", "--device mps: never tried; without float64")]),
     ],
 )  # fmt: skip
 def test_torch_is_held_against_its_card(
