@@ -15,8 +15,8 @@ from bench.api import Batch, ConfidenceMethod, FloatArray, Followup, Needs, meth
 _REPLY = Followup(
     "How likely is it that your answer is right? Reply with a number from 0 to 100 and nothing else.", say=16
 )
-_RANGE = r"\d[\d.]*%?\s*[-\u2013]\s*\d[\d.]*%?"
-_NUMBER = r"(?<![\w.-])(\d+(?:\.\d+)?)"
+_RANGE = r"\.?\d[\d.]*%?\s*[-\u2013]\s*\.?\d[\d.]*%?"
+_NUMBER = r"(?<![\w.-])(\d*\.\d+|\d+)"
 _BARE = _NUMBER + r"(?![A-Za-z_]|\.?\d)"
 """A number that no letter continues, as in 1st or 7B. Without the digit the match would end earlier: at 8 in 85th."""
 _EVEN = r"(?<![\w.])50\s*/\s*50(?!\w|\.\d)"
@@ -55,10 +55,11 @@ def parse_probability(reply: str) -> float | None:
 
     Forms like "85%", "85 percent", "8.5/10" and "85 out of 100" take precedence over bare numbers, and "50/50" is one
     half. A bare number of at most 1 with a decimal point is a probability; other bare numbers are percentages. So
-    "0.85" and "85" mean 0.85, and "1" means 0.01.
+    "0.85" and "85" mean 0.85, and "1" means 0.01. A comma is a decimal point, but not in "1,000".
     """
-    plain = re.sub(_EVEN, "50%", re.sub(_RANGE, "", reply.replace(",", ".")))  # a decimal point in some languages
+    plain = re.sub(r"\b([1-9]\d*),(?=\d{3}\b)", r"\1", reply).replace(",", ".")
+    plain = re.sub(_EVEN, "50%", re.sub(_RANGE, "", plain))
     shares = {float(number) / float(of or 100) for number, of in _SHARE.findall(plain)}
     bare = {float(x) / (1 if "." in x and float(x) <= 1 else 100) for x in re.findall(_BARE, plain)}
     (value, *others) = shares or bare or {-1.0}
-    return value if not others and 0 <= value <= 1 else None
+    return value if 0 <= value <= 1 and all(abs(other - value) < 1e-9 for other in others) else None

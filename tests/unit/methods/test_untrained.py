@@ -306,10 +306,19 @@ def test_rauq_takes_the_least_sure_layer_and_bears_one_token_and_no_weight() -> 
         ("", None), ("quite sure", None), ("150", None), ("12/10", None), ("-5", None), ("80-90", None),
         ("80 - 90%", None), ("80\u201390", None), ("70 or 80", None), ("90% or 10%", None), ("8/0", None), ("b2", None),
         ("7B", None), ("1st", None), ("85th", None), ("0.85x", None), ("my 1st guess: 85.", 0.85),
+        ("0.57 or 57", 0.57), ("57.1/100 (57%)", None), (".85", 0.85), (".9", 0.9), ("about .5%", 0.005), ("-.5", None),
+        (".80-.90", None), ("..9", None), ("1,000", None), ("85,000", None), ("1,000,000", None), ("0,855", 0.855),
+        ("85,5", 0.855), ("85, 85", 0.85),
     ],
 )  # fmt: skip
 def test_verbalised_reads_the_probability_of_a_reply(reply: str, value: float | None) -> None:
     assert parse_probability(reply) == (None if value is None else pytest.approx(value))
+
+
+def test_probability_said_twice_is_one() -> None:
+    """Tenths and percentages of one number differ in the last bit."""
+    found = [parse_probability(f"{k / 10:g}/10 ({k}%)") for k in range(101)]
+    assert found == pytest.approx([k / 100 for k in range(101)])
 
 
 def test_verbalised_counts_replies_without_a_number_and_gives_them_one() -> None:
