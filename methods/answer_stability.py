@@ -6,13 +6,14 @@ the trace, and 0.9 after all of it, the confidence is 0.6.
 
 from __future__ import annotations
 
+import re
 import string
 
 import numpy as np
 
 from bench.api import Batch, ChoiceLogits, ConfidenceMethod, FloatArray, Needs, Of, Text, method
 
-_FORCED, _ANSWER = ChoiceLogits((0.25, 0.5, 0.75)), Text(Of.ANSWER)
+_FORCED, _ANSWER, _QUESTION = ChoiceLogits((0.25, 0.5, 0.75)), Text(Of.ANSWER), Text(Of.QUESTION)
 
 
 @method("answer-stability")
@@ -24,7 +25,7 @@ class AnswerStability(ConfidenceMethod):
     """
 
     reference = "arXiv:2505.18404"
-    needs = Needs(predict=frozenset({ChoiceLogits(), _FORCED, _ANSWER}))
+    needs = Needs(predict=frozenset({ChoiceLogits(), _FORCED, _ANSWER, _QUESTION}))
 
     def predict(self, batch: Batch) -> FloatArray:
         """Mean probability of the answered letter among the options, `(n,)` float64.
@@ -37,6 +38,7 @@ class AnswerStability(ConfidenceMethod):
         answered = shares[:, -1].argmax(axis=1)
         for i, text in enumerate(batch[_ANSWER]):  # it may be sampled, or another engine's, so not the likeliest
             letter = text.strip(string.whitespace + "()[].:").casefold()
-            if letter in list(string.ascii_lowercase[: np.isfinite(logits[i, -1]).sum()]):
-                answered[i] = string.ascii_lowercase.index(letter)
+            shown = re.findall(r"  \((.)\): ", batch[_QUESTION][i].casefold())[-np.isfinite(logits[i, -1]).sum() :]
+            if letter in shown:
+                answered[i] = shown.index(letter)
         return np.asarray(shares[np.arange(len(answered)), :, answered].mean(axis=1))

@@ -71,15 +71,19 @@ def test_windows_follow_the_trace() -> None:
     assert [method.window(n) for n in (5, 100, 1000, 30_000)] == [5, 16, 100, 2048]
 
 
-def test_answer_stability_is_of_the_answered_letter() -> None:
+@pytest.mark.parametrize("letters", ["abc", "bca", "ABC", "123"])
+def test_answer_stability_is_of_the_answered_letter(letters: str) -> None:
     """It need not be the likeliest one; of what is no letter shown, the likeliest in the end is judged."""
-    answers = {"a": 0.6, "b": 0.4, " (B).": 0.4, "c": 0.6, "ab": 0.6, "": 0.6, "The": 0.6}
+    first, second, third = letters
+    answers = {first: 0.6, second: 0.4, f" ({second.swapcase()}).": 0.4, third: 0.6, "ab": 0.6, "": 0.6, "The": 0.6}
+    question = f"Where (b): or (x):?\n  ({first}): Here\n  ({second}): There"
     shares = np.array([[0.2, 0.8, 0], [0.4, 0.6, 0], [0.9, 0.1, 0], [0.9, 0.1, 0]])
     with np.errstate(divide="ignore"):
         logits = np.repeat(np.log(shares)[None].astype(np.float32), len(answers), axis=0)
     columns = {
         ChoiceLogits((0.25, 0.5, 0.75)): logits[:, :3], ChoiceLogits(): logits[:, 3],
         Text(Of.ANSWER): np.array(list(answers), dtype=np.object_),
+        Text(Of.QUESTION): np.array([question] * len(answers), dtype=np.object_),
     }  # fmt: skip
     found = AnswerStability().predict(Batch(list(map(str, range(len(answers)))), columns))
     assert found.tolist() == pytest.approx(list(answers.values()))
