@@ -237,6 +237,8 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
             for number in (float, int):  # 2 is whole: where a count is meant, numpy refuses 2.0
                 with suppress(ValueError):
                     value = number(text)
+        elif isinstance(default, tuple) and default:  # 64,32 and the forms that Python and JSON give it
+            return tuple(convert(owner, key, part, {key: default[0]}) for part in text.strip("()[], ").split(","))
         elif isinstance(default, enum.Enum | int | float | str):
             if isinstance(default, enum.Enum):
                 expected = "one of " + ", ".join(str(member.value) for member in type(default))

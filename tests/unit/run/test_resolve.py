@@ -265,6 +265,9 @@ def test_override_has_the_type_of_its_field(plugin: Path, given: dict[str, objec
         ("ccps", "ccps.optimiser=sgd", r"ccps\.optimiser: expected one of adamw, adam, got 'sgd'"),
         ("saplma-f", "schedule=linear", r"saplma-f\.schedule: expected one of constant, cosine, got 'linear'"),
         ("saplma-f", "initialisation=normal", r"initialisation: expected one of uniform, xavier, got 'normal'"),
+        ("ccps", "encoder_channels=64,wide", r"ccps\.encoder_channels=wide: expected a value of type int, got 'wide'"),
+        ("ccps", "encoder_channels=64,0", "expected at least 1, got 0"),
+        ("ccps", "encoder_channels=", "expected a value of type int, got ''"),
         ("rauq", "rauq.by=log", r"rauq\.by: expected one of probability, entropy, got 'log'"),
         ("logistic-probe", "position=start", r"logistic-probe\.position: expected one of prompt_end, .*, got 'start'"),
     ],
@@ -272,6 +275,15 @@ def test_override_has_the_type_of_its_field(plugin: Path, given: dict[str, objec
 def test_override_that_does_not_fit_is_refused(plugin: Path, methods: str, override: str, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         resolved(methods, plugins=(plugin,), overrides=(override,))
+
+
+@pytest.mark.parametrize("text", ["64,32,16", "(64, 32, 16)", "[64, 32, 16]", "64, 32, 16,"])
+def test_tuple_of_widths_is_read_as_one(text: str) -> None:
+    run = resolved("ccps", overrides=(f"encoder_channels={text}",))
+    assert run.methods["ccps"].params()["encoder_channels"] == (64, 32, 16)
+    assert run.deviations_of("ccps") == {"ccps.encoder_channels": (64, 32, 16)}
+    probe = resolved("saplma-f", overrides=("hidden_layers=(64,)",)).methods["saplma-f"]
+    assert probe.params()["hidden_layers"] == (64,)
 
 
 def test_choices_of_plugins_are_checked_if_resolvable(plugin: Path) -> None:
