@@ -94,7 +94,7 @@ def run(
     Args:
         config: options of the run.
         progress: reports how far the run is.
-        classes: method classes without a file, e.g. of a notebook; `config` names them, and they run in this process.
+        classes: method classes passed from Python, e.g. of a notebook; `config` names them. They run in this process.
         opened: holds the loaded model, for further runs that differ only in their seed.
 
     Raises:
@@ -135,7 +135,7 @@ def open_run(
     Args:
         config: options of the run.
         progress: reports how far the run is.
-        classes: method classes without a file, e.g. of a notebook, which `config` names.
+        classes: method classes passed from Python, e.g. of a notebook, which `config` names.
         opened: holds the loaded model, for further runs that differ only in their seed.
 
     Raises:

@@ -56,8 +56,8 @@ class ResolvedRun:
     """Test task -> task and split on which methods learn for this test."""
     cache: Path
     sources: Mapping[str, str | None]
-    """Method -> digest of its source code when the run began; None for a class without a file. Later edits of the file
-    don't change the code that runs."""
+    """Method -> digest of its source code when the run began; None for a class passed to `run()` or without a file: a
+    file doesn't tell variants of a class apart. Later edits of the file don't change the code that runs."""
     deviations: Mapping[str, Mapping[str, object]]
     """Name of a method, or "protocol" -> constant that the user overrode -> its value."""
     unusual: Mapping[str, object]
@@ -163,7 +163,7 @@ def resolve(
     Args:
         config: options of the run.
         isolation: protects the run from plugins; the caller closes it.
-        classes: method classes without a file, e.g. of a notebook; `config` names them like all other methods.
+        classes: method classes passed from Python, e.g. of a notebook; `config` names them like all other methods.
 
     Raises:
         UserError: a name is unknown, or an option invalid.
@@ -228,7 +228,7 @@ def resolve(
         tests=tests,
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
-        sources={name: plugin_digest(type(method)) for name, method in methods.items()},
+        sources={name: None if cls in classes else plugin_digest(cls) for name, cls in chosen.items()},
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
         unusual={"answers": answers} if answers != RunConfig.answers else {},
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),

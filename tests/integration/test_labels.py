@@ -21,6 +21,7 @@ from bench.run.config import RunConfig
 from bench.run.pipeline import run
 from bench.signals.reader import Reader
 from bench.stats.label_budgets import ONE_KIND, LabelCurves, Point
+from methods.logistic_probe import LogisticProbe
 from tests.kit.place import Place
 
 TRUTH: dict[str, bool] = {}
@@ -163,16 +164,22 @@ def test_devices_are_left_before_the_fits(world: World, monkeypatch: pytest.Monk
     assert order == ["rest", "fit"]
 
 
-def test_labels_told_are_exactly_those_of_the_budget(world: World) -> None:
+def test_labels_told_are_exactly_those_of_the_budget(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one study fitted serves the next, for the same labels and for no others."""
-    TOLD.clear()
-    world.study("strict", "25,35", "20,21,22")
-    assert sorted({(train, held) for train, held, _ in TOLD}) == [(20, 5), (28, 7)]
-    assert len(TOLD) == 6
-    (again,) = world.study("strict", "25,35,45", "20,21,22").curves
-    assert sorted({(train, held) for train, held, _ in TOLD[6:]}) == [(36, 9)]
-    assert len(TOLD) == 9
-    assert [point.labels for point in points(again, "strict").values()] == [25, 35, 45]
+    told, fit = [], LogisticProbe.fit
+
+    def counted(method: LogisticProbe, train: Batch, ctx: Context) -> LogisticProbe:
+        told.append((len(train), 0 if ctx.validation is None else len(ctx.validation)))
+        return fit(method, train, ctx)
+
+    monkeypatch.setattr(LogisticProbe, "fit", counted)
+    world.study("logistic-probe", "25,35", "20,21,22")
+    assert sorted(set(told)) == [(20, 5), (28, 7)]
+    assert len(told) == 6
+    (again,) = world.study("logistic-probe", "25,35,45", "20,21,22").curves
+    assert sorted(set(told[6:])) == [(36, 9)]
+    assert len(told) == 9
+    assert [point.labels for point in points(again, "logistic-probe").values()] == [25, 35, 45]
 
 
 def test_all_labels_and_seed_0_are_the_run(world: World) -> None:

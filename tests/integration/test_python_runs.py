@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,17 @@ def test_class_of_a_cell_is_fitted_anew(tmp_path: Path) -> None:
         other = confidences(run_here(notebook.cell(edited)["BaseRate"], tmp_path), "base-rate")
         assert cells.FITS == ["base-rate"] * 3
     assert (first == same).all()
+    assert other - first == pytest.approx(0.125)
+
+
+def test_variants_of_a_script_are_fitted_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is the same for all classes that a function in it makes."""
+    lines = "".join(f"    {line}\n" for line in CELL.replace("self.shift", "shift").splitlines())
+    script = f"def variant(shift):\n{lines}    return BaseRate\n"
+    (tmp_path / "a_script.py").write_text(script, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    variant = importlib.import_module("a_script").variant
+    first, other = (confidences(run_here(variant(shift), tmp_path), "base-rate") for shift in (0.0, 0.125))
     assert other - first == pytest.approx(0.125)
 
 

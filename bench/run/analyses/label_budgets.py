@@ -59,7 +59,7 @@ def run_labels(
     Args:
         config: options of the study.
         progress: shows stages and messages.
-        classes: method classes without a file, e.g. of a notebook; `config` names them like all other methods.
+        classes: method classes passed from Python, e.g. of a notebook; `config` names them like all other methods.
 
     Raises:
         UserError: there is nothing to study, a name is unknown, or more labels are requested than there are; or signals

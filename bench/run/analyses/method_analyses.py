@@ -104,7 +104,7 @@ def run_analysis(
         request: options of the command: model, tasks, seeds and so on.
         progress: shows stages and messages.
         cache: folder of the store; None: the user's default folder.
-        classes: method classes without a file, e.g. of a notebook.
+        classes: method classes passed from Python, e.g. of a notebook.
 
     Raises:
         UserError: the request is invalid, the method can't run on a task or learns nothing there, its training answers

@@ -182,7 +182,7 @@ class ScorerWriter:
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
         code = self.resolved.sources[base]
         if code is None:
-            raise UserError("it was typed into a notebook; put its class into a file, and give that with --plugin")
+            raise UserError("its class was passed from Python; put it into a file, and give that with --plugin")
         origin = self._origins.get(base, registry.BUILT_IN)
         task, protocol, learned = inputs.predicted.task, self.resolved.protocol, inputs.learned
         lettered = task.format is Format.CHOICE

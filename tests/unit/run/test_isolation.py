@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import multiprocessing
 import os
 import signal
@@ -447,15 +446,17 @@ Other = method("b-constant")(type("Other", (Constant,), {"__module__": __name__,
 
 @pytest.mark.slow
 def test_fit_of_edited_code_is_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class of an edited file that nobody imported again runs as it was."""
+    """A class of an installed file that is edited, and that nobody imported again, runs as it was."""
     monkeypatch.syspath_prepend(str(tmp_path))
+    (info := tmp_path / "two_constants-1.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: two-constants\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[confbench.methods]\nconstants = two_constants\n", encoding="utf-8")
     path = tmp_path / "two_constants.py"
     path.write_text(TWO, encoding="utf-8")
     first = source_digest([path])
-    module = importlib.import_module("two_constants")
     folders: dict[str, Any] = {"out": tmp_path / "o", "cache": tmp_path / "cache"}
     config = RunConfig(("a-constant", "b-constant"), "tiny", ("atlas-choice",), limit=4, device="cpu", **folders)
-    report = run(config, classes=(module.One, module.Other))
+    report = run(config)
     assert [row.reason for row in report.rows] == [None, None]
     assert path.read_text(encoding="utf-8") == "# edited"
     assert {e.manifest["fields"]["source"] for e in Store(tmp_path / "cache").entries("fits")} == {first}
