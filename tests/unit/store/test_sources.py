@@ -96,3 +96,23 @@ def test_digest_of_a_file_has_its_imports(tmp_path: Path, monkeypatch: pytest.Mo
             file.write("y = 2\n")
         seen.append(plugin_digest(own.A))
     assert len(set(seen)) == len(seen)
+
+
+def test_digest_follows_folders_without_an_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has what can be imported by the names in use, relative ones too, and no folder that nothing names."""
+    texts = {
+        "digestfolder/first.py": "x = 1\n", "digestfolder/deep/second.py": "from .third import x\n",
+        "digestfolder/deep/third.py": "x = 1\n", "digestfolder/deep/lower/none.py": "x = 1\n",
+        "digestfolder/other/none.py": "x = 1\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    body = "import digestfolder.deep.second, digestlost.deep\nclass A:\n    from digestfolder import first\n"
+    own = module("digestfolderuser", body.replace(", digestlost.deep", ""), tmp_path, monkeypatch)
+    Path(own.__file__).write_text(body, encoding="utf-8")
+    files = [str(file.relative_to(tmp_path)) for file in sources.imported_files(Path(own.__file__))]
+    assert files == sorted(["digestfolderuser.py", *[name for name in texts if "none" not in name]])
+    before = plugin_digest(own.A)
+    (tmp_path / "digestfolder" / "first.py").write_text("x = 2\n", encoding="utf-8")
+    assert plugin_digest(own.A) != before
