@@ -152,7 +152,9 @@ class RowBuilder:
             digest = self.resolved.sources[files.base_of(name)]
             revisions[f"{provenance.PLUGIN}{plugin.name}"] = digest and f"sha256 {digest}"
         for split_data in inputs.splits:
-            revisions |= self.origins[split_data.where]
+            for origin, revision in self.origins[split_data.where].items():  # files of two tasks may share a name
+                other = revisions.get(origin, revision) != revision
+                revisions[f"{origin} ({split_data.where.task})" if other else origin] = revision
             prompted = [
                 (split_data.questions[row], exemplars)
                 for shard in split_data.shards

@@ -76,6 +76,18 @@ def test_one_file_is_learned_on_and_another_tested(place: Place) -> None:
     assert any("more.jsonl" in name for name in rows["pik"]["provenance"]["revisions"])
 
 
+def test_files_of_one_name_both_keep_their_digests(place: Place) -> None:
+    train = place.write("tr/data.jsonl", quiz(44, split="train")[6:])
+    test = place.write("te/data.jsonl", quiz(6))
+    run(place, test, *PIK, "--train-on", train)
+    revisions = place.rows()["pik"]["provenance"]["revisions"]
+    found = {name: digest for name, digest in revisions.items() if "data.jsonl" in name}
+    assert "task file data.jsonl" in found
+    assert sorted(found.values()) == sorted(
+        f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in (train, test)
+    )
+
+
 def test_plan_of_a_large_file_is_estimated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "_SAMPLE", 5)
     lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
