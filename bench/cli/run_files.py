@@ -1,12 +1,13 @@
 """Run files: TOML files with options of `bench run`, read and written.
 
 A key in the file is an option's name without its dashes. Paths are relative to the file's folder, so that a file means
-the same run wherever the command is started. Options on the command line take precedence.
+the same run wherever the command is started; `~` is the home folder. Options on the command line take precedence.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -79,7 +80,7 @@ def read(path: Path) -> dict[str, Value]:
         raise UserError(f"run file {path} can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"run file {path}: expected TOML: {error or type(error).__name__}") from error
-    fields, folder = options(), _base_folder(path)
+    fields, folder = options(), _base_folder(path) or ""
     values: dict[str, Value] = {}
     for key, value in table.items():
         if key not in fields:
@@ -89,10 +90,11 @@ def read(path: Path) -> dict[str, Value]:
             field, parsed = fields[key], _parse_value(fields[key], value)
             is_path = _value_type(field) is Path  # relative to the file's folder
             is_path_value = is_path or (field.name in _NAME_OR_PATH and _PATH.fullmatch(str(parsed)) is not None)
-            if folder is not None and isinstance(parsed, list) and is_path:
-                parsed = [str(folder / each) for each in parsed]
-            elif folder is not None and isinstance(parsed, str) and is_path_value:
-                parsed = str(folder / parsed)
+            # `Path` would make a model's name of the folder `./name`, and fail at `~name` if no user has that name
+            if isinstance(parsed, list) and is_path:
+                parsed = [os.path.join(folder, os.path.expanduser(each)) for each in parsed]  # noqa: PTH111, PTH118
+            elif isinstance(parsed, str) and is_path_value:
+                parsed = os.path.join(folder, os.path.expanduser(parsed))  # noqa: PTH111, PTH118
             values[field.name] = parsed
         except ValueError as error:
             shown = json.dumps(value, ensure_ascii=False, default=str)[:60]
@@ -206,4 +208,4 @@ def _toml_value(field: OptionField, value: Any, folder: Path | None) -> Any:
         is_path_value = is_folder or _PATH.fullmatch(value) is not None
     if not is_path_value:
         return value
-    return str(value) if folder is None else str(Path(value).absolute())
+    return re.sub("^~", "./~", str(value)) if folder is None else str(Path(value).absolute())

@@ -116,6 +116,18 @@ def test_file_has_paths_that_begin_at_its_folder(folder: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["a.toml", "sub/a.toml"])
+def test_home_in_a_file_is_expanded(folder: Path, name: str) -> None:
+    (folder / "sub").mkdir()
+    text = 'method = "ptrue"\nmodel = "./m"\nplugin = ["~/p.py", "~nobody-here"]\nout = "~/x"\nanswers = "~/a.jsonl"\n'
+    Path(name).write_text(text, encoding="utf-8")
+    (read,) = asked(name)
+    assert (read.out, read.answers) == (Path.home() / "x", str(Path.home() / "a.jsonl"))
+    assert read.plugins == (Path.home() / "p.py", Path(name).parent / "~nobody-here")
+    run_files.dump([config := RunConfig(("ptrue",), "./m", out=Path("~"))], "b.toml")
+    assert asked("b.toml") == (config,)
+
+
 def test_command_line_wins_over_the_file(folder: Path) -> None:
     text = 'method = ["ptrue"]\nmodel = "tiny"\nseed = [1, 2]\nlimit = 3\ndebug = true\n'
     Path("a.toml").write_text(text, encoding="utf-8")
