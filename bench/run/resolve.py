@@ -188,7 +188,9 @@ def resolve(
         raise UserError("No method was named: --method NAME[,NAME] or --method all. See: bench list methods.")
     overrides = parse_overrides(config.overrides, list(chosen))
     if config.exemplar_sets is not None:
-        overrides.setdefault("protocol", {})["exemplar_sets"] = str(config.exemplar_sets)
+        if "exemplar_sets" in overrides.setdefault("protocol", {}):
+            raise UserError("--exemplar-sets: also given as --set protocol.exemplar_sets; leave out one of them.")
+        overrides["protocol"]["exemplar_sets"] = str(config.exemplar_sets)
     protocol, protocol_changes = protocol_with(preset, overrides.get("protocol", {}))
     refuse_untunable(config.tune, protocol)
     make = method_factory(isolation, method_registry, config.plugins)

@@ -345,6 +345,10 @@ def test_preset_sets_methods_and_protocol_together() -> None:
         ({"seed": -1}, "--seed: expected at least 0, got -1"),
         ({"seed": 2**63}, f"--seed: expected at most {2**63 - 1}, got {2**63}"),
         ({"exemplar_sets": -1}, "--exemplar-sets: expected at least 0, got -1"),
+        (
+            {"exemplar_sets": 3, "overrides": ("protocol.exemplar_sets=7",)},
+            "--exemplar-sets: also given as --set protocol.exemplar_sets; leave out one of them",
+        ),
         ({"train_on": "nothing.jsonl"}, "Expected a file of questions at nothing.jsonl"),
         ({"train_on": "atlass"}, "Unknown task 'atlass'"),
         ({"train_on": "atlas-choice:trian"}, "expected a split of train, validation, test, dev, got 'trian'"),
