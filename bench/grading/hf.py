@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import UserError
-from bench.api.question import Prompt
 from bench.grading import prompt
 from bench.grading.grade import JudgeCase
 from bench.grading.verdicts import VerdictCache, VerdictCollector, judge_all
@@ -130,8 +129,8 @@ def _first_ids(lm: LanguageModel, word: str) -> set[int]:
     Spellings of more than one token are left out.
     """
     spellings = [space + spelling for space in ("", " ") for spelling in (word, word.capitalize(), word.upper())]
-    judge_prompt = Prompt(prompt.messages(JudgeCase("?", "?", "?")))
-    return {int(ids[0]) for ids in lm.chat.continuations(judge_prompt, spellings) if len(ids) == 1}
+    asked = lm.chat.render(prompt.messages(JudgeCase("?", "?", "?")))
+    return {int(ids[0]) for ids in (lm.chat.following(asked, each) for each in spellings) if len(ids) == 1}
 
 
 def _last_logits(lm: LanguageModel, ids: Any) -> Any:

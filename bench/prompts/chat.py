@@ -122,19 +122,19 @@ class Chat:
         opened = self._opens(thinking=True)
         # some templates take earlier traces away, of models that write none (LFM2.5): these are instructed
         own = [marker for marker in MARKERS if marker in source] if opened or self.takes_thinking else []
-        ids_of = {marker: self._following("", marker) for marker in own}
+        ids_of = {marker: self.following("", marker) for marker in own}
         marker = next((marker for marker, ids in ids_of.items() if len(ids) == 1), "")
         if opened and not marker:
             raise UserError(
                 "--think-budget: this model's chat template opens a trace; expected its end marker to be one token of"
                 f" {', '.join(MARKERS)}. Use another model."
             )
-        fitting = [(lead, gap) for lead, gap in LEADS if all(len(self._following(lead, gap + x)) == 1 for x in "abAB")]
+        fitting = [(lead, gap) for lead, gap in LEADS if all(len(self.following(lead, gap + x)) == 1 for x in "abAB")]
         lead, gap = (fitting or LEADS)[0]
-        closed = self._following("text\n", lead)
+        closed = self.following("text\n", lead)
         if marker:
-            closed = np.concatenate([ids_of[marker], self._following(marker, f"\n\n{lead}")])
-        cut = self._following("text", f"\n{marker}\n\n{lead}" if marker else f"\n\n{lead}")
+            closed = np.concatenate([ids_of[marker], self.following(marker, f"\n\n{lead}")])
+        cut = self.following("text", f"\n{marker}\n\n{lead}" if marker else f"\n\n{lead}")
         marker_id = int(ids_of[marker][0]) if marker else None
         self.thinking = Thinking(budget, marker, marker_id, closed, cut, lead, gap, opened)
 
@@ -147,7 +147,7 @@ class Chat:
             texts.append(marker if "kept" in said and "dropped" not in said else said.replace(marker, ""))
         return "\n".join(texts)
 
-    def _following(self, before: str, text: str) -> Ids:
+    def following(self, before: str, text: str) -> Ids:
         """Return the token ids of a text as it follows another one, or alone if both share a token."""
         start, whole, alone = self.tokenizer([before, before + text, text], add_special_tokens=False)["input_ids"]
         return np.asarray(whole[len(start) :] if whole[: len(start)] == start else alone, dtype=np.int32)
@@ -290,8 +290,24 @@ class Chat:
                 " query can't be placed after the answer. Use a model whose template shows previous turns."
             )
         (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
-        suffix = QuerySuffix(np.asarray(ids, dtype=np.int32), continues=before == self.render(prompt.messages))
+        continues = before.removesuffix(self.blank) == self.render(prompt.messages)
+        suffix = QuerySuffix(np.asarray(ids, dtype=np.int32), continues)
         return self._suffix_cache.setdefault((prompt, wording), suffix)
+
+    @cached_property
+    def blank(self) -> str:
+        """Blank that the template writes between a prompt and its answer, as the start of the answer's first token.
+
+        Empty for most templates, and where prompt, blank and letter aren't the prompt's tokens and one more: some
+        tokenizers of Mistral put a blank behind `[/INST]` themselves, and the template's would be a second one.
+        """
+        asked = self._probe(answering=True, enable_thinking=False)
+        said = self._probe("probe", QUERY_SENTINEL, answering=False, enable_thinking=False)
+        blank = said.removeprefix(asked).partition(QUERY_SENTINEL)[0]
+        if not blank or blank.strip(" "):
+            return ""
+        start, *whole = self.encode([asked, *(asked + blank + letter for letter in "abAB")])
+        return blank if all(np.array_equal(ids[:-1], start) for ids in whole) else ""
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Return token ids of the self-check conversations up to the answer, one sequence for each prompt.
@@ -299,7 +315,7 @@ class Chat:
         With some chat templates these ids differ from those of the prompts.
         """
         rendered = [self.render(query_messages(prompt, protocol)) for prompt in prompts]
-        return self.encode([text.partition(QUERY_SENTINEL)[0] for text in rendered])
+        return self.encode([text.partition(QUERY_SENTINEL)[0].removesuffix(self.blank) for text in rendered])
 
     def continuations(self, prompt: Prompt, texts: Sequence[str]) -> list[Ids]:
         """Return the token ids that each text has as a continuation of a prompt, i.e. as an answer."""
@@ -313,8 +329,11 @@ class Chat:
 
     def _answer_place(self, prompt: Prompt, texts: Sequence[str]) -> tuple[str, list[str]]:
         """Return a prompt as text, with its `lead`, and answers as they follow it."""
-        gap = self.thinking.gap if self.thinking is not None and prompt.lead else ""
-        return self.render(prompt.messages) + prompt.lead, [gap + text for text in texts]
+        if self.thinking is not None and prompt.lead:
+            answers = [self.thinking.gap + text for text in texts]
+        else:  # a text that begins with white space already is as the model wrote it
+            answers = [self.blank * bool(text[:1].strip()) + text for text in texts]
+        return self.render(prompt.messages) + prompt.lead, answers
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
         """Return the token id that each letter has at the beginning of an answer to this prompt.

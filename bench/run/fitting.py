@@ -156,6 +156,7 @@ class Fitter:
             **({"model": self.lm.fingerprint} if self.lm.fingerprint.endswith("+code") else {}),
             # former fits read the answer's prompt in the query conversation
             **({"query prompts": "of the query"} if own else {}),
+            **({"blank": self.lm.chat.blank} if self.lm.chat.blank else {}),  # former fits had other ids of answers
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
             "source": self.resolved.sources[name],  # None: the fit is not stored
             "params": {k: repr(v) for k, v in method.params().items()},

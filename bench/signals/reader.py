@@ -566,6 +566,8 @@ class Reader:
             else {"released": digest_arrays(shard.given)},
             **({"samples": [digest_arrays(sampled) for sampled in shard.samples]} if shard.samples else {}),
             **({"traces": digest_arrays(shard.traces)} if shard.traces and any(map(len, shard.traces)) else {}),
+            # former readings had neither letters nor turns after the answer with the template's blank
+            **({"blank": self.prompts.chat.blank} if self.prompts.chat.blank else {}),
             "extractor": VERSION,
             **self.arithmetic,
         }

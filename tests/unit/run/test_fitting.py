@@ -161,8 +161,9 @@ def fitter(
         training_of=lambda _name: {}, sources={"m": source},
     )  # fmt: skip
     lm: Any = SimpleNamespace(
-        files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny")
-    )
+        files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny"),
+        chat=SimpleNamespace(blank=""),
+    )  # fmt: skip
     asking = SimpleNamespace(verdict_ids=np.array(verdicts, dtype=np.int32))
     batches: Any = SimpleNamespace(
         batch=lambda split_data, _signals, *, labels: labelled(len(split_data.where.split)),
@@ -312,6 +313,14 @@ def test_fit_on_former_query_prompts_is_stale(tmp_path: Path, monkeypatch: pytes
         keys.append(made._key_fields("m", split("train"), None, 0)[0])
     assert "query prompts" not in keys[0]
     assert (keys[0] != keys[1]) is (signal == TokenIds(Of.QUERY))
+
+
+def test_fit_without_the_blank_of_answers_is_stale(tmp_path: Path) -> None:
+    for blank in ("", " ", " "):
+        made = fitter(Slope, tmp_path)
+        made.lm.chat.blank = blank
+        made.fit("m", split("train"), None)
+    assert Slope.fits == 2
 
 
 def test_fit_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> None:

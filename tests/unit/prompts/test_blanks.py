@@ -1,0 +1,121 @@
+"""Blanks of chat templates: answers are read as the tokens that the template writes, and elsewhere as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.api import ChoiceLogits, Followup, QueryLogits, Signal
+from bench.api.protocol import FIXED
+from bench.api.question import Message, Prompt, Released
+from bench.grading.hf import _first_ids
+from bench.prompts.chat import Chat
+from bench.prompts.templates import query_text
+from tests.fixtures import models
+from tests.fixtures.thinking import KEEPING, published
+from tests.kit.splits import FiveRivers, batch_of, read
+
+TURNS = (
+    "{{{{ bos_token }}}}{{% for m in messages %}}{{% if m.role == 'user' %}}[INST] {{{{ m.content }}}}{end}"
+    "{{% elif m.role == 'assistant' %}}{before}{{{{ m.content }}}}{{{{ eos_token }}}}"
+    "{{% else %}}{{{{ raise_exception('no') }}}}{{% endif %}}{{% endfor %}}"
+)
+MISTRAL, LLAMA_2 = TURNS.format(end="[/INST]", before=" "), TURNS.format(end=" [/INST]", before=" ")
+VICUNA = (
+    "{% for m in messages %}{{ {'user': 'USER: ', 'assistant': 'ASSISTANT: '}.get(m.role, '') + m.content + ' ' }}"
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+ZEPHYR = (
+    "{% for m in messages %}\n{{ '<|' + m.role + '|>\n' + m.content + eos_token }}\n"
+    "{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"
+)
+BLANK = {"mistral": MISTRAL, "llama 2": LLAMA_2, "vicuna": VICUNA}
+OTHERS = {
+    "mistral at first": TURNS.format(end=" [/INST]", before=""), "tekken": TURNS.format(end="[/INST]", before=""),
+    "line": TURNS.format(end="[/INST]", before="{{ '\n' }}"), "blanks": TURNS.format(end="[/INST]", before="  "),
+    "zephyr": ZEPHYR, "smollm3": KEEPING,
+    **{name: published(name) for name in ("llama3", "qwen2_5", "qwen3", "gemma", "phi3", "deepseek_r1_distill")},
+}  # fmt: skip
+PROMPT = Prompt((Message("system", "Be brief."), Message("user", "Which? a) x b) y")))
+
+
+def names(chat: Chat, ids: Any) -> Any:
+    return chat.tokenizer.convert_ids_to_tokens(list(map(int, ids)))
+
+
+@pytest.mark.parametrize("template", BLANK)
+def test_answers_are_tokens_that_the_template_writes(template: str) -> None:
+    chat = Chat(models.pieces(BLANK[template]))
+    (asked,) = chat.prompts([PROMPT])
+    for answer in ("b", "yes", "so"):
+        (whole,) = chat.encode([chat.render([*PROMPT.messages, Message("assistant", answer)], answering=False)])
+        (ids,) = chat.continuations(PROMPT, [answer])
+        assert whole[: len(asked) + len(ids)].tolist() == [*asked, *ids]
+        assert chat.decode(ids.tolist()) == answer
+    assert names(chat, chat.letters(PROMPT, "abcd")) == ["▁a", "▁b", "▁c", "▁d"]
+    assert names(chat, chat.words(PROMPT, ("no", "yes"))) == ["▁no", "▁yes"]
+    own = [names(chat, ids) for ids in chat.continuations(PROMPT, ["", " yes", "\nno"])]
+    assert own == [[], ["▁yes"], ["<0x0A>", "no"]]  # texts with white space of their own
+    assert chat.before_answers([PROMPT], FIXED)[0].tolist() == asked.tolist()
+    assert chat.query(PROMPT, FIXED).continues
+
+
+@pytest.mark.parametrize("template", OTHERS)
+def test_answers_of_other_templates_follow_at_once(template: str) -> None:
+    chat = Chat(models.pieces(OTHERS[template]))
+    assert chat.blank == ""
+    if chat.no_letters_reason is None:
+        assert names(chat, chat.letters(PROMPT, "ab")) == ["a", "b"]
+    assert [names(chat, ids) for ids in chat.continuations(PROMPT, ["yes", " yes"])] == [["yes"], ["▁yes"]]
+
+
+def test_blank_of_the_tokenizer_is_not_doubled() -> None:
+    chat = Chat(models.pieces(MISTRAL, prepends=True))
+    assert chat.blank == ""
+    assert names(chat, chat.letters(PROMPT, "ab")) == ["▁a", "▁b"]
+
+
+def test_judge_reads_words_with_and_without_blank() -> None:
+    for template in (MISTRAL, OTHERS["zephyr"]):
+        lm: Any = type("Tokenizer", (), {"chat": Chat(models.pieces(template))})
+        assert set(names(lm.chat, _first_ids(lm, "yes"))) == {"yes", "▁yes"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models.save(tmp_path_factory.mktemp("mistral"), models.llama(vocab_size=512), models.pieces(MISTRAL))
+
+
+def test_shares_of_letters_are_those_of_tokens_written(folder: Path, tmp_path: Path) -> None:
+    signals = ChoiceLogits(), QueryLogits()
+    reader, split_data = read(folder, tmp_path, FiveRivers, {*signals}, [Released(None, "b", None)])
+    chat, model = reader.lm.chat, reader.lm.model
+    batch = batch_of(reader, split_data, *signals, labels=True)
+    questions = {question.id: question for question in split_data.questions}
+    shown = {
+        split_data.questions[row].id: own for s in split_data.shards for row, own in zip(s.rows, s.shown, strict=True)
+    }
+    for i, name in enumerate(batch.ids):
+        asked = reader.prompts.prompt(split_data.task, questions[name], shown[name]).messages
+        query = [*asked, Message("assistant", "b"), Message("user", query_text(FIXED.query_letters))]
+        for turns, signal, count in ((asked, signals[0], len(questions[name].choices)), (query, signals[1], 2)):
+            (start,) = chat.encode([chat.render(turns)])
+            replies = [[*turns, Message("assistant", letter)] for letter in FIXED.letters[:count]]
+            written = [whole[len(start)] for whole in chat.encode([chat.render(each) for each in replies])]
+            with torch.inference_mode():
+                logits = model(torch.as_tensor(start[None].astype(np.int64))).logits[0, -1, written]
+            assert batch[signal][i][:count] == pytest.approx(logits.numpy(), abs=1e-4)
+
+
+def test_readings_without_the_blank_are_stale(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: set[Signal] = {Followup("Sure?", say=2)}
+    given = [Released(None, (70,), None)]
+    with monkeypatch.context() as former:
+        former.setattr(Chat, "blank", "")
+        assert read(folder, tmp_path, FiveRivers, said, given)[0].forward_tokens
+    for again in (True, False):
+        assert bool(read(folder, tmp_path, FiveRivers, said, given)[0].forward_tokens) is again
