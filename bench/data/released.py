@@ -146,6 +146,11 @@ def requested_revision(answers: str) -> str | None:
     return revision
 
 
+def task_folders() -> dict[str, str]:
+    """Return the built-in tasks whose answers were released, each with its folder there, e.g. `CT-CHOICE`."""
+    return tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
+
+
 def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
     """Open the released answers of one model.
 
@@ -176,8 +181,7 @@ def open_release(revision: str, data_dir: Path | None, model: str) -> Release:
             " revision on the Hub instead: released@REVISION."
         )
     source = ReleaseOnHub(revision) if revision else ReleaseFolder(folder / FOLDER)
-    folders = tomllib.loads((resources.files(_TASKS) / _TASKS_FILE).read_text(encoding="utf-8"))
-    return Release(source, model, folders)
+    return Release(source, model, task_folders())
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from bench.api.early_stopping import best_point
 from bench.api.protocol import PRESETS, KeptStep
 from bench.api.signals import leaks_label
 from bench.data.answer_files import SERVER, SOURCE
+from bench.data.released import task_folders
 from bench.data.splits import TrainLimit
 from bench.metrics.recalibration import create_recalibrator
+from bench.model.specs import aliases
 from bench.results import provenance
 from bench.results.files import RECALIBRATED, base_of
 from bench.results.row import ResultRow, answers_after_traces
@@ -92,7 +94,12 @@ def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> 
             yield f"it deviates in {key}, which its file name does not carry (config); run it again"
         elif key not in row.deviations or settings[key] != row.deviations[key]:
             yield f"its config has {key} {settings[key]}, its deviations {row.deviations.get(key)}; run it again"
-    source = answers_after_traces(row.config.get("answers", "generate"), row.config.get("think_budget"))
+    answers = str(row.config.get("answers", "generate"))
+    if "answers" in row.config and not answers.startswith((SOURCE, SERVER)):
+        models = [name for name, spec in aliases().items() if spec.released]
+        if row.model not in models or row.task not in task_folders() or not re.fullmatch("released(@.+)?", answers):
+            yield f"its config has answers {answers}, which no run of {row.model} on {row.task} has; run it again"
+    source = answers_after_traces(answers, row.config.get("think_budget"))
     if row.answers_source != source:
         yield f"its answers_source is {row.answers_source}, its config says {source}"
     if "train_limit" in row.config:

@@ -25,7 +25,7 @@ from bench.model.cost import StageTokens
 from bench.results import files, provenance, question_texts
 from bench.results.question_records import QuestionRecords
 from bench.results.row import LabelsSeen, Training
-from bench.results.submissions import SubmissionVerdict, check_results
+from bench.results.submissions import SubmissionVerdict, check_results, metadata_checks
 from bench.results.submissions.recomputation import recompute_row
 from bench.store.disk_cache import with_digest
 from tests.kit import command, refusals, world
@@ -135,7 +135,8 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
         "labels_seen": LabelsSeen(**labels), "base_rate": 0.6 if trains else None,
         "training": (TRAINED if method == "ccps" else Training()) if trains else None,
         "judge": None if lettered else "match", "n_undecided": None if lettered else 0,
-        "letter_rule_disagreement": 0.0 if lettered else None, "n_parameters": 900 if trains else 0,
+        "letter_rule_disagreement": 0.0 if lettered else None, "chance_accuracy": 0.25 if lettered else None,
+        "test_forward_tokens": 30, "test_generated_tokens": 20, "n_parameters": 900 if trains else 0,
         "cost": {"answers": StageTokens(70, 80, 60)}, "forward_tokens_alone": 55,
         "generated_tokens_alone": 500 if method == "self-consistency" else 40,
         "questions_digest": question_texts.digest(texts), "provenance": {"code": {"git_sha": SHA, "dirty": False}},
@@ -258,14 +259,18 @@ def jittered(size: float) -> Callable[[QuestionRecords], QuestionRecords]:
     return lambda r: replace(r, confidence=np.minimum(r.confidence + size * (np.arange(len(r.id)) % 2), 1.0))
 
 
+def invented(records: QuestionRecords) -> QuestionRecords:
+    return replace(records, id=[f"mine/{i}" for i in range(N)])
+
+
 def flipped(records: QuestionRecords) -> QuestionRecords:
     return replace(records, correct=np.concatenate([~records.correct[:9], records.correct[9:]]))
 
 
-def copied(method: str = "ccps", seed: int = 0, name: str = CCPS) -> Tamper:
+def copied(method: str = "ccps", seed: int = 0, name: str = CCPS, **fields: Any) -> Tamper:
     def tamper(folder: Path) -> None:
         path = folder / f"{name}.json"
-        row = replace(files.read(path), method=method, seed=seed)
+        row = replace(files.read(path), method=method, seed=seed, **fields)
         files.write(row, files.read_records(path), folder)
 
     return tamper
@@ -363,7 +368,7 @@ TAMPERINGS: dict[str, Tamper] = {
     "confidence is the label": forged(lambda r: replace(r, confidence=r.correct.astype(float))),
     "confidence separates labels": forged(lambda r: replace(r, confidence=0.4 * r.confidence + 0.5 * r.correct)),
     "question twice": columns(lambda t: t.set_column(0, "id", [["test/1", *t["id"].to_pylist()[1:]]])),
-    "foreign ids": forged(lambda r: replace(r, id=[f"mine/{i}" for i in range(N)])),
+    "foreign ids": forged(invented),
     "column added": columns(lambda t: t.append_column("x", [[1] * N])),
     "NaN": columns(lambda t: t.set_column(3, "confidence", [[float("nan")] * N])),
     "no rows": columns(lambda t: t.slice(0, 0)),
@@ -389,6 +394,10 @@ TAMPERINGS: dict[str, Tamper] = {
     "impossible deviation": renamed(config={"protocol.ece_bins": "x"}, deviations={"protocol.ece_bins": "x"}),
     "many bins": renamed(config={"protocol.ece_bins": 10**9}, deviations={"protocol.ece_bins": 10**9}),
     "released": said("answers_source", to="released"),
+    "own answers called others'": alone(forged(invented, config={"answers": "generate"})),
+    "released for other tasks": alone(
+        forged(invented, config={"answers": "released@nowhere"}, answers_source="released@nowhere")
+    ),
     "learned on test": said("train_on", to="rivers-choice/test"),
     "learned on test, by its name": renamed(train_on="rivers-choice/test", config={"train_on": "rivers-choice:test"}),
     "learned elsewhere": said("train_on", to="far-choice/train"),
@@ -612,13 +621,16 @@ def test_data_at_hand_are_compared(tmp_path: Path) -> None:
     )
 
 
-def test_answers_of_a_release_are_noted_and_of_a_file_refused(tmp_path: Path) -> None:
+def test_answers_of_a_release_are_noted_and_of_a_file_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_checks, "task_folders", lambda: {Choice.name: "RIVERS"})
     code = {"git_sha": None, "record_digest": "0" * 64}
     released = {"answers_source": "released", "config": {"answers": "released"}, "questions_digest": None}
     put(tmp_path / "a", "ccps", provenance={"code": code}, **released)
     noted = unchecked(tmp_path / "a")
     assert "its answers and labels are a release's" in noted
     assert "made by an installed wheel" in noted
+    (refused,) = complaints(put(tmp_path / "c", "ccps", model="mine", **released).parents[2]).values()
+    assert "its config has answers released, which no run of mine on rivers-choice has" in refused
     source = {"answers_source": "file:qwen-3fa9c1", "config": {"answers": "file:qwen-3fa9c1"}}
     put(tmp_path / "b", "ccps", questions_digest=None, **source)
     (refused,) = complaints(tmp_path / "b").values()
