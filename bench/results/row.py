@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from bench.api.early_stopping import TrainingStage
 from bench.metrics.summary import METRICS, MetricSummary
@@ -15,6 +17,8 @@ SCHEMA_VERSION = 8
 checks the fields."""
 
 
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Count = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
 AUDIT = "audit:"
 """Beginning of `answers_source` in results of `bench audit`, whose confidences and answers come from a user's file."""
 Status = Literal["ok", "skipped", "failed"]
@@ -139,7 +143,7 @@ class ResultRow:
     before them, if there are any (`answers_after_traces`)."""
     labels_seen: LabelsSeen = field(default_factory=LabelsSeen)
     """Numbers of labels that were read to fit, scale, recalibrate or tune the method."""
-    base_rate: float | None = None
+    base_rate: Share | None = None
     """Share of right answers in the training data; None for an untrained method."""
     training: Training | None = None
     """Training and validation losses; None for an untrained method."""

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from bench.api import UserError
 from bench.model.specs import NAME, model_label
-from bench.results.row import LabelsSeen
+from bench.results.row import Count, LabelsSeen, Share
 from bench.store.decoding import decode_record, parse_json
 from bench.store.disk_cache import DIGEST, digest_file, with_digest
 from bench.store.files import named_errors, write_json
@@ -38,8 +38,6 @@ _DIGITS = 16
 """Number of hex digits that messages show of a fingerprint."""
 _ENDINGS = frozenset({".json", ".safetensors"})
 _NAME = f"(?:{NAME.pattern})"
-Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
-Count = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
 Name = Annotated[str, Meta(pattern=rf"\A{_NAME}\Z", description="a name of letters, digits and single . _ + -")]
 ModelName = Annotated[str, Meta(pattern=rf"\A{_NAME}(/{_NAME})?\Z", description="an alias or an id 'org/model'")]
 HeadName = Annotated[str, Meta(pattern=rf"\A{_NAME}_?((/|--){_NAME}_?)*\Z", description="a head's name")]

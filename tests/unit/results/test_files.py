@@ -402,7 +402,9 @@ def schema() -> str:
     pending: list[type] = [ResultRow]
     for record in pending:
         for name, hint in typing.get_type_hints(record).items():
-            lines.append(f"{record.__name__}.{name}: {hint if typing.get_args(hint) else hint.__name__}")
+            kind = str(hint) if typing.get_args(hint) else hint.__name__
+            kind = re.sub(r"^typing\.Optional\[(.+)\]$", r"\1 | None", kind)  # so it is written if a range is given
+            lines.append(f"{record.__name__}.{name}: {kind}")
             pending += [part for part in _record_types(hint) if part not in pending]
     columns, scores = files._column_types()
     lines += [f"json.{DIGEST}: str", *(f"parquet.{name}: {kind}" for name, kind in columns.items())]

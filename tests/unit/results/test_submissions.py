@@ -334,6 +334,8 @@ TAMPERINGS: dict[str, Tamper] = {
     "cut short": forged(training=replace(TRAINED, stages=(replace(TRAINED.stages[0], cut_short=True),))),
     "validation loss": forged(training=replace(TRAINED, validation_nll=0.501)),
     "base rate": forged(base_rate=0.05),
+    "base rate above one": alone(forged(base_rate=5.0)),
+    "base rate below zero": alone(forged(base_rate=-1.0)),
     "labels of others": forged(labels_seen=LabelsSeen(1, 30)),
     "gold": forged(labels_seen=LabelsSeen(30, 30, 30)),
     "labels beyond the limit": forged(config={"train_limit": "20+20"}),
