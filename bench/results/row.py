@@ -19,6 +19,7 @@ checks the fields."""
 
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Count = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
+Amount = Annotated[float, Meta(ge=0, description="a number of at least 0")]
 AUDIT = "audit:"
 """Beginning of `answers_source` in results of `bench audit`, whose confidences and answers come from a user's file."""
 Status = Literal["ok", "skipped", "failed"]
@@ -157,12 +158,12 @@ class ResultRow:
     """Number of test questions, including questions without an answer."""
     n_unparsed: int | None = None
     """Number of answers that could not be parsed; they count as wrong."""
-    n_empty: int | None = None
+    n_empty: Count | None = None
     """Number of answers that are empty or only white space. Their label is 0; the protocol's `empty_rule` sets their
     confidence."""
-    n_undecided: int | None = None
+    n_undecided: Count | None = None
     """Number of open answers on which the judge gave no verdict; they are excluded from `n` and from all metrics."""
-    n_shots_dropped: int | None = None
+    n_shots_dropped: Count | None = None
     """Number of exemplars left out, summed over all prompts, because the context window was too short."""
     llm_accuracy: float | None = None
     """Accuracy of the model: the share of right answers."""
@@ -181,11 +182,11 @@ class ResultRow:
     """Number of answers whose probability the metric `nll` clips to keep the loss finite."""
     per_subject: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """Subject -> values: the number of questions under `n`, and each metric under its name; None if it is undefined."""
-    n_parameters: int | None = None
+    n_parameters: Count | None = None
     """Number of parameters that the method trains."""
-    timings: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, Amount] = field(default_factory=dict)
     """Stage of the run -> duration in seconds."""
-    peak_memory_mb: float | None = None
+    peak_memory_mb: Amount | None = None
     """Largest peak memory of the run's process or of any process that computed signals for it, in MiB. On CUDA it is
     the GPU memory, summed over the devices of a process."""
     cost: Mapping[str, StageTokens] = field(default_factory=dict)
@@ -196,9 +197,9 @@ class ResultRow:
     generated_tokens_alone: int | None = None
     """Number of tokens that a run of this method alone decodes, one per decoding step, for traces, answers, replies
     and samples. Reading of prompts is not counted."""
-    test_forward_tokens: int | None = None
+    test_forward_tokens: Count | None = None
     """Of `forward_tokens_alone`, those of the test split: what the tested answers cost once the method is fitted."""
-    test_generated_tokens: int | None = None
+    test_generated_tokens: Count | None = None
     """Of `generated_tokens_alone`, those of the test split."""
     limit: int | None = None
     """Value of `--limit`; None for a run of the whole task. Tables leave out results with a limit by default."""

@@ -208,6 +208,12 @@ def _count_findings(row: ResultRow, method: type[ConfidenceMethod]) -> Iterator[
     if written is not None and (written < fewest or (written > n_read and not open_ended)):
         most = "" if open_ended else f" and at most the {n_read:,} tokens that were read"
         yield f"generated_tokens_alone is {written:,}; expected at least {fewest}{most}"
+    for name, tested, least, total in (
+        ("test_forward_tokens", row.test_forward_tokens, 1, alone),
+        ("test_generated_tokens", row.test_generated_tokens, fewest, written),
+    ):
+        if tested is not None and total is not None and not least <= tested <= total:
+            yield f"{name} is {tested:,}; expected at least {least} and at most the {total:,} of all splits"
 
 
 # --- training and tuning ----------------------------------------------------------------------------------------------
