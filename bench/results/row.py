@@ -30,12 +30,12 @@ Status = Literal["ok", "skipped", "failed"]
 class LabelsSeen:
     """Numbers of labels that were read: by a method's `fit`, to scale its scores, to recalibrate, and to tune."""
 
-    train: int = 0
+    train: Count = 0
     """Number of answers of the train split whose label was read."""
-    validation: int = 0
+    validation: Count = 0
     """Number of answers of the validation split whose label was read: to train, to choose the training step or the
     configuration, to scale scores, or to recalibrate."""
-    gold: int = 0
+    gold: Count = 0
     """Number of questions of the train split whose right answer or wrong options were read."""
 
 

@@ -77,6 +77,10 @@ def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path
                     cell.path,
                     f"it has the confidences of seed {twin.row.seed}; its method draws, so no two seeds give the same",
                 )
+            others = [other for other in group if other.row.method == cell.row.method == cell.base]
+            taught = next((other for other in others if _learned_from(other) != _learned_from(cell)), None)
+            if taught is not None and method is not None and method.trains():
+                yield cell.path, f"it has the confidences of {taught.path.stem}, which learned from other labels"
     for seeds in _grouped(traces, _method_key).values():
         sizes = Counter(cell.row.n_parameters for cell in seeds)
         tuned = any(cell.row.tuning is not None and cell.row.tuning.searched for cell in seeds)  # sizes may be chosen
@@ -110,6 +114,12 @@ def _answer_key(cell: Trace) -> object:
         row.model, row.task, row.task_version, row.protocol, row.answers_source, row.judge, row.limit,
         *(str(row.config.get(key)) for key in ("dtype", "token_budget", "tokenizer", "parallel")), *judged,
     )  # fmt: skip
+
+
+def _learned_from(cell: Trace) -> object:
+    """Return which labels a trained method was fitted on, without those that choose a step, which may be any."""
+    seen, is_elsewhere = cell.row.labels_seen, str(cell.row.train_on).endswith("/validation")
+    return cell.row.train_on, seen.train, seen.gold, seen.validation if is_elsewhere else 0
 
 
 def _method_key(cell: Trace) -> object:

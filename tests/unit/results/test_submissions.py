@@ -338,6 +338,7 @@ TAMPERINGS: dict[str, Tamper] = {
     "base rate below zero": alone(forged(base_rate=-1.0)),
     "labels of others": forged(labels_seen=LabelsSeen(1, 30)),
     "gold": forged(labels_seen=LabelsSeen(30, 30, 30)),
+    "negative labels": alone(forged(labels_seen=LabelsSeen(30, -29))),
     "labels beyond the limit": forged(config={"train_limit": "20+20"}),
     "no limit": forged(config={"train_limit": "few"}),
     "selection": forged(labels_seen=LabelsSeen(30, 0)),
@@ -433,6 +434,13 @@ TAMPERINGS: dict[str, Tamper] = {
     "seed copied": copied(seed=99),
     "sampled seed copied": copied("self-consistency", 99, "tiny/rivers-choice/self-consistency--demo--s1"),
     "method copied": copied("pik"),
+    "copied as of fewer labels": copied(
+        "lts", 0, "tiny/rivers-choice/lts--demo--s0", config={"train_limit": "1+20"},
+        labels_seen=LabelsSeen(validation=20),
+    ),
+    "copied as learned elsewhere": copied(
+        config={"train_on": "far-choice:train"}, train_on="far-choice/train", labels_seen=LabelsSeen(30, 20)
+    ),
     "file renamed": lambda f: [p.rename(p.with_name(p.name.replace("s0", "s7"))) for p in f.glob(f"{CCPS}.*")],
     # recalibration
     "recalibrated out of nothing": forged(lambda r: replace(r, confidence=r.confidence[::-1].copy()), ISOTONIC),
