@@ -13,11 +13,12 @@ from bench.api import FloatArray
 from bench.results.files import RECALIBRATED
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
+from bench.results.submissions.cell import DIGITS, BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
 from bench.results.transfer import LEAVE_OUT
 
 MIN_DISTINCT = 3
-"""Two results with equal confidences count as copies only if these have at least this many distinct values."""
+"""Two results with equal confidences count as copies only if these, once rounded, have at least this many distinct
+values."""
 ROUNDING = 1e-9
 
 
@@ -31,12 +32,12 @@ class Trace:
     answers: str
     """Digest of question ids, subjects, labels and answers."""
     confidences: str | None
-    """Digest of question ids and confidences; None if fewer than MIN_DISTINCT confidences are distinct."""
+    """Digest of question ids and confidences; None if fewer than MIN_DISTINCT rounded ones are distinct."""
 
 
 def trace(cell: SubmittedCell) -> Trace:
     """Summarise a result for the checks across results."""
-    is_distinctive = np.unique(cell.records.ranking_values).size >= MIN_DISTINCT
+    is_distinctive = np.unique(np.round(cell.records.ranking_values, DIGITS)).size >= MIN_DISTINCT
     return Trace(
         cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
         cell.confidences_digest if is_distinctive else None,
