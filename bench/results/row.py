@@ -154,9 +154,9 @@ class ResultRow:
     """How the run ended: ok, skipped or failed."""
     reason: str | None = None
     """Reason why the run was skipped or failed; None if its status is ok."""
-    n: int | None = None
+    n: Count | None = None
     """Number of test questions, including questions without an answer."""
-    n_unparsed: int | None = None
+    n_unparsed: Count | None = None
     """Number of answers that could not be parsed; they count as wrong."""
     n_empty: Count | None = None
     """Number of answers that are empty or only white space. Their label is 0; the protocol's `empty_rule` sets their

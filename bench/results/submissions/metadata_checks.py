@@ -146,6 +146,9 @@ def _task_findings(row: ResultRow, task: type[Task]) -> Iterator[str]:
         undecided = row.n_undecided if row.judge == "match" else None
     if undecided:
         yield f"it leaves out {undecided} answers without a verdict, but all of its answers get one"
+    elif row.n_undecided:
+        gap = f"{row.n_undecided} answers ({100 * row.n_undecided / n:.1f} %)"
+        yield SkippedCheck(f"it leaves out {gap} without a verdict: whether the judge gave none")
 
 
 # --- method -----------------------------------------------------------------------------------------------------------

@@ -139,6 +139,8 @@ def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], 
         wrong += [key] if checked and label != correct else []
     if wrong:
         yield f"{len(wrong)} of its labels are not what the right answers give, e.g. {wrong[0]}"
+    if answers and not reference[answers[0][0]].choices and cell.row.judge != "match":
+        yield SkippedCheck(f"judge {cell.row.judge} graded its answers: whether it gave its labels")
     if misread:
         yield f"{len(misread)} of its answers are wrongly marked as read or not, e.g. {misread[0]}"
     blank = sum(not answer.strip() for answer in cell.records.answer)

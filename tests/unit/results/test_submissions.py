@@ -658,6 +658,14 @@ def test_answers_of_a_release_are_noted_and_of_a_file_refused(tmp_path: Path, mo
     assert "its answers are file:qwen-3fa9c1, which nobody else can make again" in refused
 
 
+def test_labels_and_gaps_of_other_judges_are_noted(tmp_path: Path) -> None:
+    put(tmp_path, "lts", Open)
+    path = put(tmp_path, "ptrue", Open, judge="hf mine", config={"judge": "hf"})
+    assert unchecked(tmp_path) == "judge hf mine graded its answers: whether it gave its labels"
+    forged(first_rows, str(path.relative_to(tmp_path))[:-5], n_undecided=10)(tmp_path)
+    assert "it leaves out 10 answers (25.0 %) without a verdict: whether the judge gave none" in unchecked(tmp_path)
+
+
 def test_without_the_whole_history_a_commit_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "ccps")
     told = {tmp_path: None}
