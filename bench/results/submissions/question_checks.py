@@ -146,6 +146,9 @@ def _label_findings(cell: SubmittedCell, reference: Mapping[str, QuestionText], 
     blank = sum(not answer.strip() for answer in cell.records.answer)
     if (cell.row.n_empty or 0) > blank:
         yield f"n_empty is {cell.row.n_empty}, but {blank} of its answers are empty"
+    if n_options := [len(reference[key].choices) for key, *_ in answers]:
+        chance = float(np.mean([1 / n for n in n_options])) if all(n_options) else None
+        yield from differs("chance_accuracy", cell.row.chance_accuracy, chance)
     if answers and reference[answers[0][0]].choices:
         substring = [substring_rule(answer, reference[key].gold) != correct for key, _, correct, answer, _ in answers]
         yield from differs("letter_rule_disagreement", cell.row.letter_rule_disagreement, float(np.mean(substring)))

@@ -359,6 +359,8 @@ TAMPERINGS: dict[str, Tamper] = {
     "negative seconds": said("timings", to={"fit": -1.0}),
     "negative memory": said("peak_memory_mb", to=-0.5),
     "letter rule": said("letter_rule_disagreement", to=0.5),
+    "accuracy by chance": said("chance_accuracy", to=0.9),
+    "accuracy by chance without options": said("chance_accuracy", to=0.25, name=OPEN),
     # records
     "other Parquet file": lambda f: shutil.copy(f / f"{OPEN}.parquet", f / f"{CCPS}.parquet"),
     "digest gone": said("records_digest", to=None),
@@ -405,6 +407,8 @@ TAMPERINGS: dict[str, Tamper] = {
     "released for other tasks": alone(
         forged(invented, config={"answers": "released@nowhere"}, answers_source="released@nowhere")
     ),
+    "dtype its name lacks": said("dtype", to="bfloat16"),
+    "dtype of its name alone": renamed(config={"dtype": "float16"}, dtype="float32"),
     "learned on test": said("train_on", to="rivers-choice/test"),
     "learned on test, by its name": renamed(train_on="rivers-choice/test", config={"train_on": "rivers-choice:test"}),
     "learned elsewhere": said("train_on", to="far-choice/train"),
@@ -527,7 +531,8 @@ def test_other_bins_are_respected(tmp_path: Path) -> None:
 
 def test_settings_of_the_model_are_no_deviations(tmp_path: Path) -> None:
     """Models whose template takes `enable_thinking` and GGUF files with `--tokenizer` record it; neither is refused."""
-    put(tmp_path, "ccps", config={"enable_thinking": False, "tokenizer": "org/model@1a2b3c4d", "dtype": "bfloat16"})
+    config = {"enable_thinking": False, "tokenizer": "org/model@1a2b3c4d", "dtype": "bfloat16"}
+    put(tmp_path, "ccps", config=config, dtype="bfloat16")
     assert not complaints(tmp_path)
 
 
