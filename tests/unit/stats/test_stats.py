@@ -29,6 +29,7 @@ from bench.stats import (
     strata_of,
     summary,
 )
+from bench.stats.comparison import count_differing
 
 QUICK = Settings(null_draws=1)
 MACRO = Settings(null_draws=1, average="subjects")
@@ -389,6 +390,40 @@ def test_methods_differing_on_four_questions_are_not_distinguished(metric):
             is_tested,
             "a" if is_tested else None,
         )
+
+
+@pytest.mark.parametrize("metric", ["auroc", "aucpr"])
+def test_scores_differing_on_four_answers_are_not_distinguished(metric):
+    """Each moved answer shifts the ranks of those that it passes, and the logarithm moves none."""
+    o, rng = np.arange(200) % 2 > 0, np.random.default_rng(0)
+    base = np.round(o + rng.normal(size=200), 1) + 9
+    for size, is_tested in ((4, False), (5, True)):
+        moved = np.where((np.arange(200) >= 100 - size) & (np.arange(200) < 100), 20.05 * ~o + o / 9, base)
+        p = np.full(200, 0.5)
+        found = summary({"a": p, "b": p}, o, ["s"] * 200, QUICK, score={"a": base, "b": np.log(moved)})
+        (pair,) = found.comparisons[metric]
+        assert (pair.fixed.ends is not None, pair.p < 1, pair.winner(0.05)) == (
+            is_tested,
+            is_tested,
+            "a" if is_tested else None,
+        )
+        assert is_tested or pair.fixed.reason.endswith(f"there are {size}")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "least"),
+    [([1, 2, 3, 4, 5], [3, 6, 7, 8, 9], 0), ([1, 2, 2, 2, 2], [3, 5, 5, 5, 5], 0),
+     ([2, 2, 2, 2, 2, 5], [1, 2, 3, 4, 5, 9], 4), ([1, 2, 3, 4, 5, 9], [2, 2, 2, 2, 2, 5], 4),
+     ([1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1], 5), ([1, 2, 3, 4, 5, 6], [6, 1, 2, 3, 4, 5], 1)],
+)  # fmt: skip
+def test_answers_in_another_order_are_counted(first, second, least):
+    """As many as have to go for the rest to have one order, where a tie in one alone is another order."""
+    a, b = np.array([first, second]) / 10.0
+    assert count_differing("auroc", a, b) == least
+    wrong = np.arange(a.size) % 2 > 0
+    assert count_differing("auroc", np.where(wrong, -1 - a, a), np.where(wrong, -1 - b, b)) == least
+    # five further ones are right in one method and wrong in the other
+    assert count_differing("auroc", np.append(a, [a[0]] * 5), np.append(b, [-1 - b[0]] * 5)) == least + 5
 
 
 def test_metric_undefined_has_neither_value_nor_pairs():
