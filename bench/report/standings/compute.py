@@ -173,11 +173,10 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
             compared[metric] = tuple(withhold(compared[metric], above_chance, alpha))
         for metric, by_name in ranked.items():
             ranked[metric] = rising = dict(by_name)
-            for block in blocks:  # the better mean has no larger rank, though a smaller difference may be significant
-                means = {n: numbers.methods[n].estimates[metric].value for n in block if n in rising}
-                largest = 1
-                for name in sorted(means, key=lambda n: badness(metric, means[n] or 0.0)):
-                    rising[name] = largest = max(largest, rising[name])
+            loss = {n: badness(metric, numbers.methods[n].estimates[metric].value or 0.0) for n in by_name}
+            for block in ([n for n in block if n in by_name] for block in blocks):
+                for name in block:  # the better mean has no larger rank, though a smaller difference may be significant
+                    rising[name] = max(by_name[n] for n in block if n == name or loss[n] < loss[name] - ROUNDING)
         sampling = stats.Sampling.of(numbers.strata, first.correct, settings.average)
         rates = [float(np.mean(base_rates[key] or default or first.correct)) for key in group]
         against_constant = {}

@@ -191,6 +191,22 @@ def test_constant_is_tested_of_a_method_cut_short() -> None:
     assert compute.standings_of({CCPS: [(row, records)]}, stats.Settings(null_draws=9)).lines[CCPS].beats_constant
 
 
+def test_ranks_of_equal_means_keep_no_order() -> None:
+    """The best one beats alone what differs from it on the fewest questions; another of the same mean is untouched."""
+    right = np.arange(200) < 150
+    answers = {
+        CCPS: np.where(np.arange(200) < 30, ~right, right),  # 30 wrong
+        LITCAB: np.where((np.arange(200) >= 10) & (np.arange(200) < 40), ~right, right),  # 30 wrong, apart from `it`'s
+        IT: np.where(np.arange(200) < 20, ~right, right),
+    }
+    ranks = []
+    for keys in ((CCPS, LITCAB, IT), (LITCAB, CCPS, IT)):
+        runs = {k: [(result_row(k.method), question_records(0.1 + 0.8 * answers[k], right).by_id())] for k in keys}
+        found = compute.standings_of(runs, stats.Settings(null_draws=9)).lines
+        ranks.append({key.method: line.ranks["acc"] for key, line in found.items()})
+    assert ranks == [{"ccps": 2, "litcab": 1, "it": 1}] * 2
+
+
 def test_order_of_questions_in_a_file_is_free(out: Path) -> None:
     before = read(out)
     put(out, "litcab", confidences(0.6, 7), order=np.random.default_rng(5).permutation(N).tolist())
