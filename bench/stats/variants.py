@@ -26,7 +26,7 @@ from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.stats.holm import with_holm
 from bench.stats.influence import TESTED, Influence, influence
-from bench.stats.intervals import MAX_FREEDOM, REL_TINY, TINY, Sampling
+from bench.stats.intervals import MAX_FREEDOM, MIN_RARER, REL_TINY, TINY, Sampling
 from bench.stats.settings import Average, Settings
 from bench.stats.strata import strata_of, value_of
 
@@ -75,7 +75,7 @@ class VariantRow:
     variant."""
     p: float | None = None
     """Two-sided p value of the null hypothesis of no difference. None without a test; 1 if the difference does not
-    vary."""
+    vary or too few questions differ."""
     p_corrected: float | None = None
     """The p value `p`, corrected by Holm's method over all variants and all steps of the path, for this metric."""
 
@@ -207,15 +207,17 @@ class OverSeeds(NamedTuple):
     influences: FloatArray
     """Influence of each question on the mean over seeds, (n,). Empty where unknown, and for a difference of two root
     metrics that are both 0."""
+    inputs: FloatArray
+    """`Influence.inputs`, (n,), mean over seeds; of a difference, their differences, 0 where two variants agree."""
 
     @classmethod
     def of(cls, seeds: Sequence[Influence]) -> OverSeeds:
         """Combine the influence results of several seeds."""
-        return cls(np.array([seed.value for seed in seeds]), np.mean([seed.by_question for seed in seeds], axis=0))
+        return cls(np.array([i.value for i in seeds]), *np.mean([(i.by_question, i.inputs) for i in seeds], axis=0))
 
     def minus(self, times: float, other: OverSeeds) -> OverSeeds:
         """Return this quantity minus `times` the quantity `other`."""
-        return OverSeeds(self.by_seed - times * other.by_seed, self.influences - times * other.influences)
+        return OverSeeds(*(mine - times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def estimate_over_seeds(
@@ -223,7 +225,8 @@ def estimate_over_seeds(
 ) -> tuple[SeedMean, float]:
     """Return the mean over seeds with its interval, and the two-sided p value of the null that the mean is 0.
 
-    If the standard error is 0, there is no interval, and the p value is 1, even if the mean is not 0.
+    If the standard error is 0, or fewer than MIN_RARER questions differ, there is no interval, and the p value is 1,
+    even if the mean is not 0.
 
     Args:
         metric: name of the metric, one of TESTED.
@@ -239,7 +242,7 @@ def estimate_over_seeds(
     question_var, seed_var = float(error) ** 2, float(estimate.by_seed.var(ddof=1)) / seeds
     variance = question_var + seed_var
     error = float(np.sqrt(variance))
-    if error <= max(TINY, REL_TINY * abs(value)):
+    if error <= max(TINY, REL_TINY * abs(value)) or np.count_nonzero(np.abs(estimate.inputs) > TINY) < MIN_RARER:
         return SeedMean(value, None, None, None), 1.0
     df = min(MAX_FREEDOM, variance**2 / (question_var**2 / freedom + seed_var**2 / (seeds - 1)))
     half = float(stdtrit(df, (1 + level) / 2)) * error
@@ -279,9 +282,9 @@ class _VariantEstimator(NamedTuple):
         squares = [max(0.0, float(side.by_seed.mean())) for side in (end, start)]
         unit = float(np.sqrt(squares).sum())
         if unit <= TINY:
-            return OverSeeds(np.zeros(len(gap.by_seed)), np.empty(0))
+            return OverSeeds(np.zeros(len(gap.by_seed)), np.empty(0), gap.inputs)
         by_seed = gap.by_seed - gap.by_seed.mean() + squares[0] - squares[1]
-        return OverSeeds(by_seed / unit, gap.influences / unit)
+        return OverSeeds(by_seed / unit, gap.influences / unit, gap.inputs)
 
     def row(self, name: str, value: OverSeeds | None, gap: OverSeeds | None = None) -> VariantRow:
         """Return the row of a variant. `gap` is the reference minus the variant; None for the reference itself."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import FloatArray
+from bench.api import BoolArray, FloatArray
 from bench.metrics import METRICS
 from bench.stats.intervals import NO_SPREAD, TINY, Interval
 
@@ -36,6 +36,9 @@ class MethodCells(NamedTuple):
     """Degrees of freedom of each value's standard error, shape (k,)."""
     draws: FloatArray
     """Simultaneous normal errors of all cells, shape (draws, k)."""
+    alike: BoolArray = np.zeros(1, dtype=np.bool_)
+    """Whether two cells have the same questions and differ on fewer than MIN_RARER of them, shape (k, k); (1,) if it is
+    one for all."""
 
     @property
     def badness(self) -> FloatArray:
@@ -72,8 +75,9 @@ class MethodCells(NamedTuple):
         """Rank methods: the rank is 1 plus the number of methods that are significantly better by their worst cell.
 
         A method is worse than another if one of its cells is significantly worse than every cell of the other method.
-        All pairs of cells are tested at one critical value. Such a claim is false only if the cell exceeds, by chance,
-        the truly worst cell of the other method. So the family-wise error rate over all methods is at most 1 - LEVEL.
+        Cells that are `alike` are not. All pairs of cells are tested at one critical value. Such a claim is false only
+        if the cell exceeds, by chance, the truly worst cell of the other method. So the family-wise error rate over all
+        methods is at most 1 - LEVEL.
         """
         from scipy.special import ndtr, stdtrit
 
@@ -85,7 +89,7 @@ class MethodCells(NamedTuple):
             t = (self.draws[:, others] - self.draws[:, [j]]) / errors[others, j]
             largest = np.maximum(largest, t.max(axis=1, initial=0.0))
         t_value = stdtrit(np.minimum.outer(self.freedom, self.freedom), ndtr(np.quantile(largest, LEVEL)))
-        is_worse = self.badness[:, None] - self.badness > np.maximum(TINY, t_value * errors)
+        is_worse = (self.badness[:, None] - self.badness > np.maximum(TINY, t_value * errors)) & ~self.alike
         ranks = dict.fromkeys(names, 1)
         for better, worse in permutations(names, 2):
             ranks[worse] += int(is_worse[np.ix_(self.method == worse, self.method == better)].all(axis=1).any())

@@ -40,8 +40,9 @@ from bench.results.files import path_of, read_records
 from bench.results.question_records import QuestionRecords
 from bench.results.transfer import AT_RANDOM, SUBJECT, About, Corpus, TransferCell
 from bench.stats import Influence, Interval, Sampling, Settings, compare, influence, mean_over_seeds, strata_of
-from bench.stats.comparison import normal_draws
+from bench.stats.comparison import count_differing, normal_draws
 from bench.stats.holm import with_holm
+from bench.stats.intervals import MIN_RARER
 from bench.stats.worst import MethodCells
 
 Key = tuple[str, Corpus | None]
@@ -257,19 +258,21 @@ def _worst(
     """
     from scipy.linalg import block_diag
 
-    cells, values, spreads = [], [], []
+    cells, values, spreads, blocks = [], [], [], []
     for test, data in tested.items():
         by_key = {key: estimate for key, estimate in data.cells[metric].items() if not _is_control(key[1])}
         if by_key:
             cells += [(test, key) for key in by_key]
             values += [estimate.value for estimate in by_key.values()]
             spreads.append(data.sampling.standard_errors(metric, np.stack([e.by_question for e in by_key.values()])))
+            inputs = [estimate.inputs for estimate in by_key.values()]
+            blocks.append([[count_differing(metric, a, b) < MIN_RARER for b in inputs] for a in inputs])
     if not cells:
         return
     names, covariance = [name for _, (name, _) in cells], block_diag(*(spread.covariance for spread in spreads))
-    freedom = np.concatenate([spread.freedom for spread in spreads])
+    freedom, alike = np.concatenate([spread.freedom for spread in spreads]), block_diag(*blocks)
     ranking = MethodCells(
-        metric, np.array(names), np.array(values), covariance, freedom, normal_draws(covariance, settings)
+        metric, np.array(names), np.array(values), covariance, freedom, normal_draws(covariance, settings), alike
     )
     incomplete = {cell.method for cell in missing if not _is_control(cell.corpus)}
     defined = {test: data.cells[metric].keys() for test, data in tested.items()}

@@ -31,6 +31,7 @@ from bench.report.write import write_tables
 from bench.results import files
 from bench.results.transfer import About, Corpus, TransferCell
 from bench.stats import Average, Settings
+from tests.fixtures import shifted
 from tests.fixtures.readable import look, note
 from tests.fixtures.shifted import (
     A_FEWER,
@@ -313,6 +314,21 @@ def test_worst_cell_is_the_worst_of_all(matrix: Matrix) -> None:
         own = [e.value for e in matrix.entries if (e.method, e.metric) == (worst.method, worst.metric)]
         assert worst.value == (max(own) if worst.metric == "brier" else min(own))
     assert {w.method: w.rank for w in matrix.worst if w.metric == "brier"} == {"good": 1, "plain": 2, "rote": 3}
+
+
+def test_worst_cells_differing_on_three_questions_rank_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of one subject, where each question says the same, so that nothing varies."""
+
+    def nearly_alike(method: str, corpus: Corpus | None, test: str, seed: int) -> FloatArray:
+        p = noisy(0.9 if test == "b" else 0.3, test)
+        p[:3] = 0.5 + (-0.3 if method == "rote" else 0.3) * (2 * CORRECT[test][:3] - 1)
+        return p
+
+    monkeypatch.setattr(shifted, "SUBJECT", ["oak"] * 3 + ["elm"] * (N - 3))
+    found = made(tmp_path, confidence=nearly_alike)
+    assert {w.method: w.rank for w in found.worst if w.metric == "brier"} == {"good": 1, "plain": 1, "rote": 1}
+    rote, good = (next(w.value for w in found.worst if w.method == name) for name in ("rote", "good"))
+    assert rote > good
 
 
 def test_methods_stand_in_the_order_of_their_labels(tmp_path: Path) -> None:

@@ -139,6 +139,18 @@ def test_lead_takes_largest_p_value_and_holm() -> None:
         assert {(e.method, e.size) for e in own if e.is_shown(0.95)} == {("grows", 200)}
 
 
+def test_lead_of_three_questions_is_not_shown() -> None:
+    """All of one subject, where each question says nearly the same, so that hardly anything varies."""
+    better = np.append(np.where(CORRECT[:3], 0.9, 0.1) + np.arange(3) / 1e3, FLAT[3:])
+    worse = np.append(np.where(CORRECT[:3], 0.1, 0.9), FLAT[3:])
+    told = {(name, size): SeedConfidences(0, dict.fromkeys(SEEDS, p)) for size in SIZES
+            for name, p in (("flat", worse), ("grows", better))}  # fmt: skip
+    found = compute_label_curves(told, study(("grows",)), CORRECT, ["few"] * 3 + ["s"] * (N - 3))
+    gain, lead = gain_of(found, "grows", 20), next(lead for lead in found.ahead if lead.metric == "brier")
+    assert gain.difference is not None
+    assert (gain.difference.value > 0, gain.difference.ends, gain.p, lead.p_holm) == (True, None, 1, 1)
+
+
 def test_gains_without_a_difference_are_rarely_shown() -> None:
     """At most 5 % of studies claim anything of a pair without a difference; noise of questions and draws is planted."""
     rng, wrong, ahead, times, n = np.random.default_rng(3), 0, 0, 100, 120

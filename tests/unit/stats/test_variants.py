@@ -136,6 +136,19 @@ def test_variant_equal_to_the_reference_does_not_differ() -> None:
     assert (row.difference.value, row.difference.low, row.difference.high, row.p_corrected) == (0, None, None, 1)
 
 
+@pytest.mark.parametrize(("size", "is_tested"), [(4, False), (5, True)])
+def test_variants_differing_on_four_questions_are_not_distinguished(size: int, is_tested: bool) -> None:
+    """They are all of one subject, where each question says nearly the same, so that hardly anything varies."""
+    given = {name: same_for_all_seeds(1.0, 0) for name in ("full", "v")}
+    for name, (right, wrong) in {"full": (0.8, 0.2), "v": (0.2, 0.8)}.items():
+        given[name][:, :size] = np.where(CORRECT[:size], right, wrong) + np.arange(size) / 1e3
+    rows, _, _ = compare_variants(given, "full", CORRECT, ["few"] * size + ["s"] * (N - size), ("brier",))
+    row = by_name(rows, "brier")["v"]
+    assert row.difference is not None
+    assert row.difference.value < 0
+    assert (row.difference.ends is not None, (row.p_corrected or 0) < 1) == (is_tested, is_tested)
+
+
 def test_variant_without_spread_has_a_reason() -> None:
     labels = np.arange(N) >= 4
     given = {"full": confidence(1.0), "v": confidence(0.5)}
