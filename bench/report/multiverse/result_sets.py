@@ -20,7 +20,7 @@ from bench.report.multiverse.definitions import NONE, RECALIBRATION, SEED
 from bench.report.text import join, plain, setting_text
 from bench.results.files import base_of, path_of, recalibration_of, records_of
 from bench.results.question_records import QuestionRecords
-from bench.results.row import ResultRow
+from bench.results.row import LabelsSeen, ResultRow
 
 _NEUTRAL_CONFIG = frozenset({
     "tune", "judge", "judge_model", "judge_url", "answers", "answer_ids", "shots", "think_budget", "thinking",
@@ -28,6 +28,9 @@ _NEUTRAL_CONFIG = frozenset({
 })  # fmt: skip
 """Entries of `ResultRow.config` and `deviations` that never exclude a result: another field, such as the source of the
 answers, already states them, or they change no metric."""
+_OF_METHOD, _OF_LABELS = {"nli", "similarity", "training_budget"}, {"train_on", "train_limit"}
+"""Options that a run gives to some methods alone, and options that hold for all methods which read labels. Other
+options hold for all methods of a run."""
 _PROTOCOL = "protocol."
 LETTERS, OF_PRESET, USUAL_ANSWERS = "option letters", "of the preset", "generate"
 USUAL_JUDGES = ("match", LETTERS)
@@ -117,10 +120,10 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     for row, name in product(rows, names):
         text = setting_text(row.config.get(name))
         values[name, row.method].add(text)
-        if name == "train_on" and row.train_on is not None:
+        if name not in _OF_METHOD and (name not in _OF_LABELS or row.train_on or row.labels_seen != LabelsSeen()):
             values[name, ""].add(text)
-    # `varying`: config entries without a dimension that differ between results of one method, or between trained
-    # methods; an entry that is the same for all results, e.g. --dtype, is no choice
+    # `varying`: config entries without a dimension that differ between results of one method, or of all methods for
+    # which they hold; an entry that is the same for all results, e.g. --dtype, is no choice
     varying = {name for (name, _), texts in values.items() if len(texts) > 1}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
     cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}

@@ -30,7 +30,7 @@ from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
 from bench.results import files, question_texts
 from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
-from bench.results.row import ResultRow, Training, answers_after_traces
+from bench.results.row import LabelsSeen, ResultRow, Training, answers_after_traces
 from bench.stats import Settings
 from tests.fixtures.readable import check_readable, look, words
 from tests.kit.command import bench
@@ -325,6 +325,8 @@ IMPORTED = {"answer_ids": "retokenised", "shots": 0}
 TEXTS = IMPORTED | {"answers": "file:a"}
 RULE, CHANGED, DTYPE = {"protocol.empty_rule": "zero"}, {"good.steps": 3}, {"dtype": "float16"}
 HASTY = Training(stages=(TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True),))
+SEEN = {"labels_seen": LabelsSeen(train=N)}
+FEWER = SEEN | {"config": {"train_limit": "100"}}
 BLIND = np.full(N, CORRECT.mean()) + 0.001 * np.random.default_rng(3).random(N)
 OTHERS: dict[str, tuple[Results, int, str]] = {
     "rule of the protocol": ([*both(), *both(4, deviations=RULE, config=RULE)], 4, ""),
@@ -336,6 +338,16 @@ OTHERS: dict[str, tuple[Results, int, str]] = {
         [*both(config=DTYPE), ("good", noisy("good", 5, 0.5), {"deviations": CHANGED, "config": CHANGED | DTYPE})],
         2, "Left out: good with settings of its own (good.steps) (1 result).",
     ),
+    "fewer labels of one": (
+        [*both(**SEEN), ("few", noisy("few", 0, 0.3), FEWER)],
+        2, "Left out: few with settings of its own (train_limit) (1 result).",
+    ),
+    "fewer labels of all that read some": ([("good", 0, FEWER), ("fair", 0, {})], 2, ""),
+    "other arithmetic of one": (
+        [*both(), ("half", noisy("half", 0, 0.3), {"config": DTYPE})],
+        2, "Left out: half with settings of its own (dtype) (1 result).",
+    ),
+    "relations of one": ([("good", 0, {"config": {"nli": "small"}}), ("fair", 0, {})], 2, ""),
     "other labels": (
         [*both(), ("other", noisy("other", 0, 0.3), {"correct": ~CORRECT})],
         2, "other rests on other answers or labels",
