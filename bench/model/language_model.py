@@ -216,7 +216,8 @@ class LanguageModel:
         """Session that runs forward passes; packs are read into the session's KV cache."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
-        if width is None or (kinds is not None and "sliding_attention" not in kinds):
+        declared = hasattr(type(text)(), "sliding_window")  # else its code, e.g. Llama's, ignores what config.json says
+        if width is None or not declared or (kinds is not None and "sliding_attention" not in kinds):
             return Session(self.model)
         return Session(self.model, window=int(width))
 

@@ -33,6 +33,7 @@ from bench.model.session import Session, blocks
 from bench.model.token_sampling import uniform_numbers
 from bench.servers.readings import Ability
 from bench.signals import token_scores
+from tests.fixtures import models
 from tests.kit import passes
 
 DRAWN, OTHERS = Samples(3, 0.8), Samples(2, 2.0)
@@ -175,6 +176,18 @@ def test_attention_is_read_without_packs_too(tmp_path: Path, case: str) -> None:
     alone = passes.load(passes.save(tmp_path / "llama"), plain=True)
     assert not alone.uses_packs
     assert_attention_is_eager(alone, CASES[case])
+
+
+def test_leftover_window_of_a_llama_is_ignored(tmp_path: Path) -> None:
+    """Its code has no window, whatever config.json says; Mistral's and Gemma's, which have, are tried above."""
+    config = models.llama(**passes.SHAPE, num_key_value_heads=2, sliding_window=16, use_sliding_window=False)
+    words = models.words(passes.VOCABULARY, pad_token="w0")
+    leftover, end = passes.load(models.save(tmp_path / "llama", config, words)), Hidden(1.0, At.PROMPT_END)
+    assert leftover.config.sliding_window == 16
+    found = passes.extract(leftover, [AttentionRows(), end], passes.items(), 1).columns
+    for i, item in enumerate(passes.items()):
+        passes.assert_close(passes.question(found[end], i), passes.plain(leftover, item.prompt)[1][-1][-1], i)
+    assert_attention_is_eager(leftover, CASES["generated"])
 
 
 def test_attention_that_its_output_does_not_follow_from_is_refused(
