@@ -257,14 +257,15 @@ _ACTIVE: ContextVar[QueryRecorder] = ContextVar("recorder of the forward pass")
 
 
 def _attend(
-    name: str, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **settings: Any
-) -> Any:
+    name: str, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any = None,
+    **settings: Any,
+) -> Any:  # fmt: skip
     """Run the attention function `name` of a module's architecture; the active recorder keeps what it was given."""
     home = sys.modules[type(module).__module__]
     functions = getattr(home, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
     function = functions.get_interface(name, getattr(home, "eager_attention_forward", None))
-    output = function(module, query, key, value, mask, **settings)
-    _ACTIVE.get().keep(module, (query, key, value, mask), settings, output[0])
+    output = function(module, query, key, value, attention_mask, **settings)
+    _ACTIVE.get().keep(module, (query, key, value, attention_mask), settings, output[0])
     return output
 
 

@@ -202,6 +202,15 @@ def test_attention_that_its_output_does_not_follow_from_is_refused(
         passes.extract(other, [AttentionRows()], passes.items(), 1)
 
 
+def test_attention_given_its_mask_by_name_is_read(tmp_path: Path) -> None:
+    config = transformers.AfmoeConfig(
+        **passes.SHAPE, num_key_value_heads=2, head_dim=16, sliding_window=16, moe_intermediate_size=32, num_experts=4,
+        num_experts_per_tok=2,
+    )  # fmt: skip
+    words = models.words(passes.VOCABULARY, pad_token="w0")
+    assert_attention_is_eager(passes.load(models.save(tmp_path / "afmoe", config, words)), CASES["generated"])
+
+
 def test_attention_of_unknown_code_is_refused() -> None:
     assert unrecorded_reason(transformers.FalconConfig()) == (
         "it reads attention weights, which this architecture's code doesn't tell"
