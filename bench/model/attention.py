@@ -135,6 +135,7 @@ class QueryRecorder:
             configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
             self._configs = [each for each in configs.values() if getattr(each, _IMPLEMENTATION, None) in _RECORDED]
         names = [getattr(config, _IMPLEMENTATION) for config in self._configs]
+        passes = max((len(layer.queries) for layer in self.layers.values()), default=0)
         token, self._rows = _ACTIVE.set(self), rows
         try:
             for config, name in zip(self._configs, names, strict=True):
@@ -146,6 +147,8 @@ class QueryRecorder:
             _ACTIVE.reset(token)
         if not self.layers:
             raise _refusal("its layers don't tell their queries and keys")
+        if any(len(layer.queries) > passes + 1 for layer in self.layers.values()):
+            raise _refusal("a layer computes attention more than once in a pass")
 
     def keep(self, module: Any, tensors: Sequence[Any], settings: dict[str, Any], output: torch.Tensor) -> None:
         """Keep the keys, and the queries of the chosen tokens, of one attention layer in one pass.

@@ -211,6 +211,13 @@ def test_attention_given_its_mask_by_name_is_read(tmp_path: Path) -> None:
     assert_attention_is_eager(passes.load(models.save(tmp_path / "afmoe", config, words)), CASES["generated"])
 
 
+def test_attention_computed_twice_a_pass_is_refused(tmp_path: Path) -> None:
+    config = transformers.DiffLlamaConfig(**passes.SHAPE, num_key_value_heads=2)
+    twice = passes.load(models.save(tmp_path / "diffllama", config, models.words(passes.VOCABULARY, pad_token="w0")))
+    with pytest.raises(UserError, match=r"a layer computes attention more than once in a pass\. Leave out the methods"):
+        passes.extract(twice, [AttentionRows()], passes.items(), 1)
+
+
 def test_attention_of_unknown_code_is_refused() -> None:
     assert unrecorded_reason(transformers.FalconConfig()) == (
         "it reads attention weights, which this architecture's code doesn't tell"
