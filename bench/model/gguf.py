@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import json
 import math
@@ -312,7 +313,7 @@ def _check_kind(name: str, metadata: Mapping[str, Any]) -> None:
         UserError: it does not.
     """
     from transformers.integrations import GGUF_CONFIG_MAPPING
-    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
+    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS, gguf_config_mapping
 
     architecture, kind = str(metadata["general.architecture"]), metadata.get("general.type", "model")
     if kind != "model" or architecture == "clip":
@@ -331,11 +332,13 @@ def _check_kind(name: str, metadata: Mapping[str, Any]) -> None:
             f"Model {name!r}: expected a causal language model of an architecture that transformers"
             f" {transformers.__version__} reads from GGUF, got {architecture!r}; use the model's original repository."
         )
+    if known is None:  # the fields that its own function in transformers reads
+        known = dict.fromkeys(re.findall(r'([a-z][\w.]*)"', inspect.getsource(gguf_config_mapping)), "")
     fields = {key.removeprefix(f"{architecture}."): value for key, value in metadata.items()
               if key.startswith(f"{architecture}.")}  # fmt: skip
     unknown = [
         key for key, value in fields.items()
-        if known is not None and known.get(key) is None and key not in _HARMLESS
+        if known.get(key) is None and key not in _HARMLESS
         and value != fields.get(_SAME_VALUE.get(key, ""), not value)
     ]  # fmt: skip
     if unknown:

@@ -351,6 +351,10 @@ def _damaged(file: Path, path: Path) -> None:
         ({"fields": {"general.alignment": 0}}, r"expected a whole GGUF file, its header can't be read \(integer"),
         ({"arch": "bert"}, r"expected a causal language model of an architecture that transformers .* got 'bert'"),
         ({"fields": {"llama.rope.scaling.type": "yarn"}}, r"would ignore its llama.rope.scaling.type = 'yarn'"),
+        (
+            {"arch": "qwen35", "fields": {"qwen35.rope.scaling.type": "yarn"}},
+            r"would ignore its qwen35.rope.scaling.type = 'yarn'",
+        ),
         ({"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}}, r"expected the [\d,]+ weights of its tensors"),
     ],
 )  # fmt: skip
@@ -365,6 +369,22 @@ def test_file_that_cannot_be_a_model_is_refused(
     with pytest.raises(UserError, match=sentence):
         _ = opened(path, cache).model
     assert not list(cache.glob("tmp-*"))
+
+
+@pytest.mark.parametrize("architecture", ["qwen35", "qwen35moe"])
+def test_fields_of_published_qwen35_files_are_known(architecture: str) -> None:
+    names = {
+        "block_count", "nextn_predict_layers", "context_length", "embedding_length", "feed_forward_length",
+        "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
+        "attention.layer_norm_rms_epsilon", "rope.dimension_count", "rope.dimension_sections", "rope.freq_base",
+        "ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size",
+        "full_attention_interval", "expert_count", "expert_used_count", "expert_feed_forward_length",
+        "expert_shared_feed_forward_length",
+    }  # fmt: skip
+    metadata = {"general.architecture": architecture, **{f"{architecture}.{name}": 8 for name in names}}
+    gguf._check_kind("m.gguf", metadata)
+    with pytest.raises(UserError, match=rf"would ignore its {architecture}\.rope\.scaling\.factor = 4\.0, so its"):
+        gguf._check_kind("m.gguf", metadata | {f"{architecture}.rope.scaling.factor": 4.0})
 
 
 def test_file_that_was_replaced_is_refused(folder: Path, file: Path, cache: Path, tmp_path: Path) -> None:
