@@ -81,6 +81,9 @@ class LanguageModel:
         self.folder = self.files.path
         self.config = self.files.config()
         text = self.config.get_text_config()
+        if "chunked_attention" in (getattr(text, "layer_types", None) or ()):
+            expected = "expected layers that attend to all tokens or to a sliding window of them"
+            raise UserError(f"Model {spec.name!r}: {expected}, its layers attend in chunks; use another model.")
         self.blocks = int(text.num_hidden_layers)
         self.context = int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", 0) or 1 << 30)
         # longrope turns all texts of a pass by other factors once one of them is longer than this

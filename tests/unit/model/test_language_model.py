@@ -180,3 +180,13 @@ def test_context_ends_where_longrope_changes(tmp_path: Path) -> None:
     )  # fmt: skip
     models.save(tmp_path / "phi3", config, models.words(passes.VOCABULARY, pad_token="w0"))
     assert passes.load(tmp_path / "phi3").context == 64
+
+
+def test_layers_that_attend_in_chunks_are_refused(tmp_path: Path) -> None:
+    """A pack's mask would let them see beyond their chunk."""
+    config = transformers.Llama4TextConfig(
+        **passes.SHAPE, num_key_value_heads=2, head_dim=16, intermediate_size_mlp=48, num_local_experts=2
+    )
+    models.save(tmp_path / "llama4", config, models.words(passes.VOCABULARY, pad_token="w0"))
+    with pytest.raises(UserError, match=r"'llama4': expected layers that .*, its layers attend in chunks; use another"):
+        _ = passes.load(tmp_path / "llama4").uses_packs
