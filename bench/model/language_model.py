@@ -111,7 +111,8 @@ class LanguageModel:
     @cached_property
     def dtype(self) -> torch.dtype:
         """Dtype of weights and hidden states."""
-        own = str(getattr(self.config, "dtype", None) or "float32").removeprefix("torch.")
+        whole, text = self.config, self.config.get_text_config()  # composite models may have it in the second alone
+        own = str(getattr(whole, "dtype", None) or getattr(text, "dtype", None) or "float32").removeprefix("torch.")
         name = self.options.dtype or self.spec.dtype
         if self.device == "cpu" and not self.options.dtype:
             name = own if own == "bfloat16" and has_native_bfloat16() else "float32"

@@ -190,3 +190,15 @@ def test_layers_that_attend_in_chunks_are_refused(tmp_path: Path) -> None:
     models.save(tmp_path / "llama4", config, models.words(passes.VOCABULARY, pad_token="w0"))
     with pytest.raises(UserError, match=r"'llama4': expected layers that .*, its layers attend in chunks; use another"):
         _ = passes.load(tmp_path / "llama4").uses_packs
+
+
+@pytest.mark.parametrize(("outer", "text", "expected"), [
+    ("float16", "bfloat16", torch.float16), (None, "bfloat16", torch.bfloat16), (None, None, torch.float32),
+])  # fmt: skip
+def test_dtype_of_a_composite_model_is_its_own(
+    tmp_path: Path, outer: str | None, text: str | None, expected: torch.dtype
+) -> None:
+    lm = passes.load(passes.save(tmp_path))
+    lm.config = transformers.Gemma3Config(dtype=outer, text_config={"dtype": text})
+    lm.devices = ("cuda",)
+    assert lm.dtype == expected
