@@ -195,8 +195,8 @@ class Dialect(ABC):
     def keep(self, path: Path) -> None:  # noqa: B027 - most kinds need none
         """Name a file for what must be remembered of this model."""
 
-    def check_room(self, longest: int) -> None:  # noqa: B027 - most kinds refuse what is too long
-        """Check that a prompt of so many tokens is read whole."""
+    def check_room(self, prompts: Sequence[Ids], limit: int) -> None:  # noqa: B027 - most refuse what is too long
+        """Check that prompts are read whole, and answers to them of at most `limit` tokens."""
 
     def ask_tokens(self, body: Mapping[str, Any]) -> list[int]:
         """Return the token ids that the server makes of a text or conversation."""

@@ -29,6 +29,8 @@ from bench.store.lines import append_line, read_lines
 _TURN, _SAYS = "\ufdd0", "\ufdd1"
 """Non-characters that begin a turn and end its role, in conversations as text."""
 _PIECE = re.compile(r"[\x01-\x7f]{1,4}|[^\x01-\x7f]")
+_MOST_TOKENS = re.compile(rb"[A-Za-z ]{1,3}|[^A-Za-z ]")
+"""Parts of a text in UTF-8; tokenizers hardly ever make more tokens of it than there are parts."""
 _LISTED = 0x4080_0000
 """Bits of the ids of tokens that are no piece. An id of four ASCII characters lacks the second, others the first."""
 _NEUTRAL = {"top_k": -1, "min_p": 0, "repetition_penalty": 1, "repeat_penalty": 1}
@@ -142,13 +144,13 @@ class OpenAIChat(Dialect):
             self.notes.append("it doesn't score what it samples outside these: it counts as the last listed, a bound")
         return ""
 
-    def check_room(self, longest: int) -> None:
-        """Check that a prompt of so many tokens is read whole: words are sent, each of which is one token at least.
+    def check_room(self, prompts: Sequence[Ids], limit: int) -> None:
+        """Check that prompts and answers are read whole: words are sent, each of which is one token at least.
 
         Raises:
-            UserError: it is cut.
+            UserError: they are cut.
         """
-        words = longest * 4 // 3
+        words = limit + max(len(_MOST_TOKENS.findall(self.text(prompt.tolist()).encode())) for prompt in prompts)
         if words <= self._room:
             return
         self._room, read = words, words  # a server that refuses what is too long doesn't cut it

@@ -275,7 +275,7 @@ class ServerExtractor:
         import torch
 
         started, kept = perf_counter(), Journal(journal, self.server.check_link)
-        self.server.dialect.check_room(max(len(item.prompt) for item in items) + self.settings.max_new_tokens)
+        self.server.dialect.check_room([item.prompt for item in items], self.settings.max_new_tokens)
         bounds: dict[Signal, list[tuple[str, int, float]]] = {}
 
         def ask(item: ModelInput) -> tuple[Ids, dict[Signal, Arrays], int]:

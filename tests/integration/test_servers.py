@@ -30,8 +30,10 @@ from bench.api import (
     Followup,
     Of,
     QueryLogits,
+    Question,
     Samples,
     Signal,
+    Split,
     Text,
     TokenIds,
     TokenScores,
@@ -94,6 +96,15 @@ class NoSystem(VLLMServer):
     def answer(self, call: Call) -> dict[str, Any] | str | None:
         system = any(turn["role"] == "system" for turn in call.body.get("messages", ()))
         return "System role not supported" if system else super().answer(call)
+
+
+class Sums(splits.FiveRivers):
+    """Questions of many digits, each of which is a token."""
+
+    def questions(self, split: Split) -> Iterator[Question]:
+        """The same, after a long sum."""
+        for question in super().questions(split):
+            yield replace(question, text=f"What is {'1734 + ' * 300}0") if split == "test" else question
 
 
 class Loading(LlamaServer):
@@ -1103,13 +1114,14 @@ def test_chat_server_reply_is_quoted_without_the_key(start: Any, monkeypatch: py
     assert "very" not in notes
 
 
-def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "room"), [(splits.FiveRivers, 60), (Sums, 1200)])
+def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path, task: Any, room: int) -> None:
     server = start(ChatServer)
-    server.room = 60
+    server.room = room
     with pytest.raises(
-        UserError, match=r"cuts prompts: of \d+ words it read 60 tokens.*Start it with a longer context"
+        UserError, match=rf"cuts prompts: of [\d,]+ words it read {room:,} tokens.*Start it with a longer context"
     ):
-        columns(served(server), tmp_path, splits.FiveRivers, set(FEW))
+        columns(served(server), tmp_path, task, set(FEW))
     assert not requests(server), "no question was asked"
 
 
