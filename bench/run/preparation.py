@@ -29,7 +29,7 @@ from bench.signals.definition import continuations_of, required_stored_signals
 from bench.signals.grading import Grader, PairModels
 from bench.signals.reader import Reader
 from bench.signals.served_answers import ServedAnswers
-from bench.signals.split_data import SplitData
+from bench.signals.split_data import SplitData, exemplar_notes
 from bench.store.disk_cache import Store
 
 if TYPE_CHECKING:
@@ -233,9 +233,8 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
     for where, loaded in planned.loaded.items():
         task = resources.tasks[where.task]
         split_data = resources.reader.open(where, task, loaded.questions, loaded.released)
-        if loaded.unanswered:
-            lacking = {"questions that the answers' file lacks, left out": loaded.unanswered}
-            split_data = replace(split_data, counts={**split_data.counts, **lacking})
+        lacking = {"questions that the answers' file lacks, left out": loaded.unanswered} if loaded.unanswered else {}
+        split_data = replace(split_data, counts={**split_data.counts, **lacking})
         tests = [test for test in resolved.test_splits if resolved.learn_on[test.task].task == where.task]
         chosen_by = planned.selecting & ({TaskSplit(where.task, "validation")} - {where})
         for other in (*tests, *chosen_by) if where not in resolved.test_splits else ():
@@ -282,6 +281,10 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
                 f"{where}: {short:,} of {len(split_data.rows):,} questions are asked with fewer than"
                 f" {resolved.protocol.shots} exemplars, as their subjects have no more"
             )
+    for test in resolved.test_splits:
+        source = resolved.learn_on[test.task].task
+        learned = [where for where in data_by_split if where.task == source and where not in resolved.test_splits]
+        notes += exemplar_notes([data_by_split[where] for where in (test, *learned)], resolved.protocol.shots)
     return PreparedRun(planned.steps, planned.selecting, data_by_split, origins, tuple(notes), planned.infeasible)
 
 

@@ -32,7 +32,7 @@ from bench.run.resolve import ResolvedRun
 from bench.run.tuning import tuning_account, tuning_notes
 from bench.signals.definition import PassDefinition, continuation_specs_of, definition
 from bench.signals.reader import Reader
-from bench.signals.split_data import SplitData, raise_if_failed
+from bench.signals.split_data import SplitData, exemplar_notes, raise_if_failed
 from bench.training.trainer import training_cost
 
 
@@ -340,4 +340,4 @@ def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:
             what = "its constants were" if tuned else "its step was"
             notes.append(f"{what} chosen by {len(correct)} validation answers, {int(correct.sum())} of them right")
     notes += tuning_notes(tuned) if tuned else ()
-    return [*notes, *inputs.complaints]
+    return [*notes, *exemplar_notes(inputs.splits, protocol.shots), *inputs.complaints]

@@ -187,6 +187,26 @@ class SplitData:
         return key_of({"files": files, "labels": digest_arrays([self.correct]), **judge, **texts})
 
 
+def exemplar_notes(splits: Sequence[SplitData], shots: int) -> list[str]:
+    """Return a note if of a test and the splits that are learned from for it, some show exemplars and others don't.
+
+    It compares tasks, since a task has the same exemplars for all its splits. Prompts that come with answers are not
+    compared; exemplars that were left out of a prompt because it was too long are counted as shown.
+
+    Args:
+        splits: the test, and splits of the task that is learned from.
+        shots: requested number of exemplars.
+    """
+    shown = {each.where.task for each in splits if any(shard.dropped or any(shard.shown) for shard in each.shards)}
+    bare = {each.where.task for each in splits if not each.has_external_prompts} - shown
+    return [
+        f"{task} is asked without exemplars, {other} with up to {shots}, so methods learn on other prompts than they"
+        f" are tested on; rows of split dev would be exemplars of {task}"
+        for task in bare
+        for other in shown
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class StoredSplit:
     """Loads the stored signals of a split, or of some of its questions; has the model and the tokeniser."""

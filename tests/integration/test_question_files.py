@@ -88,6 +88,25 @@ def test_files_of_one_name_both_keep_their_digests(place: Place) -> None:
     )
 
 
+@pytest.mark.parametrize(("tested", "learned"), [(True, False), (False, True), (True, True), (False, False)])
+def test_exemplars_of_one_file_alone_are_noted(place: Place, tested: bool, learned: bool) -> None:
+    dev = quiz(44, split="dev")[39:]
+    test = place.write("isles.jsonl", [*quiz(6), *(dev if tested else [])])
+    train = place.write("more.jsonl", [*quiz(39, split="train")[6:], *(dev if learned else [])])
+    once = ("--train-on", train) if tested > learned else ("--train-on", train, "--dry-run")
+    said = " ".join(run(place, test, *PIK, *once).stderr.split())
+    bare, shown = ("more", "isles") if tested else ("isles", "more")
+    note = (
+        rf"{bare}-\w{{6}} is asked without exemplars, {shown}-\w{{6}} with up to 5, so methods learn on other prompts"
+        rf" than they are tested on; rows of split dev would be exemplars of {bare}-\w{{6}}"
+    )
+    assert bool(re.search(note, said)) == ("without exemplars" in said) == (tested != learned)
+    if "--dry-run" not in once:
+        rows = place.rows()
+        assert [sum("without exemplars" in text for text in rows[name]["notes"]) for name in ("ptrue", "pik")] == [0, 1]
+        assert any(re.fullmatch(note, text) for text in rows["pik"]["notes"])
+
+
 def test_plan_of_a_large_file_is_estimated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "_SAMPLE", 5)
     lines = [{**line, "question": f"{line['question']} {i}"} for i, line in enumerate(quiz(44) * 2)]
