@@ -32,15 +32,15 @@ class LoadedSplit:
 
 @dataclass(frozen=True)
 class Loader:
-    """Loader of the questions of splits; each split is loaded once and cached."""
+    """Loader of the questions of splits; each split is loaded once and cached.
+
+    A task without a validation split gets one from its train split. Its questions are never in train, even if the run
+    doesn't read them, so that a method learns on the same rows beside any other methods.
+    """
 
     tasks: Mapping[str, Task]
     tests: Collection[TaskSplit]
     """Splits on which methods are tested."""
-    disjoint: Collection[TaskSplit]
-    """Splits of the run that must not share questions. A task without a validation split gets one from its train split.
-    If that validation split is listed here, its questions are removed from train. If it is not listed, because it only
-    serves to scale scores, train stays whole."""
     protocol: Protocol
     limit: int | None = None
     """Largest number of questions of a test split; None for no limit."""
@@ -85,9 +85,6 @@ class Loader:
                 n_train = len(self._load_uncut(train).questions) if train.split in splits else 0
             with suppress(AbsentError):  # without a validation split training gets all
                 n_validation = len(self._load_uncut(validation).questions)
-            derived = train.split == "train" and "validation" not in splits and not isinstance(self.release, Release)
-            if derived and validation not in self.disjoint:
-                n_train -= n_validation  # as in a run that holds them out
         return limit.shares(n_train, n_validation)[where == validation]
 
     def _load_uncut(self, where: TaskSplit) -> LoadedSplit:
@@ -123,12 +120,11 @@ class Loader:
     def _split(self, where: TaskSplit) -> list[Question]:
         """Return all questions of a split.
 
-        If the task has no validation split, a part of its train split serves as one.
+        If the task has no validation split, a part of its train split serves as one, and is left out of train.
         """
-        task = self.tasks[where.task]
-        validation = TaskSplit(where.task, "validation")
-        derived = "validation" not in task.card.splits and (where == validation or validation in self.disjoint)
-        source: Split = "train" if derived and where == validation else where.split
+        task, is_validation = self.tasks[where.task], where.split == "validation"
+        derived = "validation" not in task.card.splits
+        source: Split = "train" if derived and is_validation else where.split
         if source not in task.card.splits:
             raise AbsentError(
                 f"Task {where.task!r} has no {source} split (it has {', '.join(task.card.splits)}), which methods were"
@@ -138,7 +134,7 @@ class Loader:
         if not derived or source != "train":
             return questions
         mask = held_out(questions, self.protocol.validation_fraction, self.protocol.split_seed)
-        return [question for question, is_out in zip(questions, mask, strict=True) if is_out == (where == validation)]
+        return [question for question, is_out in zip(questions, mask, strict=True) if is_out == is_validation]
 
 
 def check_questions(where: TaskSplit, questions: Sequence[Question], letters: str | None) -> None:

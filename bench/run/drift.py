@@ -115,7 +115,7 @@ def _read(
     task, lm = work.resources.tasks[where.task], reader.lm
     methods = {name: method for name, method in resolved.methods.items() if name not in skipped}
     needed = frozenset(signals.values()).union(*(read_from_model(m.reads().predict) for m in methods.values()))
-    questions = Loader({where.task: task}, [where], (), resolved.protocol, limit).load(where).questions
+    questions = Loader({where.task: task}, [where], resolved.protocol, limit).load(where).questions
     data = work.resources.grader.grade(reader.read(reader.open(where, task, questions), needed))
     predictor = Predictor(resolved, {}, BatchBuilder(reader), progress)
     outcomes = {name: capture(predictor.predict, name, Inputs(data)) for name in methods}

@@ -312,9 +312,8 @@ def _load_plan(
     planned = RunPlan(resolved.methods, tests, resolved.learn_on, infeasible, validated, selecting)
     steps = planned.steps()
     reads = [step.where for step in steps if isinstance(step, Read)]
-    needed = replace(planned, validated=validated if resolved.recalibrate else ()).signals()
     learned = {target.task: TaskSplit(target.task, target.split) for target in resolved.learn_on.values()}
-    loader = Loader(tasks, tests, needed, resolved.protocol, limit, resolved.release, resolved.train_limit, learned)
+    loader = Loader(tasks, tests, resolved.protocol, limit, resolved.release, resolved.train_limit, learned)
     loaded = {}
     for where in reads:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -45,12 +45,11 @@ def loader(
     limit: int | None = None,
     train_limit: str | None = None,
     learned: TaskSplit = TRAIN,
-    disjoint: Collection[TaskSplit] = (TRAIN, VALIDATION),
     **protocol: Any,
 ) -> Loader:
     task: Any = Marsh(None)  # type: ignore[arg-type]
     most = None if train_limit is None else TrainLimit.parse(train_limit)
-    return Loader({"marsh": task}, {TEST}, disjoint, Protocol(**protocol), limit, None, most, {"marsh": learned})
+    return Loader({"marsh": task}, {TEST}, Protocol(**protocol), limit, None, most, {"marsh": learned})
 
 
 def ids(found: Loader, where: TaskSplit) -> set[str]:
@@ -107,7 +106,7 @@ def test_limits_keep_so_many_of_each_split(limits: tuple[int | None, str | None]
 @pytest.mark.parametrize("error", [UserError, AbsentError])
 def test_training_has_all_labels_without_validation(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     """Not where it is unreadable for now: the same options would name other labels then."""
-    found = loader(train_limit="100", disjoint=())
+    found = loader(train_limit="100")
     read = Loader._split
 
     def split(self: Loader, where: TaskSplit) -> list[Question]:
@@ -134,11 +133,11 @@ def test_validation_has_all_labels_where_train_lacks_answers() -> None:
     assert [len(ids(replace(loader(train_limit=n), release=file), VALIDATION)) for n in ("20", "9999")] == [20, 60]
 
 
-def test_a_cell_has_the_same_labels_in_any_company() -> None:
-    """Scores are scaled on validation, which is then not taken out of train; nobody may get other rows for that."""
-    alone = loader(train_limit="100", disjoint=())
-    assert ids(alone, VALIDATION) == ids(loader(train_limit="100"), VALIDATION)
-    assert len(ids(alone, TRAIN)) == 90
+@pytest.mark.parametrize(("train_limit", "kept"), [(None, 540), ("100", 90)])
+def test_train_read_alone_lacks_validation_questions(train_limit: str | None, kept: int) -> None:
+    alone = ids(loader(train_limit=train_limit), TRAIN)
+    assert not alone & ids(loader(), VALIDATION)
+    assert len(alone) == kept
 
 
 def test_labels_are_spread_over_subjects_and_nested() -> None:

@@ -144,14 +144,15 @@ def test_validation_is_read_to_scale_scores(
     assert (read(found), found.notes) == (splits, notes)
 
 
-@pytest.mark.parametrize(("preset", "learned"), [("fixed", 9), ("paper", 10)])
-def test_validation_for_scores_takes_no_training_rows(tmp_path: Path, preset: str, learned: int) -> None:
-    """Where validation rows are taken out of train, they stay there for those that choose no step by them."""
+@pytest.mark.parametrize("preset", ["fixed", "paper"])  # the latter chooses no step by validation
+@pytest.mark.parametrize("other", ["scorer", "lts"])
+def test_training_rows_are_the_same_beside_other_methods(tmp_path: Path, preset: str, other: str) -> None:
+    """Validation rows that come from train are no training rows, whoever reads them."""
     alone, both = (
         prepared(tmp_path, *methods, without_validation=True, preset=preset).data_by_split
-        for methods in (["learner"], ["learner", "scorer"])
+        for methods in (["learner"], ["learner", other])
     )
-    assert len(both[TRAIN].questions) == learned
+    assert len(both[TRAIN].questions) == 9
     assert [q.id for q in both[TRAIN].questions] == [q.id for q in alone[TRAIN].questions]
     assert len(both[VALIDATION].questions) == 1
 
