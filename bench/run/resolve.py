@@ -335,15 +335,15 @@ def judge_options(config: RunConfig) -> JudgeOptions:
 
 def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learners: bool) -> TrainOn:
     task = tasks.get(test)
-    if train_on is None:
-        target = TrainOn(task.train_on or test)
-        if learners and target.task not in tasks.names():
+    target = TrainOn(task.train_on or test)
+    if train_on is None and target.task not in tasks.names():
+        if learners:
             raise UserError(
                 f"Task {test!r} learns on {target.task!r}, which is not registered here. Name a task with a train"
                 " split: --train-on TASK[:SPLIT], for example --train-on atlas-choice, or a file: --train-on FILE."
             )
         return target
-    name, _, split = fold_name(train_on).partition(":")
+    name, _, split = fold_name(target.task if train_on is None else train_on).partition(":")
     if split and split not in SPLITS:
         raise UserError(f"--train-on {train_on}: expected a split of {', '.join(SPLITS)}, got {split!r}.")
     full = f"{name}-{'choice' if task.format is Format.CHOICE else 'oe'}"
@@ -351,7 +351,8 @@ def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learner
     learned = tasks.get(full if name not in tasks.names() and full in tasks.names() else name)
     if learned.format is not task.format:
         raise UserError(
-            f"--train-on {learned.name}: its format is {learned.format.value}, that of {test} is {task.format.value};"
-            " methods must learn on the format that they are tested on."
+            f"{f'Task {test!r} learns on' if train_on is None else '--train-on'} {learned.name}: its format is"
+            f" {learned.format.value}, that of {test} is {task.format.value}; methods must learn on the format that"
+            " they are tested on. Name another task: --train-on TASK."
         )
     return TrainOn(learned.name, split or "train")

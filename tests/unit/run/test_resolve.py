@@ -366,6 +366,14 @@ def test_options_that_do_not_fit_are_refused(plugin: Path, options: dict[str, An
         resolved(plugins=(plugin,), **options)
 
 
+def test_default_of_another_format_is_not_learned_on(tmp_path: Path) -> None:
+    path = tmp_path / "open.py"
+    path.write_text(PLUGIN.replace("Format.CHOICE", "Format.OPEN").replace("nowhere-choice", "atlas-choice"), "utf-8")
+    with pytest.raises(UserError, match=r"'lost' learns on atlas-choice: its format is choice, that of lost is open"):
+        resolved("ccps", tasks=("lost",), plugins=(path,))
+    assert learn_on(resolved("ccps", tasks=("lost",), plugins=(path,), train_on="atlas")) == {"lost": "atlas-oe:train"}
+
+
 @pytest.mark.parametrize("member", ["__init__", "reads", "trains", "params"])
 def test_method_that_raises_is_named_with_its_reason(tmp_path: Path, member: str) -> None:
     raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
