@@ -53,15 +53,18 @@ COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Names of the option columns: `choice_a` to `choice_z`."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
 """Names of the columns that are read; `given` is read only from files of questions to be scored."""
-_OPTION_LIKE = frozenset({"options", "option", "choice", "option_a", "option1", "choice1", "opa", "endings", "a"})
-"""Column names that look like options. They are errors, because the questions would silently become open questions."""
+_OPTION_LIKE = frozenset(
+    [*COLUMNS, "choices", "choice", "options", "option", "answer_choices", "alternatives", "endings", "opa", "a"]
+).union(["option_a", "option1", "choice1"])
+"""Column names in lower case that look like options. In a row without options, they are errors if they aren't read,
+because the question would silently become an open one."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
 """Path that stands for standard input and standard output."""
 GIVEN = "given"
 _QUESTION_COLUMNS = ("question", "choices", "subject", "id", GIVEN)
 """Names of columns whose misspelling is an error in files of questions to be scored, because without them the prompt
-would silently be another one. In files of `--task-file` and `--train-on`, misspellings are not looked for."""
+would silently be another one. In files of `--task-file` and `--train-on`, misspellings of these are not looked for."""
 _ANSWER_LIKE = frozenset({"model_answer", "response", "prediction", "completion", "generation", "output", "generated"})
 """Column names that look like answers to be scored. They are errors in a file without a column `given`, because the
 model would silently answer the questions again."""
@@ -193,10 +196,11 @@ def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
     """Pair each row with the question's options; either all questions have options, or none has.
 
     Raises:
-        UserError: some rows have options and others don't, or a row's options are invalid.
+        UserError: some rows have options and others don't, a row's options are invalid, or it has a column `Split`.
     """
     lettered: bool | None = None
     for row in rows:
+        require_spelling(row.where, (c for c in map(str, row.values) if c.casefold() == "split"), ["split"])
         choices = choices_of(row)
         lettered = bool(choices) if lettered is None else lettered
         if lettered != bool(choices):
@@ -293,7 +297,7 @@ def choices_of(row: Row) -> tuple[str, ...]:
             raise row_error(row, "choices", "a list of options", listed)
         options = listed
     elif not options:
-        similar = sorted(str(column) for column in row.values if str(column).casefold() in _OPTION_LIKE)
+        similar = sorted(c for c in map(str, row.values) if c.casefold() in _OPTION_LIKE and c not in READ)
         if similar:
             raise UserError(
                 f"{row.where}: found no options, but a column {similar[0]!r}; name the column of the options 'choices',"
