@@ -120,7 +120,8 @@ class Loader:
     def _split(self, where: TaskSplit) -> list[Question]:
         """Return all questions of a split.
 
-        If the task has no validation split, a part of its train split serves as one, and is left out of train.
+        If the task has no validation split, a part of its train split serves as one, and is left out of train. If the
+        split of a benchmark from the Hub has another size than its card says, `task.counts` has the size.
         """
         task, is_validation = self.tasks[where.task], where.split == "validation"
         derived = "validation" not in task.card.splits
@@ -131,6 +132,8 @@ class Loader:
                 " to learn on. Name another task, or a file: --train-on TASK, --train-on FILE."
             )
         questions = list(task.questions(source))
+        if task.card.hub is not None and len(questions) != task.card.sizes[source]:  # a file that was cut, or a mirror
+            task.counts[f"questions in {source}, instead of {task.card.sizes[source]:,}"] = len(questions)
         if not derived or source != "train":
             return questions
         mask = held_out(questions, self.protocol.validation_fraction, self.protocol.split_seed)

@@ -83,6 +83,22 @@ def test_validation_of_many_small_subjects_is_as_large() -> None:
     assert len(set(taken // 4)) == 8
 
 
+@pytest.mark.parametrize(("hub", "size", "counts"), [
+    ("far/marsh", 14_042, {"questions in test, instead of 14,042": 59}),
+    ("far/marsh", 59, {}),
+    (None, 14_042, {}),
+])  # fmt: skip
+def test_benchmark_of_another_size_is_counted(
+    monkeypatch: pytest.MonkeyPatch, hub: str | None, size: int, counts: dict[str, int]
+) -> None:
+    """Such as a file in --data-dir that was cut; train is counted before validation is taken out of it."""
+    card = replace(Marsh.card, hub=hub, revision="0" * 40, folder="marsh", sizes={"train": 600, "test": size})
+    monkeypatch.setattr(Marsh, "card", card)
+    found = loader(limit=8)
+    assert (len(ids(found, TEST)), len(ids(found, TRAIN))) == (8, 540)
+    assert found.tasks["marsh"].counts == counts
+
+
 # --- partial runs -----------------------------------------------------------------------------------------------------
 
 
