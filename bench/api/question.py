@@ -43,7 +43,7 @@ class Question:
     """Further texts that the prompt template shows besides the question, by name, e.g. `(("passage", "..."),)`."""
     index_in_subject: int | None = None
     """Index of the question within its subject, which seeds the choice of exemplars. None: questions of the subject are
-    counted in the order of the split."""
+    counted in the order of the split, among those that `--train-limit` leaves, so that it changes their exemplars."""
     accepted: tuple[str, ...] = ()
     """Further right answers to an open question, e.g. aliases of the gold answer in `choices`."""
 
