@@ -185,7 +185,7 @@ def test_losing_fits_keep_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_tell_of_the_answers_that_chose() -> None:
     fitted = Planted([0.6, ValueError("it diverged")]).tuned()
-    inputs: Any = SimpleNamespace(data_by_split=[], selection=HELD, fitted=fitted, complaints=())
+    inputs: Any = SimpleNamespace(data_by_split=[], splits=[], selection=HELD, fitted=fitted, complaints=())
     chosen_by, among = rows._notes(inputs, FIXED)
     assert chosen_by == "its constants were chosen by 3 validation answers, 2 of them right"
     assert "1 failed, the first with" in among
