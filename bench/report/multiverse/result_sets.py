@@ -115,22 +115,19 @@ def eligible_rows(rows: Sequence[ResultRow], exclusions: Exclusions) -> list[Res
     Raises:
         UserError: two results of one setting, method and seed differ.
     """
-    names = {name for row in rows for name in row.config} - _NEUTRAL_CONFIG
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for row, name in product(rows, names):
-        text = setting_text(row.config.get(name))
-        values[name, row.method].add(text)
-        if name not in _OF_METHOD and (name not in _OF_LABELS or row.train_on or row.labels_seen != LabelsSeen()):
-            values[name, ""].add(text)
-    # `varying`: config entries without a dimension that differ between results of one method, or of all methods for
-    # which they hold; an entry that is the same for all results, e.g. --dtype, is no choice
-    varying = {name for (name, _), texts in values.items() if len(texts) > 1}
+    names = sorted({name for row in rows for name in row.config.keys() - row.deviations.keys()} - _NEUTRAL_CONFIG)
+    methods: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row, name in product((row for row in rows if row.status == "ok" and row.limit is None), names):
+        methods[_holders(row, name)][setting_text(row.config.get(name))].add(base_of(row.method))
+    # an option without a dimension is no choice: the value of most methods stands. In a tie results without the option
+    # ("null") stand, or else those of the first value by name.
+    usual = {key: max(sorted(of), key=lambda text: (len(of[text]), text == "null")) for key, of in methods.items()}
     lines = [(setting_of(row), base_of(row.method)) for row in rows]
     cut_short = {line for line, row in zip(lines, rows, strict=True) if row.training and row.training.is_cut_short}
     seen: dict[tuple[object, ...], ResultRow] = {}
     for (run_setting, base), row in zip(lines, rows, strict=True):
         overridden = [name for name in row.deviations if not name.startswith(_PROTOCOL) and name not in _NEUTRAL_CONFIG]
-        overridden += [name for name in row.config if name in varying and name not in row.deviations]
+        overridden += [k for k in names if (own := setting_text(row.config.get(k))) != usual.get(_holders(row, k), own)]
         reason = ""
         if row.status != "ok":
             reason = f"{plain(base)} was {row.status} with {_describe_setting(run_setting)}"
@@ -174,6 +171,12 @@ def reference_of(rows: Sequence[ResultRow]) -> RunSettings:
     return min(
         sizes, key=lambda s: (s.tuning != NONE, s.answers != USUAL_ANSWERS, s.protocol != OF_PRESET, -sizes[s], s)
     )
+
+
+def _holders(row: ResultRow, name: str) -> tuple[str, str]:
+    """Return the name of an option, and the method if it holds for the row's method alone, or else an empty string."""
+    reads_labels = row.train_on is not None or row.labels_seen != LabelsSeen()
+    return name, row.method if name in _OF_METHOD or (name in _OF_LABELS and not reads_labels) else ""
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

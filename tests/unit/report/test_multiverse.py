@@ -25,6 +25,7 @@ from bench.report.multiverse.compute import compute_multiverse
 from bench.report.multiverse.definitions import FAMILIES, OPEN_RULES, is_right, squad_normalised
 from bench.report.multiverse.figure import plot_claims, plot_ranks
 from bench.report.multiverse.model import Multiverse, PairOutcome, Universe
+from bench.report.multiverse.result_sets import Exclusions, eligible_rows
 from bench.report.multiverse.verdict import verdict
 from bench.report.selection import MultiverseRequest
 from bench.report.tables import formats
@@ -35,7 +36,7 @@ from bench.stats import Settings
 from tests.fixtures.readable import check_readable, look, words
 from tests.kit.command import bench
 from tests.kit.golden import as_cases, check_golden
-from tests.kit.world import write_result
+from tests.kit.world import result_row, write_failure, write_result
 
 N, TASK, MODEL = 360, "shores-oe", "alpha"
 FAST = Settings(draws=500)
@@ -58,6 +59,8 @@ def plant(folder: Path, method: str, confidence: FloatArray | int, **changes: An
     """Write a result; an integer is the seed of the noise of `good`, `fair` and `poor`."""
     p = noisy(method, confidence, SPREAD[method]) if isinstance(confidence, int) else confidence
     fields = {"model": MODEL, "task": TASK, "judge": "match", "correct": CORRECT, **changes}
+    if "status" in changes:
+        return write_failure(folder, method, "no", **changes)
     return write_result(folder, method, np.clip(p, 0, 1), **fields)
 
 
@@ -327,6 +330,7 @@ RULE, CHANGED, DTYPE = {"protocol.empty_rule": "zero"}, {"good.steps": 3}, {"dty
 HASTY = Training(stages=(TrainingStage(name="", limit=10, taken=10, kept=10, epochs=1.0, cut_short=True),))
 SEEN = {"labels_seen": LabelsSeen(train=N)}
 FEWER = SEEN | {"config": {"train_limit": "100"}}
+FAILED = {"status": "failed", "model": MODEL, "task": TASK}
 BLIND = np.full(N, CORRECT.mean()) + 0.001 * np.random.default_rng(3).random(N)
 OTHERS: dict[str, tuple[Results, int, str]] = {
     "rule of the protocol": ([*both(), *both(4, deviations=RULE, config=RULE)], 4, ""),
@@ -347,6 +351,27 @@ OTHERS: dict[str, tuple[Results, int, str]] = {
         [*both(), ("half", noisy("half", 0, 0.3), {"config": DTYPE})],
         2, "Left out: half with settings of its own (dtype) (1 result).",
     ),
+    "other arithmetic of all but one": (
+        [*both(config=DTYPE), ("full", noisy("full", 0, 0.3), {})],
+        2, "Left out: full with settings of its own (dtype) (1 result).",
+    ),
+    "three arithmetics": (
+        [*both(config=DTYPE), *(("half", noisy("half", 0, 0.3), {"config": {"dtype": d}}) for d in ("bfloat16", "a"))],
+        2, "Left out: half with settings of its own (dtype) (2 results).",
+    ),
+    "fewer labels of all but one": (
+        [*both(**FEWER), ("many", noisy("many", 0, 0.3), SEEN), ("blind", BLIND, {})],
+        2, "Left out: many with settings of its own (train_limit) (1 result).",
+    ),
+    "learned elsewhere but one": (
+        [*both(**SEEN, config={"train_on": "there"}), ("here", noisy("here", 0, 0.3), SEEN)],
+        2, "Left out: here with settings of its own (train_on) (1 result).",
+    ),
+    "other arithmetic of what failed": (
+        [*both(config=DTYPE), *((f"bad{i}", CHANCE, FAILED) for i in range(3))],
+        2, "Left out: bad0 was failed with preset demo (1 result).",
+    ),
+    "other arithmetic of two seeds": ([*both(), *both(4, config=DTYPE)], 2, "fair with settings of its own (dtype)"),
     "relations of one": ([("good", 0, {"config": {"nli": "small"}}), ("fair", 0, {})], 2, ""),
     "other labels": (
         [*both(), ("other", noisy("other", 0, 0.3), {"correct": ~CORRECT})],
@@ -383,6 +408,11 @@ def test_universes_are_of_comparable_results(tmp_path: Path, results: Results, n
     assert any(remark in each for each in multiverse.remarks) or not remark
     assert set(multiverse.methods["Brier"]) - {"blind"} == {"good", "fair"}
     assert set(multiverse.methods["calibration"]) == {"good", "fair"}
+
+
+def test_options_of_partial_results_count_nothing() -> None:
+    rows = [result_row("good", config=DTYPE), *(result_row(name, limit=40) for name in ("few", "less"))]
+    assert eligible_rows(rows, Exclusions()) == rows[:1]
 
 
 @pytest.mark.parametrize(
