@@ -313,10 +313,13 @@ def inspect_rows(path: Path, name: str) -> list[Row]:
 
 
 def _first_scorer(samples: Sequence[Any]) -> str:
-    """Return the name of the log's first scorer, which may have left out samples; empty if none was scored."""
+    """Return the name of the log's first scorer, which may have left out samples; empty if none was scored.
+
+    It is the first that no sample has after another; if there is none, the first of the first scored sample.
+    """
     scored = [list(_as_mapping(_get_nested(sample, "scores"))) for sample in samples]
     later = {name for names in scored for name in names[1:]}
-    return next((name for names in scored for name in names if name not in later), "")
+    return min((name for names in scored for name in names), key=later.__contains__, default="")
 
 
 def _read_inspect(path: Path) -> tuple[Any, Sequence[Any]]:

@@ -280,6 +280,14 @@ def test_first_scorer_of_the_log_grades_every_sample(tmp_path: Path) -> None:
             bench.audit(path, confidences="score_graded_confidence")
 
 
+def test_first_scorer_of_samples_in_two_orders_grades(tmp_path: Path) -> None:
+    scores = {"graded": {"value": "I", "metadata": {"confidence": 0.5}}, "fluency": {"value": "C"}}
+    orders = [{}, scores, dict(reversed(scores.items()))]
+    log = {"eval": {"task": "quiz", "model": "m"}, "samples": [{"id": k, "scores": of} for k, of in enumerate(orders)]}
+    (tmp_path / "log.json").write_text(json.dumps(log), encoding="utf-8")
+    assert read_sheet([tmp_path / "log.json"]).columns["correct"] == ["I", "I"]
+
+
 def test_values_are_read_as_they_are_named() -> None:
     table = pd.DataFrame({"right": ["C", "N", "I", "yes"], "p": ["80", "High", "20", " 5 "], "q": [0.1, 0.2, 0.3, 0.4]})
     audit = bench.audit(table, correct="right", confidences="p,q", scale="p=100", words="high=0.9")
