@@ -80,7 +80,8 @@ def findings(traces: Sequence[Trace], built_in: BuiltIns) -> Iterator[tuple[Path
                 )
             others = [other for other in group if other.row.method == cell.row.method == cell.base]
             taught = next((other for other in others if _learned_from(other) != _learned_from(cell)), None)
-            if taught is not None and method is not None and method.trains():
+            # one or two parameters may well be equal, as LTS's temperature is at its bound
+            if taught and method and method.trains() and (is_stochastic(method) or (cell.row.n_parameters or 0) > 2):
                 yield cell.path, f"it has the confidences of {taught.path.stem}, which learned from other labels"
     for seeds in _grouped(traces, _method_key).values():
         sizes = Counter(cell.row.n_parameters for cell in seeds)

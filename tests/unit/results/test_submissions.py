@@ -136,7 +136,8 @@ def put(folder: Path, method: str, task: type[Choice] = Choice, *, seed: int = 0
         "training": (TRAINED if method == "ccps" else Training()) if trains else None,
         "judge": None if lettered else "match", "n_undecided": None if lettered else 0,
         "letter_rule_disagreement": 0.0 if lettered else None, "chance_accuracy": 0.25 if lettered else None,
-        "test_forward_tokens": 30, "test_generated_tokens": 20, "n_parameters": 900 if trains else 0,
+        "test_forward_tokens": 30, "test_generated_tokens": 20,
+        "n_parameters": (1 if method == "lts" else 900) if trains else 0,
         "cost": {"answers": StageTokens(70, 80, 60)}, "forward_tokens_alone": 55,
         "generated_tokens_alone": 500 if method == "self-consistency" else 40,
         "questions_digest": question_texts.digest(texts), "provenance": {"code": {"git_sha": SHA, "dirty": False}},
@@ -438,10 +439,7 @@ TAMPERINGS: dict[str, Tamper] = {
     "seed copied": copied(seed=99),
     "sampled seed copied": copied("self-consistency", 99, "tiny/rivers-choice/self-consistency--demo--s1"),
     "method copied": copied("pik"),
-    "copied as of fewer labels": copied(
-        "lts", 0, "tiny/rivers-choice/lts--demo--s0", config={"train_limit": "1+20"},
-        labels_seen=LabelsSeen(validation=20),
-    ),
+    "copied as of fewer labels": copied(config={"train_limit": "20+30"}, labels_seen=LabelsSeen(20, 30)),
     "copied as learned elsewhere": copied(
         config={"train_on": "far-choice:train"}, train_on="far-choice/train", labels_seen=LabelsSeen(30, 20)
     ),
@@ -505,6 +503,15 @@ def test_equal_seeds_and_constants_prove_nothing(tmp_path: Path) -> None:
         put(tmp_path, "ccps", seed=seed, confidence=np.full(N, 0.6))
         put(tmp_path, "pik", seed=seed, confidence=np.full(N, 0.6))
     assert not complaints(tmp_path)
+
+
+@pytest.mark.parametrize(("method", "n", "told"), [("lts", 1, False), ("lts", 900, True), ("ccps", 1, True)])
+def test_equal_fits_of_few_parameters_prove_nothing(tmp_path: Path, method: str, n: int, *, told: bool) -> None:
+    """LTS learns one number within bounds; at a bound, it is the same whatever it learned from. `ccps` draws."""
+    for limit, labels in ({}, 30), ({"train_limit": "20+20"}, 20):
+        seen = LabelsSeen(0 if method == "lts" else labels, labels)
+        put(tmp_path, method, config=limit, labels_seen=seen, n_parameters=n)
+    assert ("which learned from other labels" in "".join(complaints(tmp_path).values())) is told
 
 
 @pytest.mark.parametrize(
