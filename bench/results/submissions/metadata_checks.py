@@ -112,7 +112,7 @@ def _setting_findings(row: ResultRow, method: type[ConfidenceMethod] | None) -> 
             if max(seen.train, seen.gold) + seen.validation > most:
                 yield f"it has seen more labels than its --train-limit {limit} allows: {_format_labels(row)}"
     dtype = row.dtype if row.dtype in {"bfloat16", "float16"} else None  # a server's own kind of weights is no setting
-    if row.config.get("dtype") != dtype:
+    if row.status == "ok" and row.config.get("dtype") != dtype:
         yield f"its dtype is {row.dtype}, but its config has {row.config.get('dtype')}; run it again"
     fields = None if method is None else inspect.signature(method).parameters
     for key in row.deviations:

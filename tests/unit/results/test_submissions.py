@@ -543,6 +543,13 @@ def test_settings_of_the_model_are_no_deviations(tmp_path: Path) -> None:
     assert not complaints(tmp_path)
 
 
+def test_dtype_is_that_of_numbers_alone(tmp_path: Path) -> None:
+    """A method that was skipped or failed says nothing of the weights; its file is named as the run's others."""
+    world.write_failure(tmp_path, "ccps", "no", task="rivers-choice", task_version=3, config={"dtype": "float16"})
+    assert "; only numbers are committed" in (told := "".join(complaints(tmp_path).values()))
+    assert "dtype" not in told
+
+
 def test_kept_step_is_that_of_the_changed_protocol(tmp_path: Path) -> None:
     changed = {"protocol.kept_step": "validation"}
     digest = replace(PRESETS["paper"], kept_step=KeptStep.VALIDATION).digest()
